@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use baton_prove::certificates::{Authority, Kind, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, KeyKind};
 use baton_tls::{Chains, Parts, authorities};
 use libfuzzer_sys::fuzz_target;
 
@@ -16,12 +16,13 @@ fn good() -> &'static [[Vec<u8>; 3]] {
     GOOD.get_or_init(|| {
         let authority = Authority::new("Fuzz").expect("an authority");
         let issue = |kind| {
-            let issued = authority.issue(&Wanted::server(["a.example", "*.b.example", "192.0.2.1"]).with_key(kind));
+            let issued =
+                authority.issue(&CertificateSpec::server(["a.example", "*.b.example", "192.0.2.1"]).with_key(kind));
             let issued = issued.expect("a certificate");
             let chain = issued.chain();
             [chain[0].to_vec(), chain[1].to_vec(), issued.key().secret_der().to_vec()]
         };
-        [Kind::P256, Kind::P384, Kind::Ed25519, Kind::Rsa2048].map(issue).into()
+        [KeyKind::P256, KeyKind::P384, KeyKind::Ed25519, KeyKind::Rsa2048].map(issue).into()
     })
 }
 

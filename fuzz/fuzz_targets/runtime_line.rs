@@ -1,7 +1,7 @@
 //! Any bytes of an operator: no panic, the same lines however they are cut, and never more held than a line may be long.
 #![no_main]
 
-use baton_control::runtime::line::{COMMANDS_MAX, Input, Line, Step, commands};
+use baton_control::operators::line::{COMMANDS_MAX, Input, Line, Step, commands};
 use libfuzzer_sys::fuzz_target;
 
 /// The most bytes of a line with its payload, small so that the fuzzer gets there.

@@ -130,5 +130,22 @@ class Files(unittest.TestCase):
         self.assertEqual(list(audit.check_paths([("a.md", "/root/x")], RULES["paths"]["patterns"], {"a.md": "why"})), [])
 
 
+class Comments(unittest.TestCase):
+    def check(self, text, lines, path="crates/x/src/a.rs"):
+        found = [finding.split(":")[1] for finding in audit.check_comments([(path, text)])]
+        self.assertEqual(found, lines, text)
+
+    def test_one_that_points_to_another_is_found(self):
+        self.check("/// The same for IPv6.\nfn six() {}\n", ["1"])
+        self.check("fn four() {}\n\n    // As above.\n    let x = 1;\n//! See b.rs.\n", ["3", "5"])
+
+    def test_only_its_first_line_counts(self):
+        self.check("/// A name means\n/// The same everywhere.\n", [])
+
+    def test_words_that_only_begin_alike_and_other_files_are_left_alone(self):
+        self.check("// Seen by clients.\nlet text = \"// See\";\n", [])
+        self.check("// The same\n", [], path="docs/a.md")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,7 +1,7 @@
 //! Other programs' tables of virtual services as haproxy.cfg: `ipvsadm -S` and keepalived's `virtual_server`.
 //!
 //! Text in, text out. Each source is read to the same data (`service`), judged there by what the kernel and Baton make of it, and
-//! written as sections with `mode direct` (`write`). What has no counterpart is a [`Remark`] with its line and the reason, which is
+//! written as sections with `mode direct` (`write`). What has no counterpart is a [`ConvertNote`] with its line and the reason, which is
 //! also a comment of the section: nothing is left out without a word. Files that are included are not read, and names are not
 //! resolved, for the answer would be another one tomorrow.
 //!
@@ -40,14 +40,14 @@ pub struct Converted {
     /// The text of a configuration file.
     pub config: String,
     /// What was not carried over, or not as it was, in the order of the input.
-    pub remarks: Vec<Remark>,
+    pub remarks: Vec<ConvertNote>,
     /// How many sections there are.
     pub sections: usize,
 }
 
-/// Something that was not carried over, or not as it was.
+/// Something that was not converted, or only in part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
+pub struct ConvertNote {
     /// The line of the input, from 1.
     pub line: u32,
     /// The words it is about, shortened where they are long.
@@ -58,7 +58,7 @@ pub struct Remark {
 
 /// Why an input cannot be converted at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConvertFault {
+pub struct ConvertError {
     /// The line, from 1; 0 is the whole input.
     pub line: u32,
     /// What is wrong, and what would help.
@@ -69,15 +69,15 @@ pub struct ConvertFault {
 ///
 /// # Errors
 /// Nothing in it can be carried over, it cannot be read as what it is, or it is too large.
-pub fn convert(name: &str, text: &[u8], source: Option<Source>) -> Result<Converted, ConvertFault> {
+pub fn convert(name: &str, text: &[u8], source: Option<Source>) -> Result<Converted, ConvertError> {
     if text.len() > MAX_CONVERT_BYTES {
-        return Err(ConvertFault::whole(format!("it is longer than {MAX_CONVERT_BYTES} bytes")));
+        return Err(ConvertError::whole(format!("it is longer than {MAX_CONVERT_BYTES} bytes")));
     }
     let text = String::from_utf8_lossy(text);
     let Some(source) = source.or_else(|| detect(&text)) else {
         let message =
             "it is neither a dump of `ipvsadm -Sn` nor a keepalived.conf; say --from ipvsadm or --from keepalived";
-        return Err(ConvertFault::whole(message));
+        return Err(ConvertError::whole(message));
     };
     let mut table = match source {
         Source::Ipvsadm => ipvsadm::read(&text)?,
@@ -85,7 +85,7 @@ pub fn convert(name: &str, text: &[u8], source: Option<Source>) -> Result<Conver
     };
     settle::settle(&mut table)?;
     if table.services.is_empty() {
-        return Err(ConvertFault::whole(nothing(&table, source)));
+        return Err(ConvertError::whole(nothing(&table, source)));
     }
     let config = write::write(name, source, &table);
     let sections = table.services.len();
@@ -130,12 +130,12 @@ impl Source {
     }
 }
 
-impl Remark {
+impl ConvertNote {
     /// Longest text that is quoted from an input, in characters.
     const QUOTED_MAX: usize = 80;
 
-    fn new(line: u32, what: &str, why: impl Into<String>) -> Remark {
-        Remark { line, what: shown(what), why: why.into() }
+    fn new(line: u32, what: &str, why: impl Into<String>) -> ConvertNote {
+        ConvertNote { line, what: shown(what), why: why.into() }
     }
 
     /// Whether it says that something was not understood, and not what was decided about it.
@@ -149,23 +149,23 @@ impl Remark {
     }
 }
 
-impl fmt::Display for Remark {
+impl fmt::Display for ConvertNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: `{}`: {}", self.line, self.what, self.why)
     }
 }
 
-impl ConvertFault {
-    fn whole(message: impl Into<String>) -> ConvertFault {
-        ConvertFault { line: 0, message: message.into() }
+impl ConvertError {
+    fn whole(message: impl Into<String>) -> ConvertError {
+        ConvertError { line: 0, message: message.into() }
     }
 
-    fn at(line: u32, message: impl Into<String>) -> ConvertFault {
-        ConvertFault { line, message: message.into() }
+    fn at(line: u32, message: impl Into<String>) -> ConvertError {
+        ConvertError { line, message: message.into() }
     }
 }
 
-impl fmt::Display for ConvertFault {
+impl fmt::Display for ConvertError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => f.write_str(&self.message),
@@ -174,13 +174,13 @@ impl fmt::Display for ConvertFault {
     }
 }
 
-impl std::error::Error for ConvertFault {}
+impl std::error::Error for ConvertError {}
 
 /// A text of the input as it may stand in a message and in a comment: one line, of bounded length, nothing that a terminal obeys.
 fn shown(text: &str) -> String {
     let mut short: String =
-        text.chars().take(Remark::QUOTED_MAX).map(|char| if char.is_control() { ' ' } else { char }).collect();
-    if text.chars().nth(Remark::QUOTED_MAX).is_some() {
+        text.chars().take(ConvertNote::QUOTED_MAX).map(|char| if char.is_control() { ' ' } else { char }).collect();
+    if text.chars().nth(ConvertNote::QUOTED_MAX).is_some() {
         short.push('…');
     }
     short

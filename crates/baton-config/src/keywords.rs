@@ -176,8 +176,8 @@ fn index(rows: impl Iterator<Item = &'static Keyword>) -> Index {
 static GLOBAL_INDEX: LazyLock<Index> = LazyLock::new(|| index(global_keywords()));
 static PROXY_INDEX: LazyLock<Index> = LazyLock::new(|| index(proxy_keywords()));
 
-/// What a line's first words are.
-pub(crate) enum Found {
+/// What keyword a line begins with.
+pub(crate) enum KeywordMatch {
     /// A row, and how many words it takes.
     Row(&'static Keyword, usize),
     /// The first word begins several keywords, the second is none of theirs: `option nosuch`.
@@ -187,21 +187,21 @@ pub(crate) enum Found {
 }
 
 /// Looks up the first words of a line in a section's table.
-pub(crate) fn find(in_global: bool, first: &str, second: &str) -> Found {
+pub(crate) fn find(in_global: bool, first: &str, second: &str) -> KeywordMatch {
     let index = if in_global { &*GLOBAL_INDEX } else { &*PROXY_INDEX };
-    let Some(rows) = index.get(first) else { return Found::Nothing };
+    let Some(rows) = index.get(first) else { return KeywordMatch::Nothing };
     for row in rows {
         match row.name.split_once(' ') {
-            None => return Found::Row(row, 1),
-            Some((_, word)) if word == second => return Found::Row(row, 2),
+            None => return KeywordMatch::Row(row, 1),
+            Some((_, word)) if word == second => return KeywordMatch::Row(row, 2),
             Some((_, word)) if word.ends_with('*') && second.starts_with(word.trim_end_matches('*')) => {
-                return Found::Row(row, 2);
+                return KeywordMatch::Row(row, 2);
             }
             Some(_) => {}
         }
     }
     let members = rows.iter().filter(|row| !matches!(row.status, Status::Removed(_)));
-    Found::Family(members.filter_map(|row| row.name.split_once(' ')).map(|(_, word)| word).collect())
+    KeywordMatch::Family(members.filter_map(|row| row.name.split_once(' ')).map(|(_, word)| word).collect())
 }
 
 /// First words of all rows of a table, for guesses.

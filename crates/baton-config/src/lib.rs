@@ -14,6 +14,7 @@ mod address;
 pub mod condition;
 pub mod convert;
 mod diagnostic;
+mod dynamic_server;
 mod environment;
 pub mod keywords;
 mod lower;
@@ -30,10 +31,11 @@ use baton_model::Model;
 use baton_rules::CompiledRules;
 
 pub use diagnostic::{Diagnostic, MAX_DIAGNOSTICS, Severity};
+pub use dynamic_server::{DynamicServers, is_dynamic, quoted, takes_dynamic_servers};
 pub use environment::{Environment, FixedEnvironment, MAX_FILE_BYTES, SystemEnvironment};
-pub use keywords::tls::crt_list::{CrtListFault, CrtListLine, MAX_LIST_WORDS, crt_list_line};
+pub use keywords::tls::crt_list::{CrtListError, CrtListLine, MAX_LIST_WORDS, crt_list_line};
 pub use syntax::{Line, MAX_BLOCKS, MAX_FILES, Section, Syntax};
-pub use words::{MAX_LINE_BYTES, MAX_WORDS, Word};
+pub use words::{MAX_LINE_BYTES, MAX_WORDS, Token};
 
 use diagnostic::Report;
 use lower::Context;

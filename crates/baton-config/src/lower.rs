@@ -12,8 +12,8 @@ mod track;
 
 pub(crate) use direct::MAX_SERVICES;
 pub(crate) use draft::{Draft, Drafts, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
-pub(crate) use judge::late;
-pub(crate) use line::{About, Base, Call, Context, MAX_OBJECTS, Prefix};
+pub(crate) use judge::{judge_server, late};
+pub(crate) use line::{Call, Context, DefaultPath, MAX_OBJECTS, Prefix, Subject};
 pub(crate) use log::log_target;
 pub(crate) use rule_files::RuleFiles;
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use baton_model::Model;
 
 use crate::diagnostic::Severity;
-use crate::keywords::{self, Apply, DEFAULTS, Found, Keyword, NAMED, SECTIONS, STRICT, Status};
+use crate::keywords::{self, Apply, DEFAULTS, Keyword, KeywordMatch, NAMED, SECTIONS, STRICT, Status};
 use crate::nearest::nearest;
 use crate::syntax::{Line, Section, Syntax};
 
@@ -90,7 +90,7 @@ fn global_line(global: &mut GlobalDraft, line: &Line, context: &mut Context<'_>)
     }
     let Some((prefix, skip)) = prefix(line, context) else { return };
     match keywords::find(true, line.word(skip), line.word(skip + 1)) {
-        Found::Row(row, words) => {
+        KeywordMatch::Row(row, words) => {
             let mut call = Call::new(line, skip + words, prefix, row.name, context);
             if !refused(row, &mut call) {
                 global.lines.entry(row.name).or_insert_with(|| line.clone());
@@ -114,7 +114,7 @@ fn proxy_line(draft: &mut Draft, line: &Line, context: &mut Context<'_>) {
     }
     let Some((prefix, skip)) = prefix(line, context) else { return };
     let (row, words) = match keywords::find(false, line.word(skip), line.word(skip + 1)) {
-        Found::Row(row, words) => (row, words),
+        KeywordMatch::Row(row, words) => (row, words),
         found => return unknown(found, line, skip, draft.kind.word(), false, context),
     };
     let mut call = Call::new(line, skip + words, prefix, row.name, context);
@@ -214,9 +214,9 @@ fn refused(row: &Keyword, call: &mut Call<'_, '_>) -> bool {
     }
 }
 
-fn unknown(found: Found, line: &Line, skip: usize, section: &str, in_global: bool, context: &mut Context<'_>) {
+fn unknown(found: KeywordMatch, line: &Line, skip: usize, section: &str, in_global: bool, context: &mut Context<'_>) {
     let word = line.word(skip);
-    if let Found::Family(members) = found {
+    if let KeywordMatch::Family(members) = found {
         let member = line.word(skip + 1);
         let (id, message) = match (word, member) {
             ("option", "") => ("missing-argument", "'option' expects an option name.".to_string()),
@@ -243,7 +243,7 @@ fn unknown(found: Found, line: &Line, skip: usize, section: &str, in_global: boo
     let message = format!("unknown keyword '{word}' in '{section}' section{guess}");
     let mut diagnostic = line.diagnostic(Severity::Alert, "unknown-keyword", skip, message);
     diagnostic.hint = match keywords::find(!in_global, word, line.word(skip + 1)) {
-        Found::Nothing => keywords::direct::section_hint(word, line.word(skip + 1)),
+        KeywordMatch::Nothing => keywords::direct::section_hint(word, line.word(skip + 1)),
         _ if in_global => Some(format!("'{word}' belongs in a proxy section, such as 'defaults'")),
         _ => Some(format!("'{word}' belongs in the 'global' section")),
     };

@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Report, Severity};
 use crate::environment::{Environment, reason};
 use crate::keywords::SECTIONS;
 use crate::nearest::nearest;
-use crate::words::{self, MAX_LINE_BYTES, Word};
+use crate::words::{self, MAX_LINE_BYTES, Token};
 
 /// Deepest nesting of `.if` blocks.
 pub const MAX_BLOCKS: usize = 1024;
@@ -50,7 +50,7 @@ pub struct Line {
     content: Arc<str>,
     at: (u32, u32),
     /// Its words, at least one. Shared, because whoever may have to complain about the line later keeps a copy of it.
-    pub words: Arc<[Word]>,
+    pub words: Arc<[Token]>,
 }
 
 impl Line {
@@ -440,7 +440,7 @@ struct FileState {
     /// The current section. Each file begins outside of any.
     section: Option<usize>,
     /// The words of a line that was not cut yet.
-    none: Arc<[Word]>,
+    none: Arc<[Token]>,
 }
 
 impl FileState {

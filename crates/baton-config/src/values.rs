@@ -7,7 +7,7 @@ pub const MAX_TIME: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// A text that is no time.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum TimeFault {
+pub enum TimeError {
     /// A character that does not belong there.
     Character(char),
     /// Longer than [`MAX_TIME`].
@@ -27,25 +27,25 @@ pub enum Unit {
 
 /// A time with an optional unit. Microseconds are rounded up to the next millisecond, the precision of all timeouts.
 /// The second value is what follows the unit, which HAProxy 2.6 only warns about.
-pub fn time(text: &str, default: Unit) -> Result<(Duration, &str), TimeFault> {
+pub fn time(text: &str, default: Unit) -> Result<(Duration, &str), TimeError> {
     let digits = text.len() - text.trim_start_matches(|char: char| char.is_ascii_digit()).len();
     if digits == 0 {
-        return Err(text.chars().next().map_or(TimeFault::Empty, TimeFault::Character));
+        return Err(text.chars().next().map_or(TimeError::Empty, TimeError::Character));
     }
     let (number, unit) = text.split_at(digits);
     // A number of more digits than u64 holds overflows any unit.
-    let number: u64 = number.parse().map_err(|_| TimeFault::Overflow)?;
+    let number: u64 = number.parse().map_err(|_| TimeError::Overflow)?;
     let units: [(&str, u64); 6] =
         [("us", 1), ("ms", 1000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000)];
     let (us, rest) = match units.iter().find_map(|(name, us)| unit.strip_prefix(name).map(|rest| (*us, rest))) {
         Some(found) => found,
         None if unit.is_empty() && default == Unit::Ms => (1000, ""),
         None if unit.is_empty() => (1_000_000, ""),
-        None => return Err(TimeFault::Character(unit.chars().next().unwrap_or_default())),
+        None => return Err(TimeError::Character(unit.chars().next().unwrap_or_default())),
     };
-    let total = number.checked_mul(us).ok_or(TimeFault::Overflow)?.div_ceil(1000);
+    let total = number.checked_mul(us).ok_or(TimeError::Overflow)?.div_ceil(1000);
     let value = Duration::from_millis(total);
-    if value > MAX_TIME { Err(TimeFault::Overflow) } else { Ok((value, rest)) }
+    if value > MAX_TIME { Err(TimeError::Overflow) } else { Ok((value, rest)) }
 }
 
 /// A size in bytes with an optional `k`, `m` or `g`. `None` when it is none or too large.

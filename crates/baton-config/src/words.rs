@@ -16,16 +16,16 @@ pub const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// One word and the bytes of the line it was made from.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Word {
+pub struct Token {
     /// Quotes and escapes resolved, variables replaced; `None`: it reads as it stands in the line, which most words do.
     resolved: Option<Box<str>>,
     /// Where it stands in the line, which is no longer than [`MAX_LINE_BYTES`].
     at: (u32, u32),
 }
 
-impl Word {
-    fn new(resolved: Option<Box<str>>, at: Range<usize>) -> Word {
-        Word { resolved, at: (at.start as u32, at.end as u32) }
+impl Token {
+    fn new(resolved: Option<Box<str>>, at: Range<usize>) -> Token {
+        Token { resolved, at: (at.start as u32, at.end as u32) }
     }
 
     /// Where it stands in the line.
@@ -44,7 +44,7 @@ impl Word {
 
 /// A line that cannot be cut into words.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct WordFault {
+pub struct TokenError {
     /// Stable name.
     pub id: &'static str,
     /// The bytes at fault.
@@ -53,48 +53,48 @@ pub struct WordFault {
     pub message: String,
 }
 
-impl WordFault {
-    fn new(id: &'static str, at: Range<usize>, message: &str) -> WordFault {
-        WordFault { id, at, message: message.into() }
+impl TokenError {
+    fn new(id: &'static str, at: Range<usize>, message: &str) -> TokenError {
+        TokenError { id, at, message: message.into() }
     }
 }
 
 /// Cuts a line (without its end) into words. `variable` answers for the environment and the pseudo-variables.
-pub fn split(line: &[u8], variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Word>, WordFault> {
+pub fn split(line: &[u8], variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Token>, TokenError> {
     if let Some(words) = plain(line) {
         return Ok(words);
     }
     let is_text = std::str::from_utf8(line).is_ok();
     let (words, word) = (Vec::with_capacity(USUAL_WORDS), Vec::with_capacity(USUAL_BYTES));
-    let mut cutter = Cutter { line, is_text, at: 0, words, word, start: None, grown: 0 };
+    let mut cutter = Lexer { line, is_text, at: 0, words, word, start: None, grown: 0 };
     cutter.run(variable)?;
     Ok(cutter.words)
 }
 
 /// The words of a line that reads as it stands, without quotes, escapes or comments, as most do; `None`: it has to be read byte by
 /// byte.
-fn plain(line: &[u8]) -> Option<Vec<Word>> {
+fn plain(line: &[u8]) -> Option<Vec<Token>> {
     let mut words = Vec::with_capacity(USUAL_WORDS);
     let mut start = None;
     for (at, byte) in line.iter().enumerate() {
         match byte {
-            b' ' | b'\t' => words.extend(start.take().map(|start| Word::new(None, start..at))),
+            b' ' | b'\t' => words.extend(start.take().map(|start| Token::new(None, start..at))),
             b'"' | b'\'' | b'\\' | b'#' | b'\r' | 0 | 0x80.. => return None,
             _ => {
                 start.get_or_insert(at);
             }
         }
     }
-    words.extend(start.map(|start| Word::new(None, start..line.len())));
+    words.extend(start.map(|start| Token::new(None, start..line.len())));
     (words.len() <= MAX_WORDS).then_some(words)
 }
 
-struct Cutter<'a> {
+struct Lexer<'a> {
     line: &'a [u8],
     /// Whether all of it is UTF-8: a comment need not be.
     is_text: bool,
     at: usize,
-    words: Vec<Word>,
+    words: Vec<Token>,
     word: Vec<u8>,
     /// Where the current word began; `None` between words. A pair of quotes begins a word, too.
     start: Option<usize>,
@@ -102,8 +102,8 @@ struct Cutter<'a> {
     grown: usize,
 }
 
-impl Cutter<'_> {
-    fn run(&mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), WordFault> {
+impl Lexer<'_> {
+    fn run(&mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), TokenError> {
         let mut weak: Option<usize> = None;
         while let Some(&byte) = self.line.get(self.at) {
             match byte {
@@ -125,7 +125,7 @@ impl Cutter<'_> {
             }
         }
         if let Some(quote) = weak {
-            return Err(WordFault::new("unmatched-quote", quote..self.line.len(), "unmatched quote"));
+            return Err(TokenError::new("unmatched-quote", quote..self.line.len(), "unmatched quote"));
         }
         self.end()
     }
@@ -155,34 +155,34 @@ impl Cutter<'_> {
         self.at += length;
     }
 
-    fn end(&mut self) -> Result<(), WordFault> {
+    fn end(&mut self) -> Result<(), TokenError> {
         let Some(start) = self.start.take() else { return Ok(()) };
         let at = start..self.at;
         if self.words.len() == MAX_WORDS {
             let message = format!("too many words, a line may have {MAX_WORDS}");
-            return Err(WordFault { id: "too-many-words", at, message });
+            return Err(TokenError { id: "too-many-words", at, message });
         }
         if self.word.contains(&0) {
-            return Err(WordFault::new("nul-in-word", at, "a word cannot hold a NUL character"));
+            return Err(TokenError::new("nul-in-word", at, "a word cannot hold a NUL character"));
         }
         let resolved = if self.is_text && self.line[at.clone()] == *self.word {
             None
         } else {
             match std::str::from_utf8(&self.word) {
                 Ok(text) => Some(text.into()),
-                Err(_) => return Err(WordFault::new("not-utf8", at, "a word must be UTF-8 text")),
+                Err(_) => return Err(TokenError::new("not-utf8", at, "a word must be UTF-8 text")),
             }
         };
-        self.words.push(Word::new(resolved, at));
+        self.words.push(Token::new(resolved, at));
         self.word.clear();
         Ok(())
     }
 
-    fn strong(&mut self) -> Result<(), WordFault> {
+    fn strong(&mut self) -> Result<(), TokenError> {
         self.begin();
         let rest = &self.line[self.at + 1..];
         let Some(length) = rest.iter().position(|&byte| byte == b'\'') else {
-            return Err(WordFault::new("unmatched-quote", self.at..self.line.len(), "unmatched quote"));
+            return Err(TokenError::new("unmatched-quote", self.at..self.line.len(), "unmatched quote"));
         };
         self.word.extend_from_slice(&rest[..length]);
         self.at += length + 2;
@@ -190,7 +190,7 @@ impl Cutter<'_> {
     }
 
     /// Known escapes are resolved; before any other character the backslash stays.
-    fn escape(&mut self) -> Result<(), WordFault> {
+    fn escape(&mut self) -> Result<(), TokenError> {
         match self.line.get(self.at + 1) {
             Some(&byte @ (b' ' | b'\\' | b'#' | b'\'' | b'"' | b'\t')) => self.push(byte, 2),
             Some(b'$') if self.start.is_some_and(|start| self.inside_weak(start)) => self.push(b'$', 2),
@@ -204,7 +204,7 @@ impl Cutter<'_> {
                 });
                 let Some(byte) = digits else {
                     let at = self.at..(self.at + 4).min(self.line.len());
-                    return Err(WordFault::new("bad-escape", at, "truncated or invalid hexadecimal sequence"));
+                    return Err(TokenError::new("bad-escape", at, "truncated or invalid hexadecimal sequence"));
                 };
                 self.push(byte, 4);
             }
@@ -231,7 +231,7 @@ impl Cutter<'_> {
     }
 
     /// `$NAME`, `${NAME}`, `${NAME-default}` or `${NAME[*]}`, and pseudo-variables such as `${.LINE}`.
-    fn variable(&mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), WordFault> {
+    fn variable(&mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), TokenError> {
         let dollar = self.at;
         let braced = self.line.get(dollar + 1) == Some(&b'{');
         let mut at = dollar + 1 + usize::from(braced);
@@ -242,7 +242,7 @@ impl Cutter<'_> {
         }
         if !self.line.get(at).is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_') {
             let message = "forbidden first char in environment variable name";
-            return Err(WordFault::new("bad-variable", dollar..(at + 1).min(self.line.len()), message));
+            return Err(TokenError::new("bad-variable", dollar..(at + 1).min(self.line.len()), message));
         }
         while self.line.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
             at += 1;
@@ -261,14 +261,14 @@ impl Cutter<'_> {
             }
             if self.line.get(at) != Some(&b'}') {
                 let message = "unmatched brace in environment variable name";
-                return Err(WordFault::new("unmatched-brace", dollar..at.min(self.line.len()), message));
+                return Err(TokenError::new("unmatched-brace", dollar..at.min(self.line.len()), message));
             }
             at += 1;
         }
         let value = variable(&name).map(String::into_bytes).or(default).unwrap_or_default();
         self.grown += value.len();
         if self.grown > MAX_LINE_BYTES {
-            return Err(WordFault::new(
+            return Err(TokenError::new(
                 "line-too-long",
                 dollar..at,
                 "the line is too long with its variables replaced",

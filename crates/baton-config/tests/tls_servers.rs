@@ -2,14 +2,14 @@
 
 use baton_config::{FixedEnvironment, Options, Severity, load};
 use baton_model::{CheckStep, CheckType, Server, ServerTls, TlsVersion};
-use baton_prove::certificates::{Authority, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec};
 use tempfile::TempDir;
 
 /// Files that a configuration may name.
 fn files() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let authority = Authority::new("one").expect("made");
-    let own = authority.issue(&Wanted::client("baton")).expect("issued");
+    let own = authority.issue(&CertificateSpec::client("baton")).expect("issued");
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("the folder is ours");
     write("ca.pem", &authority.root_pem());
     write("own.pem", &own.bundle_pem());

@@ -18,13 +18,13 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 /// The result of work on another thread. Dropped, it abandons the thread.
 #[derive(Debug)]
-pub(crate) struct Apart<T> {
+pub struct Apart<T> {
     result: oneshot::Receiver<T>,
 }
 
 /// The thread ended without a result: it panicked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Lost;
+pub struct Lost;
 
 impl fmt::Display for Lost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,7 +38,7 @@ impl<T: Send + 'static> Apart<T> {
     /// # Errors
     /// When there are [`THREADS_MAX`] threads already, or the system gives none.
     pub fn run(work: impl FnOnce() -> T + Send + 'static) -> io::Result<Apart<T>> {
-        let place = Place::take()?;
+        let place = ThreadSlot::take()?;
         let (sender, result) = oneshot::channel();
         let work = move || {
             let _place = place;
@@ -67,13 +67,13 @@ impl<T> Future for Apart<T> {
 
 /// One of the [`THREADS_MAX`].
 #[derive(Debug)]
-struct Place;
+struct ThreadSlot;
 
-impl Place {
-    fn take() -> io::Result<Place> {
+impl ThreadSlot {
+    fn take() -> io::Result<ThreadSlot> {
         let more = |count| (count < THREADS_MAX).then_some(count + 1);
         match THREADS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Place),
+            Ok(_) => Ok(ThreadSlot),
             Err(_) => Err(io::Error::other(format!(
                 "{THREADS_MAX} threads wait for files already: is a file system not responding?"
             ))),
@@ -81,7 +81,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadSlot {
     fn drop(&mut self) {
         THREADS.fetch_sub(1, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use nix::unistd::geteuid;
 
 use crate::control_socket::find::{self, Reached, Running, Where};
 use crate::printable;
-use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request};
+use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request, line};
 
 /// How long a process may take to say how it is, when there are several to choose from.
 const STATUS_WITHIN: Duration = Duration::from_secs(2);
@@ -46,11 +46,11 @@ pub fn ask(whom: Whom<'_>, request: Request) -> Result<Reply, String> {
     send(whom, request)?.answer()
 }
 
-/// Asks, and leaves the waiting to [`Asked::answer`].
+/// Asks, and leaves the waiting to [`PendingQuery::answer`].
 ///
 /// # Errors
 /// As [`ask`].
-pub fn send(whom: Whom<'_>, request: Request) -> Result<Asked, String> {
+pub fn send(whom: Whom<'_>, request: Request) -> Result<PendingQuery, String> {
     let pid = find(whom)?;
     let reached = connect(pid)?;
     is_believed(whom, pid, &reached)?;
@@ -59,7 +59,7 @@ pub fn send(whom: Whom<'_>, request: Request) -> Result<Asked, String> {
     let within = within(&request);
     let mut line = Line::new(reached.stream, within);
     line.say(&request).map_err(|error| format!("process {pid}: {error}"))?;
-    Ok(Asked { pid, stranger, line })
+    Ok(PendingQuery { pid, stranger, line })
 }
 
 fn within(request: &Request) -> Duration {
@@ -87,13 +87,13 @@ fn is_believed(whom: Whom<'_>, pid: u32, reached: &Reached) -> Result<(), String
 
 /// A question whose answer is to come.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingQuery {
     pid: u32,
     stranger: Option<u32>,
     line: Line,
 }
 
-impl Asked {
+impl PendingQuery {
     /// The user of the process, when he is neither root nor the one who asks, nor the one of a run directory.
     pub fn stranger(&self) -> Option<u32> {
         self.stranger
@@ -109,7 +109,7 @@ impl Asked {
     /// # Errors
     /// A sentence: gone before it answered, late, or not understood.
     pub fn answer(self) -> Result<Reply, String> {
-        let Asked { pid, mut line, .. } = self;
+        let PendingQuery { pid, mut line, .. } = self;
         line.hear().map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => format!("process {pid} ended before it answered"),
             io::ErrorKind::TimedOut => format!("process {pid}: no answer within {} s", line.within.as_secs()),
@@ -225,8 +225,7 @@ impl Line {
 
     /// Asks. A process that refused before it was asked has closed, and said why.
     pub(crate) fn say(&mut self, request: &Request) -> io::Result<()> {
-        let mut line = serde_json::to_vec(&Envelope::new(request))?;
-        line.push(b'\n');
+        let line = line::encode(request)?;
         self.stream.set_write_timeout(Some(self.left()?))?;
         match self.stream.write_all(&line) {
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
@@ -303,11 +302,11 @@ mod tests {
     fn a_refusal_that_came_before_the_request_is_read() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let refusal = Reply::Failed { reason: "user 7 may not".into() };
-        theirs.write_all(format!("{}\n", serde_json::to_string(&Envelope::new(refusal)).unwrap()).as_bytes()).unwrap();
+        theirs.write_all(&line::encode(refusal).unwrap()).unwrap();
         drop(theirs);
         let mut line = Line::new(ours, STATUS_WITHIN);
         line.say(&Request::Status).unwrap();
-        let answer = Asked { pid: 1, stranger: None, line }.answer();
+        let answer = PendingQuery { pid: 1, stranger: None, line }.answer();
         assert!(matches!(&answer, Ok(Reply::Failed { reason }) if reason == "user 7 may not"), "{answer:?}");
     }
 
@@ -317,7 +316,10 @@ mod tests {
         drop(theirs);
         let mut line = Line::new(ours, STATUS_WITHIN);
         line.say(&Request::Status).unwrap();
-        assert_eq!(Asked { pid: 1, stranger: None, line }.answer(), Err("process 1 ended before it answered".into()));
+        assert_eq!(
+            PendingQuery { pid: 1, stranger: None, line }.answer(),
+            Err("process 1 ended before it answered".into())
+        );
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Certificates that change while a configuration is in use.
 //!
-//! `watcher` is told of files and says which names to look at, `batches` when; `look` reads them on a thread of its own and
-//! puts what is good in use; `complaints` decides what is said of the rest, and `census` what is said of those that end soon.
+//! `watcher` is told of files and says which names to look at, `batches` when; `look` reads them on a thread of its own, and what is
+//! good goes down the change line; `complaints` decides what is said of the rest, and `census` what is said of those that end soon.
 //! Established connections, and every other certificate, are not touched by any of it.
 
 mod batches;
 mod census;
 mod complaints;
 mod look;
+mod pending;
 mod watcher;
 
 use std::future::pending;
@@ -15,24 +16,25 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_kernel::notify::Happened;
-use baton_model::Level;
-use baton_tls::store::Entry;
+use baton_kernel::notify::FileEvent;
+use baton_model::Model;
+use baton_tls::store::{Entry, Report, StoreView};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
 pub(crate) use census::{Census, wall_seconds};
 use complaints::Complaints;
-use look::{Gate, Looked, Work};
+pub(crate) use look::Found;
+use look::{CertificateFindings, Work};
+pub(crate) use pending::{Pending, PendingAuthorities};
 pub(crate) use watcher::Upcoming;
 use watcher::{Notice, Watcher};
 
 use crate::apart::{Apart, Lost};
-use crate::control::Control;
-use crate::control::stuck::verdict;
-use crate::environment::Progress;
+use crate::environment::stuck::verdict;
+use crate::environment::{Outside, Progress};
+use crate::messages::Said;
 use crate::protocol::{self, Reply};
-use crate::runtime::ssl::Pending;
 
 /// How often is said which certificates end soon.
 const CENSUS_EVERY: Duration = Duration::from_secs(24 * 3600);
@@ -61,29 +63,28 @@ pub(crate) struct Certificates {
 /// Files being looked at on another thread.
 #[derive(Debug)]
 struct Looking {
-    task: Apart<Option<Box<Looked>>>,
+    task: Apart<Box<Found>>,
     waiting: Vec<oneshot::Sender<Reply>>,
     since: Instant,
     progress: Arc<Progress>,
-    gate: Arc<Gate>,
     /// Nobody waits for it any more; until its thread ends no other look begins.
     is_given_up: bool,
 }
 
 /// What can happen to certificates by itself.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum CertificateEvent {
     /// The kernel told of files.
-    Told(io::Result<Vec<Happened>>),
+    Told(io::Result<Vec<FileEvent>>),
     /// Files were looked at.
-    Looked(Result<Option<Box<Looked>>, Lost>),
+    Looked(Result<Box<Found>, Lost>),
     /// Those that end soon were counted.
     Counted(Result<Census, JoinError>),
 }
 
 impl Certificates {
     /// What happens next. May be abandoned and begun again.
-    pub(crate) async fn next(&mut self) -> Event {
+    pub(crate) async fn next(&mut self) -> CertificateEvent {
         let looked = async {
             match &mut self.looking {
                 Some(looking) => (&mut looking.task).await,
@@ -97,9 +98,9 @@ impl Certificates {
             }
         };
         tokio::select! {
-            counted = counted => Event::Counted(counted),
-            looked = looked => Event::Looked(looked),
-            told = self.watcher.next() => Event::Told(told),
+            counted = counted => CertificateEvent::Counted(counted),
+            looked = looked => CertificateEvent::Looked(looked),
+            told = self.watcher.next() => CertificateEvent::Told(told),
         }
     }
 
@@ -121,47 +122,56 @@ impl Certificates {
     }
 }
 
-impl Control {
-    /// A configuration has come into use.
-    pub(crate) fn watch_certificates(&mut self) {
-        let now = Instant::now();
-        if let Some(upcoming) = self.line.watched.take() {
-            let watcher = upcoming.listen(&self.settings.outside, now);
-            let before = std::mem::replace(&mut self.certificates.watcher, watcher);
+/// What a look at files needs to know of the process.
+pub(crate) struct InUse<'a> {
+    /// What was asked.
+    pub model: &'a Model,
+    /// The certificates in use.
+    pub store: StoreView,
+    /// Where files are found.
+    pub outside: &'a Outside,
+}
+
+/// Each event and the time lead to what is to be said; files are read by threads of their own.
+impl Certificates {
+    /// A configuration has come into use, and this is watched for it.
+    pub(crate) fn watch(&mut self, upcoming: Option<Upcoming>, outside: &Outside, now: Instant) -> Vec<Said> {
+        if let Some(upcoming) = upcoming {
+            let watcher = upcoming.listen(outside, now);
+            let before = std::mem::replace(&mut self.watcher, watcher);
             // The kernel may take some milliseconds to close a queue.
             tokio::task::spawn_blocking(move || drop(before));
         }
-        self.certificates.census_at = Some(now);
-        self.tell_of_directories();
+        self.census_at = Some(now);
+        self.of_directories()
     }
 
-    /// Something happened to certificates.
-    pub(crate) fn note_certificates(&mut self, event: Event) {
+    /// Something happened.
+    pub(crate) fn step(&mut self, event: CertificateEvent, outside: &Outside, now: Instant) -> Vec<Said> {
         match event {
-            Event::Told(told) => {
-                self.certificates.watcher.told(told, &self.settings.outside, Instant::now());
-                self.tell_of_directories();
+            CertificateEvent::Told(told) => {
+                self.watcher.told(told, outside, now);
+                self.of_directories()
             }
-            Event::Looked(looked) => self.looked(looked),
-            Event::Counted(counted) => self.counted(counted),
+            CertificateEvent::Looked(looked) => self.looked_in_vain(looked.err(), outside, now),
+            CertificateEvent::Counted(counted) => self.counted(counted, now),
         }
     }
 
     /// `baton certs sync`: looks at everything, and answers when it is in use.
-    pub(crate) fn sync_certificates(&mut self, reply: oneshot::Sender<Reply>) {
+    pub(crate) fn sync(&mut self, reply: oneshot::Sender<Reply>, is_stopping: bool) {
         // Who does not wait any more does not want to know.
-        if self.is_stopping() {
+        if is_stopping {
             drop(reply.send(Reply::Failed { reason: "a soft stop is under way".into() }));
-        } else if self.certificates.waiting.len() >= WAITING_MAX {
+        } else if self.waiting.len() >= WAITING_MAX {
             drop(reply.send(Reply::Failed { reason: "too many wait already".into() }));
         } else {
-            self.certificates.waiting.push(reply);
+            self.waiting.push(reply);
         }
     }
 
     /// `baton certs list`: what there is. Written down by another thread, for there may be many.
-    pub(crate) fn list_certificates(&self, reply: oneshot::Sender<Reply>) {
-        let store = self.line.store.clone();
+    pub(crate) fn list(store: StoreView, reply: oneshot::Sender<Reply>) {
         tokio::task::spawn_blocking(move || {
             let facts = |entry: &Arc<Entry>| {
                 protocol::CertificateFacts::of(entry.path(), &entry.certificate(), entry.problem().as_deref())
@@ -172,156 +182,135 @@ impl Control {
         });
     }
 
-    /// Begins to look at what it is time for, if nothing is being looked at. What has been read for a reload goes first.
-    pub(crate) fn look_at_certificates(&mut self) {
-        self.count_certificates();
-        if self.certificates.looking.is_some() || self.drain.is_some() || self.has_read() {
-            return;
+    /// Begins to look at what it is time for, if nothing is being looked at. `is_held`: what has been read for a reload goes first.
+    pub(crate) fn look(&mut self, in_use: &InUse<'_>, is_held: bool, now: Instant) -> Vec<Said> {
+        self.count(&in_use.store, now);
+        if self.looking.is_some() || is_held {
+            return Vec::new();
         }
-        let (certificates, now) = (&mut self.certificates, Instant::now());
-        let outside = &self.settings.outside;
-        let is_sync = !certificates.waiting.is_empty();
+        let outside = in_use.outside;
+        let is_sync = !self.waiting.is_empty();
         if is_sync {
-            certificates.watcher.all(outside, now);
+            self.watcher.all(outside, now);
         }
-        let taken = match certificates.watcher.due().is_some_and(|due| due <= now) || is_sync {
-            true => certificates.watcher.take(outside, now, is_sync),
+        let taken = match self.watcher.due().is_some_and(|due| due <= now) || is_sync {
+            true => self.watcher.take(outside, now, is_sync),
             false => Vec::new(),
         };
-        let directories = certificates.watcher.directories();
+        let directories = self.watcher.directories();
         let mut work: Vec<Work> = taken
             .into_iter()
             .filter_map(|(place, names)| Some(Work { directory: directories.get(place)?.clone(), names }))
             .collect();
         if is_sync {
-            work.extend(look::unwatched(&self.line.model, &directories, outside));
+            work.extend(look::unwatched(in_use.model, &directories, outside));
         }
-        self.tell_of_directories();
+        let mut said = self.of_directories();
         if work.is_empty() && !is_sync {
-            return;
+            return said;
         }
-        let (store, outside, gate) = (self.line.store.clone(), self.settings.outside.view(), Arc::<Gate>::default());
-        let (progress, open) = (outside.progress(), gate.clone());
-        let look = move || look::look(&store, &outside, &work, is_sync, &open).map(Box::new);
-        let waiting = std::mem::take(&mut self.certificates.waiting);
+        let (store, outside) = (in_use.store.clone(), outside.view());
+        let progress = outside.progress();
+        let look = move || Box::new(look::look(&store, &outside, &work, is_sync));
+        let waiting = std::mem::take(&mut self.waiting);
         match Apart::run(look) {
             Ok(task) => {
-                let looking = Looking { task, waiting, since: now, progress, gate, is_given_up: false };
-                self.certificates.looking = Some(looking);
+                let looking = Looking { task, waiting, since: now, progress, is_given_up: false };
+                self.looking = Some(looking);
             }
-            Err(error) => self.refuse_look(waiting, &format!("Certificates cannot be looked at: {error}")),
+            Err(error) => said.push(refuse_look(waiting, &format!("Certificates cannot be looked at: {error}"))),
         }
+        said
     }
 
     /// Gives up a look at files that is stuck; `awaited`: a reload waits for it to end, with this much patience. Its thread is abandoned: what it has read
     /// is not used, and no other look begins as long as it is there.
-    pub(crate) fn give_up_looking(&mut self, now: Instant, awaited: Option<Duration>) {
-        let Some(looking) = self.certificates.looking.as_mut().filter(|looking| !looking.is_given_up) else { return };
+    pub(crate) fn give_up(&mut self, now: Instant, awaited: Option<Duration>) -> Vec<Said> {
+        let is_under_way = |looking: &&mut Looking| !looking.is_given_up && !looking.task.is_finished();
+        let Some(looking) = self.looking.as_mut().filter(is_under_way) else { return Vec::new() };
         let time = now.saturating_duration_since(looking.since);
-        let Some(reason) = verdict(time, &looking.progress, now, awaited) else { return };
-        if looking.gate.close() {
-            looking.is_given_up = true;
-            let waiting = std::mem::take(&mut looking.waiting);
-            let text = format!("Certificates are not looked at until that ends, those in use stay: {reason}");
-            self.refuse_look(waiting, &text);
-        }
-    }
-
-    fn refuse_look(&mut self, waiting: Vec<oneshot::Sender<Reply>>, reason: &str) {
-        let text = format!("{reason}.");
-        self.messages.warning(&text);
-        self.messages.log(Level(4), &text);
-        for asker in waiting {
-            // Who does not wait any more does not want to know.
-            let _ = asker.send(Reply::Failed { reason: text.clone() });
-        }
+        let Some(reason) = verdict(time, &looking.progress, now, awaited) else { return Vec::new() };
+        looking.is_given_up = true;
+        let waiting = std::mem::take(&mut looking.waiting);
+        let text = format!("Certificates are not looked at until that ends, those in use stay: {reason}");
+        vec![refuse_look(waiting, &text)]
     }
 
     /// Begins to count which certificates end soon, when it is time for it.
-    fn count_certificates(&mut self) {
-        let (certificates, now) = (&mut self.certificates, Instant::now());
-        if certificates.counting.is_some() || self.drain.is_some() || certificates.census_at.is_none_or(|at| at > now) {
+    fn count(&mut self, store: &StoreView, now: Instant) {
+        if self.counting.is_some() || self.census_at.is_none_or(|at| at > now) {
             return;
         }
-        certificates.census_at = now.checked_add(CENSUS_EVERY);
-        let store = self.line.store.clone();
-        certificates.counting = Some(tokio::task::spawn_blocking(move || Census::of(&store, wall_seconds())));
+        self.census_at = now.checked_add(CENSUS_EVERY);
+        let store = store.clone();
+        self.counting = Some(tokio::task::spawn_blocking(move || Census::of(&store, wall_seconds())));
     }
 
-    fn counted(&mut self, counted: Result<Census, JoinError>) {
-        self.certificates.counting = None;
+    fn counted(&mut self, counted: Result<Census, JoinError>, now: Instant) -> Vec<Said> {
+        self.counting = None;
         match counted {
-            Ok(census) => self.tell_census(&census),
-            Err(error) => self.messages.alert(&format!("Certificates could not be counted: {error}")),
+            Ok(census) => self.of_census(&census, now),
+            Err(error) => vec![Said::Alert(format!("Certificates could not be counted: {error}"))],
         }
     }
 
-    fn looked(&mut self, looked: Result<Option<Box<Looked>>, Lost>) {
-        let Some(Looking { waiting, since, .. }) = self.certificates.looking.take() else { return };
-        let now = Instant::now();
-        let looked = match looked {
-            Ok(Some(looked)) => looked,
-            // It was given up, and its files can be read again: all of them, whatever was missed.
-            Ok(None) => return self.certificates.watcher.all(&self.settings.outside, now),
-            Err(error) => {
-                self.messages.alert(&format!("Certificates could not be looked at: {error}"));
-                return;
+    /// A look has ended that has found nothing, or that was given up before.
+    fn looked_in_vain(&mut self, lost: Option<Lost>, outside: &Outside, now: Instant) -> Vec<Said> {
+        self.looking = None;
+        match lost {
+            Some(error) => vec![Said::Alert(format!("Certificates could not be looked at: {error}"))],
+            // Its files can be read again: all of them, whatever was missed.
+            None => {
+                self.watcher.all(outside, now);
+                Vec::new()
             }
-        };
-        if let Some(text) = look::summary(&looked.report) {
-            self.messages.notice(&text);
-            self.messages.log(Level(5), &text);
         }
-        let report = &looked.report;
+    }
+
+    /// What a look has found is in use.
+    pub(crate) fn looked(&mut self, looked: &CertificateFindings, report: &Report, now: Instant) -> Vec<Said> {
+        let Some(Looking { waiting, since, .. }) = self.looking.take() else { return Vec::new() };
+        let mut said: Vec<Said> = look::summary(report).map(Said::News).into_iter().collect();
         let good = report.added.iter().chain(&report.replaced).chain(&report.removed).chain(&looked.unchanged);
-        good.for_each(|path| self.certificates.complaints.forget(path));
-        let directories = self.certificates.watcher.directories();
+        good.for_each(|path| self.complaints.forget(path));
+        let directories = self.watcher.directories();
         for problem in &report.refused {
             let place = directories.iter().position(|directory| problem.path.parent() == Some(directory));
             let name = problem.path.file_name();
-            let is_awaited = waiting.is_empty() && self.certificates.complaints.waits(problem);
+            let is_awaited = waiting.is_empty() && self.complaints.waits(problem);
             if let (true, Some(place), Some(name)) = (is_awaited, place, name) {
-                self.certificates.watcher.again(place, name, now);
-            } else if let Some(text) = self.certificates.complaints.complain(problem, looked.serves(problem)) {
-                self.messages.warning(&text);
-                self.messages.log(Level(4), &text);
+                self.watcher.again(place, name, now);
+            } else {
+                said.extend(self.complaints.complain(problem, looked.serves(problem)).map(Said::Trouble));
             }
         }
         for problem in &looked.failed {
-            if let Some(text) = self.certificates.complaints.complain(problem, false) {
-                self.messages.warning(&text);
-                self.messages.log(Level(4), &text);
-            }
+            said.extend(self.complaints.complain(problem, false).map(Said::Trouble));
         }
         if !waiting.is_empty() {
-            self.certificates.census_at = Some(now);
+            self.census_at = Some(now);
         }
-        let synced = protocol::Synced::of(&looked.report, &looked.failed, since.elapsed());
+        let synced = protocol::Synced::of(report, &looked.failed, since.elapsed());
         for asker in waiting {
             // Who does not wait any more does not want to know.
             let _ = asker.send(Reply::Synced(synced.clone()));
         }
+        said
     }
 
-    /// Says which certificates end soon: every day, and when it is not what was said last.
-    fn tell_census(&mut self, census: &Census) {
-        let is_new = *census != self.certificates.said;
-        let is_day = self.certificates.said_at.is_none_or(|at| at.elapsed() >= CENSUS_EVERY / 2);
+    /// Which certificates end soon: every day, and when it is not what was said last.
+    fn of_census(&mut self, census: &Census, now: Instant) -> Vec<Said> {
+        let is_new = *census != self.said;
+        let is_day = self.said_at.is_none_or(|at| now.saturating_duration_since(at) >= CENSUS_EVERY / 2);
         if !is_new && !is_day {
-            return;
+            return Vec::new();
         }
-        for (level, text) in census.lines() {
-            match level {
-                Level(..=4) => self.messages.warning(&text),
-                _ => self.messages.notice(&text),
-            }
-            self.messages.log(level, &text);
-        }
-        (self.certificates.said, self.certificates.said_at) = (census.clone(), Some(Instant::now()));
+        (self.said, self.said_at) = (census.clone(), Some(now));
+        census.lines().into_iter().map(|(level, text)| Said::At(level, text)).collect()
     }
 
-    fn tell_of_directories(&mut self) {
-        for notice in self.certificates.watcher.notices() {
+    fn of_directories(&mut self) -> Vec<Said> {
+        let say = |notice: Notice| {
             let text = match notice {
                 Notice::Gone(path, error) => format!(
                     "The watched directory of certificates '{}' cannot be opened ({error}): its certificates stay in use, and it \
@@ -335,8 +324,18 @@ impl Control {
                     path.display()
                 ),
             };
-            self.messages.warning(&text);
-            self.messages.log(Level(4), &text);
-        }
+            Said::Trouble(text)
+        };
+        self.watcher.notices().into_iter().map(say).collect()
     }
+}
+
+/// Nothing is looked at: those who wait learn it, and it is said.
+fn refuse_look(waiting: Vec<oneshot::Sender<Reply>>, reason: &str) -> Said {
+    let text = format!("{reason}.");
+    for asker in waiting {
+        // Who does not wait any more does not want to know.
+        let _ = asker.send(Reply::Failed { reason: text.clone() });
+    }
+    Said::Trouble(text)
 }

@@ -5,7 +5,7 @@
 //! runtime API go on meanwhile, and connections do not notice. Directories are watched before they are read, so that nothing is
 //! missed between the two.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,27 +14,27 @@ use baton_config::Severity;
 use baton_model::{Bind, BindTls, Model, Source};
 use baton_proxy::Refused;
 use baton_proxy::generation::OpenListener;
-use baton_tls::store::{Files, Index, Note, Problem, Store, Wanted};
+use baton_tls::store::{CertificateProblem, Files, Index, Note, Store, Wanted};
 use baton_tls::tickets::{self, TicketKey, TicketVault, UpcomingTickets};
 use baton_tls::{Acceptor, AcceptorProblem, Acceptors, Connectors, PreparedAcceptors, store};
 
 use crate::certificates::Upcoming;
 use crate::environment::Outside;
 
-/// What handshakes share, and what outlives configurations. Cheap to clone.
+/// What handshakes share, for who reads what a configuration names: nothing in use changes by it. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Encryption {
+pub struct TlsShared {
     /// Certificates.
-    pub store: Arc<Store>,
+    store: Arc<Store>,
     /// Authorities and sessions.
-    pub acceptors: Arc<Acceptors>,
+    acceptors: Arc<Acceptors>,
     /// Keys of session tickets.
-    pub tickets: Arc<TicketVault>,
+    tickets: Arc<TicketVault>,
 }
 
 /// All that a configuration needs for TLS, read and judged. Dropped, it leaves no trace.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedTls {
     store: store::Prepared,
     acceptors: PreparedAcceptors,
     tickets: UpcomingTickets,
@@ -52,12 +52,17 @@ const LONG: Duration = Duration::from_secs(2);
 /// Acceptors by the name of a frontend and the place of its address.
 type ByPlace = HashMap<(Arc<str>, String), Arc<Acceptor>>;
 
-impl Encryption {
+impl TlsShared {
+    /// Of what is in use.
+    pub(crate) fn new(store: Arc<Store>, acceptors: Arc<Acceptors>, tickets: Arc<TicketVault>) -> TlsShared {
+        TlsShared { store, acceptors, tickets }
+    }
+
     /// Reads what a model names.
     ///
     /// # Errors
     /// All that cannot be used, each with the line that names it.
-    pub fn prepare(&self, model: &Model, outside: &Outside) -> Result<Prepared, Vec<Refused>> {
+    pub fn prepare(&self, model: &Model, outside: &Outside) -> Result<PreparedTls, Vec<Refused>> {
         let begin = Instant::now();
         let watched = Upcoming::begin(model, outside, begin);
         let tickets = self.tickets(model, outside);
@@ -92,28 +97,20 @@ impl Encryption {
             let text = format!("Certificates were read in {:.1} s.", begin.elapsed().as_secs_f64());
             notes.push((Severity::Notice, text));
         }
-        Ok(Prepared { store, acceptors, tickets, by_place, watched, replaced, notes })
-    }
-
-    /// Puts it in use. It cannot fail. What is watched for it has to be listened to from now on.
-    pub(crate) fn commit(&self, prepared: Prepared) -> Upcoming {
-        prepared.store.commit();
-        self.acceptors.commit(prepared.acceptors);
-        self.tickets.commit(prepared.tickets);
-        prepared.watched
+        Ok(PreparedTls { store, acceptors, tickets, by_place, watched, replaced, notes })
     }
 
     /// Reads the files of `tls-ticket-keys`.
     fn tickets(&self, model: &Model, outside: &Outside) -> Result<UpcomingTickets, Vec<Refused>> {
         let mut files: Vec<(PathBuf, Vec<Arc<TicketKey>>)> = Vec::new();
-        let mut refused = Vec::new();
+        let (mut refused, mut read) = (Vec::new(), HashSet::new());
         for (_, at, tls) in encrypted(model) {
-            let Some(path) = tls.ticket_keys.as_deref().filter(|path| files.iter().all(|(other, _)| other != path))
-            else {
-                continue;
-            };
+            let Some(path) = tls.ticket_keys.as_deref().filter(|path| !read.contains(path)) else { continue };
             match ticket_keys(path, outside) {
-                Ok(keys) => files.push((path.into(), keys)),
+                Ok(keys) => {
+                    read.insert(path);
+                    files.push((path.into(), keys));
+                }
                 Err(fault) => refused.push(Refused {
                     object: format!("bind {}", at.place()),
                     reason: format!("tls-ticket-keys '{}': {fault}", path.display()),
@@ -125,7 +122,15 @@ impl Encryption {
     }
 }
 
-impl Prepared {
+impl PreparedTls {
+    /// Puts it in use. It cannot fail. What is watched for it has to be listened to from now on.
+    pub(crate) fn commit(self, acceptors: &Acceptors, tickets: &TicketVault) -> Upcoming {
+        self.store.commit();
+        acceptors.commit(self.acceptors);
+        tickets.commit(self.tickets);
+        self.watched
+    }
+
     /// Makes what servers need, of the files that were read.
     pub fn connectors(&self) -> Connectors<'_> {
         Connectors::new(self.acceptors.authorities(), &self.store)
@@ -146,7 +151,7 @@ pub fn judge(model: &Model, outside: &Outside) -> Result<Vec<(Severity, String)>
         let reason = format!("cannot make a key of session tickets: {fault}");
         vec![Refused { object: "global".into(), reason, source: Source::default() }]
     })?;
-    let encryption = Encryption { store: Store::new(), acceptors: Arc::default(), tickets: Arc::new(vault) };
+    let encryption = TlsShared::new(Store::new(), Arc::default(), Arc::new(vault));
     encryption.prepare(model, outside).map(|prepared| prepared.notes)
 }
 
@@ -158,7 +163,7 @@ fn encrypted(model: &Model) -> impl Iterator<Item = (&Arc<str>, &Bind, &Arc<Bind
 
 fn ticket_keys(path: &Path, outside: &Outside) -> Result<Vec<Arc<TicketKey>>, String> {
     let mut content = zeroize::Zeroizing::new(Vec::new());
-    outside.read(path, &mut content).map_err(|error| format!("{} ({error})", tickets::TicketFileFault::Unreadable))?;
+    outside.read(path, &mut content).map_err(|error| format!("{} ({error})", tickets::TicketFileError::Unreadable))?;
     tickets::read_file(&content).map_err(|fault| fault.to_string())
 }
 
@@ -175,7 +180,7 @@ fn without_certificates(model: &Model, indexes: &[Arc<Index>]) -> Vec<Refused> {
 }
 
 /// A certificate that cannot be used, with the object whose line names it.
-fn certificate(problem: &Problem, model: &Model) -> Refused {
+fn certificate(problem: &CertificateProblem, model: &Model) -> Refused {
     let source = problem.source.clone().unwrap_or_default();
     Refused { object: object(&source, model), reason: format!("{problem}: {}", problem.remedy()), source }
 }

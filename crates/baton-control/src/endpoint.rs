@@ -5,24 +5,18 @@ use std::io;
 use std::os::unix::net::UnixListener as StdListener;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::control_socket::Peer;
 use crate::handover::giver;
 use crate::handover::succession::Lineage;
-use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request, VERSION};
+use crate::protocol::{Envelope, REQUEST_BYTES_MAX, Reply, Request, VERSION, line};
 use crate::rights::{Places, Rights};
-
-/// How long an asker may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take to read the answer.
-const READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// A request and the way back.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingRequest {
     /// What is asked.
     pub request: Request,
     /// Takes the answer; an asker that left is no error.
@@ -39,9 +33,9 @@ pub struct Desk {
     /// From whom this process took over.
     pub lineage: Lineage,
     /// Takes requests.
-    pub asked: mpsc::Sender<Asked>,
+    pub asked: mpsc::Sender<PendingRequest>,
     /// Takes what is said about a handover.
-    pub events: mpsc::Sender<giver::Event>,
+    pub events: mpsc::Sender<giver::GiverEvent>,
 }
 
 /// Serves askers until the change line is gone. An asker too many of its user is closed; nobody waits for another one.
@@ -69,10 +63,9 @@ pub async fn serve_one(mut stream: UnixStream, desk: Desk) {
 }
 
 /// Closes a connection more than its user may have, and says so, if that takes no waiting.
-pub(crate) fn too_many(stream: &UnixStream, uid: u32) {
+pub fn too_many(stream: &UnixStream, uid: u32) {
     let reply = failed(format!("user {uid} has as many connections to process {} as one user may", std::process::id()));
-    if let Ok(mut line) = serde_json::to_vec(&Envelope::new(reply)) {
-        line.push(b'\n');
+    if let Ok(line) = line::encode(reply) {
         let _ = stream.try_write(&line);
     }
 }
@@ -80,19 +73,15 @@ pub(crate) fn too_many(stream: &UnixStream, uid: u32) {
 /// Answers one question; true when a handover is to be talked about.
 async fn answer(stream: &mut UnixStream, peer: Peer, desk: &Desk) -> io::Result<bool> {
     let (read, mut write) = stream.split();
-    let mut line = String::new();
-    let mut reader = BufReader::new(read.take(REQUEST_BYTES_MAX as u64));
-    tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await.map_err(io::Error::other)??;
-    let reply = match understand(&line) {
+    let question = line::read_question(read, REQUEST_BYTES_MAX).await?;
+    let reply = match understand(&question) {
         Ok(Request::Handover) => Reply::Handover,
         Ok(request) if desk.rights.may(peer.uid, &request) => pass_on(request, desk.asked.clone()).await,
         Ok(request) => failed(desk.rights.refusal(peer.uid, &request)),
         Err(reason) => failed(reason),
     };
     let is_handover = reply == Reply::Handover;
-    let mut line = serde_json::to_vec(&Envelope::new(reply)).map_err(io::Error::other)?;
-    line.push(b'\n');
-    tokio::time::timeout(READ_WITHIN, write.write_all(&line)).await.map_err(io::Error::other)??;
+    line::write_reply(&mut write, reply).await?;
     Ok(is_handover)
 }
 
@@ -109,9 +98,9 @@ fn understand(line: &str) -> Result<Request, String> {
     Ok(envelope.body)
 }
 
-async fn pass_on(request: Request, asked: mpsc::Sender<Asked>) -> Reply {
+async fn pass_on(request: Request, asked: mpsc::Sender<PendingRequest>) -> Reply {
     let (reply, answer) = oneshot::channel();
-    if asked.send(Asked { request, reply }).await.is_err() {
+    if asked.send(PendingRequest { request, reply }).await.is_err() {
         return failed("the process is ending".into());
     }
     answer.await.unwrap_or_else(|_| failed("the process is ending".into()))

@@ -10,6 +10,7 @@ mod certificates;
 mod look;
 mod open;
 mod progress;
+pub(crate) mod stuck;
 mod text;
 
 use std::io::{self, Read};
@@ -23,12 +24,12 @@ use baton_config::{Environment, MAX_FILE_BYTES, SystemEnvironment};
 use baton_kernel::process::procfs;
 use baton_model::Family;
 use baton_rules::Files;
-pub(crate) use look::{LinkKind, Seen};
+pub(crate) use look::{FileState, LinkKind};
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, SFlag, fstatat};
 use open::Kinds;
 pub(crate) use progress::{Call, Progress};
-use text::{Key, Text};
+use text::{QueryKey, Text};
 
 /// The outside as it was at the start: its root directory, the working directory, and standard input.
 #[derive(Debug)]
@@ -121,7 +122,7 @@ impl Outside {
     /// What is known from the record, or else is found out now and put into it.
     fn known<T>(
         &self,
-        key: Key,
+        key: QueryKey,
         found: impl FnOnce() -> io::Result<T>,
         read: impl FnOnce(&[u8]) -> T,
         write: impl FnOnce(&T) -> Vec<u8>,
@@ -179,13 +180,13 @@ impl Environment for Outside {
         if path == Path::new("-") {
             return self.input.clone().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
         }
-        self.known(Key::file(&self.inside(path)), || self.read_now(path), <[u8]>::to_vec, Vec::clone)
+        self.known(QueryKey::file(&self.inside(path)), || self.read_now(path), <[u8]>::to_vec, Vec::clone)
     }
 
     fn is_dir(&self, path: &Path) -> bool {
         let found = || Ok(self.kind(path) == Some(SFlag::S_IFDIR));
         let is_dir = self.known(
-            Key::directory(&self.inside(path)),
+            QueryKey::directory(&self.inside(path)),
             found,
             |known| known == b"d",
             |is| is.then_some(b'd').into_iter().collect(),
@@ -199,7 +200,7 @@ impl Environment for Outside {
         let write = |paths: &Vec<PathBuf>| {
             paths.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat()).collect()
         };
-        self.known(Key::list(&self.inside(dir)), || self.list_now(dir), read, write)
+        self.known(QueryKey::list(&self.inside(dir)), || self.list_now(dir), read, write)
     }
 
     fn var(&self, name: &str) -> Option<String> {
@@ -225,7 +226,7 @@ impl Environment for Outside {
             let _call = self.progress.host(host);
             SystemEnvironment.resolve(host, family)
         };
-        self.known(Key::host(host, family), found, read, write)
+        self.known(QueryKey::host(host, family), found, read, write)
     }
 
     fn hostname(&self) -> String {

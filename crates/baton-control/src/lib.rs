@@ -1,16 +1,17 @@
 //! The change line: everything that touches live state goes through [`reload::ChangeLine`].
 //!
-//! [`control::Control`] is the running process: signals, questions ([`protocol`], [`endpoint`]), commands ([`runtime`]) and
-//! time come in.
-//! [`plan`] says in words what a change does and whom it disturbs; [`listeners`] keeps addresses open for as long as they are
-//! wanted; [`handover`] lets another process take over; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes.
+//! [`control::Control`] is the running process, and its loop is `run`: signals, questions ([`protocol`], [`endpoint`]), commands
+//! ([`operators`], [`runtime`]) and time come in. [`plan`] says in words what a change does and whom it disturbs; [`listeners`] keeps addresses
+//! open for as long as they are wanted; [`handover`] lets another process take over; [`servant`] is the end of the line to a master; [`drain`] and
+//! [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes. Each module uses those below it only
+//! (`tests/order.rs`).
 
 #![cfg_attr(
     not(test),
     deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
 )]
 
-mod apart;
+pub mod apart;
 pub mod ask;
 pub mod capacity;
 mod certificates;
@@ -23,11 +24,10 @@ pub mod encryption;
 pub mod endpoint;
 pub mod environment;
 pub mod handover;
-pub mod health;
 pub mod listeners;
-mod losses;
-pub mod master;
+pub mod losses;
 pub mod messages;
+pub mod operators;
 pub mod overrides;
 pub mod plan;
 pub mod printable;
@@ -35,7 +35,10 @@ pub mod protocol;
 pub mod reload;
 pub mod retirement;
 pub mod rights;
+mod run;
 pub mod runtime;
+mod sayings;
+pub mod servant;
 pub mod service_manager;
 mod status;
 pub mod tickets;

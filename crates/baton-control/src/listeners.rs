@@ -8,6 +8,7 @@
 //! Sockets that somebody gave us ([`Listeners::inherit`]) are taken instead of opened: clients reach them all the time.
 
 mod bound;
+mod departures;
 mod granted;
 mod inherited;
 mod leaving;
@@ -17,7 +18,7 @@ mod options;
 mod paused;
 mod place;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod unfinished;
 
 use std::collections::{HashMap, HashSet};
@@ -25,11 +26,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use baton_kernel::half_open::Handshakes;
 use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
 use baton_model::{Address, Bind, Model, StatsSocket};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{ListenerId, Refused};
 
+use self::departures::Departures;
 use self::granted::Grants;
 use self::leaving::Leaving;
 use self::lent::Elsewhere;
@@ -38,7 +41,7 @@ use self::paused::Pause;
 use self::place::{Owner, Taken, overlap, refuse, wanted};
 use crate::retirement::RetireStep;
 
-pub use self::granted::{Denied, Granted, Named, SOCKETS_MAX, Wanted};
+pub use self::granted::{Denied, Granted, Named, SOCKETS_MAX, UnopenedAddress};
 pub use self::inherited::{INHERITED_MAX, Inherited, Known, Unusable};
 pub use self::lent::Gift;
 pub use self::paused::LOOK_EVERY as PAUSE_LOOK_EVERY;
@@ -49,7 +52,7 @@ pub use self::unfinished::with_unfinished;
 #[derive(Debug)]
 pub struct Listeners {
     open: HashMap<Place, Listener>,
-    retiring: Vec<Leaving>,
+    retiring: Departures,
     /// Given to us, and asked for by no configuration yet.
     inherited: Inherited,
     /// Bound for us by our master, for the change that is under way.
@@ -94,7 +97,7 @@ pub struct Offer<'a> {
 
 /// What a configuration needs, ready to be used. Given back to [`Listeners::give_up`], it leaves no trace.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedListeners {
     /// Every address of the model, in order.
     wanted: Vec<(Owner, Bind)>,
     new: Vec<(Place, New, ListenOptions)>,
@@ -127,7 +130,7 @@ impl Listeners {
     pub fn new(cores: usize) -> Listeners {
         Listeners {
             open: HashMap::new(),
-            retiring: Vec::new(),
+            retiring: Departures::default(),
             inherited: Inherited::default(),
             granted: Grants::default(),
             id_last: 0,
@@ -169,12 +172,11 @@ impl Listeners {
     ///
     /// # Errors
     /// Every address that cannot be had; everything is as before then.
-    pub fn prepare(&mut self, model: &Model) -> Result<Prepared, Vec<Refused>> {
+    pub fn prepare(&mut self, model: &Model) -> Result<PreparedListeners, Vec<Refused>> {
         self.in_use.clear();
         let mut refused = Vec::new();
-        let mut prepared = Prepared { wanted: wanted(model), new: Vec::new(), before: Vec::new() };
+        let mut prepared = PreparedListeners { wanted: wanted(model), new: Vec::new(), before: Vec::new() };
         let mut seen: HashMap<Place, &Owner> = HashMap::new();
-        let leaving = self.leaving_all();
         let mut taken: Option<Taken> = None;
         for (owner, bind) in &prepared.wanted {
             let place = Place::of(bind);
@@ -185,7 +187,7 @@ impl Listeners {
                 continue;
             }
             let options = options::of(model, owner.frontend(), bind);
-            let outcome = match (self.open.get_mut(&place), leaving.get(&place)) {
+            let outcome = match (self.open.get_mut(&place), self.retiring.at(&place)) {
                 (Some(listener), _) if listener.is_stats != owner.is_stats() => Err(format!(
                     "{} cannot change between a frontend and the runtime API: remove the address with one reload and add \
                      it with the next",
@@ -195,7 +197,7 @@ impl Listeners {
                     prepared.before.extend(before.map(|before| (place.clone(), before)));
                 }),
                 // It is put back into service when the change is committed.
-                (None, Some(at)) if self.retiring[*at].can_resume(owner.is_stats(), &options) => Ok(()),
+                (None, Some(leaving)) if leaving.can_resume(owner.is_stats(), &options) => Ok(()),
                 (None, _) => {
                     let taken = taken.get_or_insert_with(|| self.taken());
                     self.open_new(bind, &options, taken).map(|group| {
@@ -214,7 +216,7 @@ impl Listeners {
     }
 
     /// Undoes [`Listeners::prepare`].
-    pub fn give_up(&mut self, prepared: Prepared) {
+    pub fn give_up(&mut self, prepared: PreparedListeners) {
         for (place, before) in prepared.before {
             if let Some(listener) = self.open.get_mut(&place) {
                 // These were in force a moment ago.
@@ -231,36 +233,58 @@ impl Listeners {
     /// Lets clients in to what is new and gives all addresses of the configuration.
     ///
     /// # Errors
-    /// Practically never (a directory removed in this very moment): the kernel's words. Everything is as before then.
-    pub fn publish(&mut self, prepared: Prepared) -> Result<Published, Refused> {
-        let Prepared { wanted, new, before } = prepared;
+    /// Practically never (a directory removed in this very moment): the kernel's words. Everything is as before then: addresses on their
+    /// way out, which cores accept from all the time, are on it again, and new ones are closed, of which no configuration in use knows.
+    pub fn publish(&mut self, prepared: PreparedListeners) -> Result<Published, Refused> {
+        let PreparedListeners { wanted, new, before } = prepared;
+        let new_places: HashSet<&Place> = new.iter().map(|(place, ..)| place).collect();
+        let is_leaving = |place: &Place| !self.open.contains_key(place) && !new_places.contains(place);
+        let mut seen = HashSet::new();
+        let resumed = wanted.iter().map(|(owner, bind)| (Place::of(bind), owner, bind));
+        let resumed: Vec<_> = resumed.filter(|(place, ..)| is_leaving(place) && seen.insert(place.clone())).collect();
+        let mut let_in: Vec<Place> = Vec::new();
+        let mut outcome = Ok(());
+        for (place, owner, bind) in resumed {
+            match self.let_in(&place) {
+                Ok(()) => let_in.push(place),
+                Err(reason) => {
+                    outcome = Err(refuse(owner, bind, reason));
+                    break;
+                }
+            }
+        }
         let of_stats: HashSet<Place> =
             wanted.iter().filter(|(owner, _)| owner.is_stats()).map(|(_, bind)| Place::of(bind)).collect();
         let mut opened = Vec::new();
         let mut new = new.into_iter();
-        let mut outcome = Ok(());
-        for (place, group, options) in new.by_ref() {
+        while outcome.is_ok()
+            && let Some((place, group, options)) = new.next()
+        {
             match self.serve(&place, group, options, of_stats.contains(&place)) {
                 Ok(()) => opened.push(place),
                 Err(reason) => {
                     let (object, source) = (format!("bind {place}"), baton_model::Source::default());
                     outcome = Err(Refused { object, reason, source });
-                    break;
                 }
             }
         }
         if let Err(refused) = outcome {
             let rest = new.collect();
             opened.into_iter().for_each(|place| self.withdraw(&place));
-            self.give_up(Prepared { wanted, new: rest, before });
+            for place in &let_in {
+                self.retiring.at_mut(place).into_iter().for_each(Leaving::keep_out);
+            }
+            self.give_up(PreparedListeners { wanted, new: rest, before });
             return Err(refused);
+        }
+        // Nothing from here on can fail.
+        for place in let_in {
+            let listener = self.retiring.take_at(&place).and_then(Leaving::back);
+            self.open.extend(listener.map(|listener| (place, listener)));
         }
         let mut published = Published::default();
         for (owner, bind) in wanted {
             let place = Place::of(&bind);
-            if !self.open.contains_key(&place) {
-                self.resume(&place).map_err(|reason| refuse(&owner, &bind, reason))?;
-            }
             let Some(listener) = self.open.get(&place) else { continue };
             let (id, shards) = (listener.id, listener.shards.clone());
             match owner {
@@ -271,6 +295,7 @@ impl Listeners {
                         bind,
                         shards,
                         tls: None,
+                        mux: None,
                     });
                 }
                 Owner::Stats(socket) => published.stats.push(OpenStats { id, socket: *socket, shards }),
@@ -286,7 +311,7 @@ impl Listeners {
         lent::settle(self.open.iter_mut().filter(|(place, _)| gone.contains(place)).map(|(_, listener)| listener), now);
         for place in gone {
             if let Some(listener) = self.open.remove(&place) {
-                self.retiring.push(Leaving::start(listener, place, now));
+                self.retiring.add(Leaving::start(listener, place, now));
             }
         }
     }
@@ -306,7 +331,7 @@ impl Listeners {
     pub fn offer_again(&mut self) -> Vec<(Place, Arc<[OwnedFd]>)> {
         let mut offers: Vec<(Place, Arc<[OwnedFd]>)> = Vec::new();
         let mut offered: HashSet<Place> = HashSet::new();
-        for leaving in &mut self.retiring {
+        for leaving in self.retiring.iter_mut() {
             let is_there = self.open.contains_key(&leaving.place) || offered.contains(&leaving.place);
             if !is_there && let Some(shards) = leaving.offer() {
                 offered.insert(leaving.place.clone());
@@ -354,12 +379,11 @@ impl Listeners {
     /// wait in them. They are only closed here, at once those of an address that is on its way out. An address that is neither is
     /// no error.
     pub fn handed_over(&mut self, place: &Place, is_handed_over: bool) {
-        let leaving = self.leaving(place);
-        match (self.open.get_mut(place), leaving) {
+        match (self.open.get_mut(place), self.retiring.at_mut(place)) {
             (Some(listener), _) => {
                 listener.elsewhere = if is_handed_over { Elsewhere::All } else { Elsewhere::Nobody };
             }
-            (None, Some(at)) if is_handed_over => self.retiring[at].hand_over(),
+            (None, Some(leaving)) if is_handed_over => leaving.hand_over(),
             (None, _) => {}
         }
     }
@@ -372,8 +396,9 @@ impl Listeners {
     /// Looks at the addresses on their way out. Those in the answer are empty: the cores shall close them, then
     /// [`Listeners::closed`].
     pub fn look(&mut self, now: Instant) -> Vec<ListenerId> {
+        let mut handshakes = Handshakes::default();
         let empty = |leaving: &mut Leaving| {
-            let is_over = leaving.step(now) == RetireStep::Close;
+            let is_over = leaving.step(now, &mut handshakes) == RetireStep::Close;
             if is_over {
                 leaving.stop_open_still();
             }
@@ -391,8 +416,8 @@ impl Listeners {
 
     /// The cores have closed it.
     pub fn closed(&mut self, id: ListenerId) {
-        if let Some(at) = self.retiring.iter().position(|leaving| leaving.id == id) {
-            self.retiring.swap_remove(at).close();
+        if let Some(leaving) = self.retiring.take(id) {
+            leaving.close();
         }
     }
 
@@ -412,15 +437,6 @@ impl Listeners {
         all
     }
 
-    fn leaving(&self, place: &Place) -> Option<usize> {
-        self.retiring.iter().position(|leaving| leaving.place == *place)
-    }
-
-    /// All addresses on their way out, as [`Listeners::leaving`] finds them.
-    fn leaving_all(&self) -> HashMap<Place, usize> {
-        self.retiring.iter().enumerate().rev().map(|(at, leaving)| (leaving.place.clone(), at)).collect()
-    }
-
     /// Addresses of ours, those on their way out too.
     fn taken(&self) -> Taken {
         let mut taken = Taken::default();
@@ -428,11 +444,10 @@ impl Listeners {
         taken
     }
 
-    fn resume(&mut self, place: &Place) -> Result<(), String> {
-        let Some(at) = self.leaving(place) else { return Err(format!("{place} was closed in the meantime")) };
-        let listener = self.retiring.swap_remove(at).resume()?;
-        self.open.insert(place.clone(), listener);
-        Ok(())
+    /// Lets new clients in to an address on its way out.
+    fn let_in(&mut self, place: &Place) -> Result<(), String> {
+        let leaving = self.retiring.at_mut(place).ok_or_else(|| format!("{place} was closed in the meantime"))?;
+        leaving.let_in()
     }
 }
 

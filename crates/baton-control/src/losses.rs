@@ -19,7 +19,7 @@ const CRITICAL: Level = Level(2);
 
 /// What was reported.
 #[derive(Debug, Default)]
-pub(crate) struct LossReports {
+pub struct LossReports {
     targets: Vec<Reported>,
     panics: u64,
 }
@@ -42,13 +42,13 @@ struct Report {
 
 impl LossReports {
     /// When to look again without being woken.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub fn due(&self) -> Option<Instant> {
         self.targets.iter().filter_map(|reported| reported.next).min()
     }
 
     /// Reports lost log lines to standard error and to the other global log targets; and panics, which were reported to
     /// standard error when they happened.
-    pub(crate) fn report(&mut self, messages: &Messages) {
+    pub fn report(&mut self, messages: &Messages) {
         for Report { target, text } in self.step(Instant::now(), losses::all()) {
             messages.warning(&text);
             messages.log_except(WARNING, Some(&target), &text);

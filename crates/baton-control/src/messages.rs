@@ -40,6 +40,21 @@ struct Targets {
     proxies: HashMap<Arc<str>, Rc<Sinks>>,
 }
 
+/// What a part of the process has to say.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Said {
+    /// Something worth knowing.
+    News(String),
+    /// Something that is probably not as meant.
+    Trouble(String),
+    /// Something that keeps us from doing what was asked; not for the log.
+    Alert(String),
+    /// News or trouble, by its level in the log.
+    At(Level, String),
+    /// What was done; for the log alone.
+    Logged(String),
+}
+
 impl Messages {
     /// A voice that introduces itself before its first words, as HAProxy does while it starts.
     pub fn new(program: &str, version: &str, is_quiet: bool) -> Messages {
@@ -103,6 +118,26 @@ impl Messages {
     /// Something that keeps us from doing what was asked.
     pub fn alert(&self, text: &str) {
         self.say(Severity::Alert, text);
+    }
+
+    /// What a part of the process has to say: to standard error and to the log.
+    pub(crate) fn tell(&self, said: Vec<Said>) {
+        let say = |level: Level, text: &str| {
+            match level {
+                Level(..=4) => self.warning(text),
+                Level(_) => self.notice(text),
+            }
+            self.log(level, text);
+        };
+        for said in said {
+            match said {
+                Said::News(text) => say(Level(5), &text),
+                Said::Trouble(text) => say(Level(4), &text),
+                Said::At(level, text) => say(level, &text),
+                Said::Alert(text) => self.alert(&text),
+                Said::Logged(text) => self.log(Level(6), &text),
+            }
+        }
     }
 
     /// One message to standard error; further lines of a text are set in as HAProxy does.

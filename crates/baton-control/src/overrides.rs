@@ -1,27 +1,16 @@
-//! What operators set at run time on the change line: commands write overrides here and nowhere else, and here they become what is in
-//! force. Between processes they go as [`OverrideRecord`]s.
+//! What operators set at run time, as others see it: between processes, in `baton status` and in plans it is an [`OverrideRecord`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
-use baton_kernel::process::over_exec::{memory_file, read_whole};
-use baton_model::{Author, EndedOverride, Field, Model, Object, Override, Overrides, Server, Setting};
-use baton_proxy::balance::{ServerState, Transition};
+use baton_model::{Author, EndedOverride, Field, Model, Object, Override, Overrides, Setting};
 use serde::{Deserialize, Serialize};
 
 use crate::printable;
-use crate::reload::{ChangeLine, Ready};
-use crate::tickets::wall_seconds;
 
 /// Overrides that are named one by one when they end.
 const NAMED_MAX: usize = 20;
-
-/// Bytes of all overrides that a master keeps.
-const BYTES_MAX: u64 = 256 << 20;
 
 /// An override between processes and in `baton status`. A promise for ever, as [`handover`](crate::handover::message) says: fields may
 /// be added, and a field or an object that is unknown here is left out.
@@ -78,7 +67,7 @@ impl OverrideRecord {
     }
 
     /// The override; `None` of what is unknown here. It may be another process's, and its texts are shown.
-    fn read(&self) -> Option<(Object, Override)> {
+    pub(crate) fn read(&self) -> Option<(Object, Override)> {
         let name = |text: &str| -> Arc<str> { printable::line(text).into() };
         let field = Field::of_word(&self.field)?;
         let (value, file) = (Setting::parse(field, &self.value)?, Setting::parse(field, &self.file)?);
@@ -104,38 +93,6 @@ impl OverrideKey {
     pub fn of(object: &Object, field: Field) -> OverrideKey {
         let Object::Server { backend, server } = object;
         OverrideKey { backend: backend.to_string(), server: server.to_string(), field: field.word().into() }
-    }
-}
-
-/// All overrides of a worker, with its master.
-#[derive(Debug, Default)]
-pub(crate) struct KeptOverrides(BTreeMap<OverrideKey, OverrideRecord>);
-
-impl KeptOverrides {
-    /// An operator has set this.
-    pub fn set(&mut self, set: OverrideRecord) {
-        let (backend, server, field) = (set.backend.clone(), set.server.clone(), set.field.clone());
-        self.0.insert(OverrideKey { backend, server, field }, set);
-    }
-
-    /// This is as in the file again.
-    pub fn restored(&mut self, of: &OverrideKey) {
-        self.0.remove(of);
-    }
-
-    /// As a memory file; `None` when there are none.
-    pub fn to_file(&self) -> io::Result<Option<OwnedFd>> {
-        let all: Vec<&OverrideRecord> = self.0.values().collect();
-        let file = || memory_file("baton-overrides", &serde_json::to_vec(&all)?);
-        (!all.is_empty()).then(file).transpose()
-    }
-
-    /// Of such a file.
-    pub fn of_file(file: OwnedFd) -> KeptOverrides {
-        let mut kept = KeptOverrides::default();
-        let all = read_whole(file, BYTES_MAX).map(|bytes| of_bytes(&bytes)).unwrap_or_default();
-        all.into_iter().for_each(|set| kept.set(set));
-        kept
     }
 }
 
@@ -193,63 +150,6 @@ pub fn named(mut lines: impl Iterator<Item = String>) -> Vec<String> {
 /// All overrides as records.
 pub fn records(overrides: &Overrides) -> Vec<OverrideRecord> {
     overrides.iter().map(|(object, set)| OverrideRecord::of(object, set)).collect()
-}
-
-/// All overrides for a master to keep.
-pub(crate) fn to_bytes(overrides: &Overrides) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&records(overrides))
-}
-
-/// What a master kept; nothing when that is none.
-pub fn of_bytes(bytes: &[u8]) -> Vec<OverrideRecord> {
-    serde_json::from_slice(bytes).unwrap_or_default()
-}
-
-impl ChangeLine {
-    /// An operator sets a field of a server: that is so from now on, over reloads and in processes after this one, until the file
-    /// changes that field. Gives what followed from another state.
-    pub(crate) fn override_server(
-        &mut self,
-        server: &Arc<ServerState>,
-        value: Setting,
-        by: Author,
-        now: Instant,
-    ) -> Option<Transition> {
-        let backend = server.backend()?;
-        let config = server.config();
-        let object = Object::server(backend.name(), server.name());
-        let file = Setting::of(value.field(), &config);
-        let set = Override { value, file, by, at_s: wall_seconds() };
-        let effective = self.registry.change_overrides(|overrides| {
-            overrides.set(object.clone(), set);
-            overrides.server(backend.name(), &config)
-        });
-        self.untold.push((object, value.field()));
-        server.set_weight(effective.weight, now);
-        let transition = server.set_admin(server.admin_with(&config, effective), now);
-        if transition.is_some() {
-            self.checker.track_admin(now, |name| self.registry.backend_state(name));
-        }
-        transition
-    }
-
-    /// Goes on with the overrides of another process, for the first configuration, before its commit. Gives those that its file ends.
-    pub fn recall_overrides(&self, kept: &[OverrideRecord], ready: &Ready) -> Vec<EndedOverride> {
-        let generation = &ready.generation;
-        let mut others = Overrides::default();
-        kept.iter().filter_map(OverrideRecord::read).for_each(|(object, set)| others.set(object, set));
-        let ended = self.registry.change_overrides(|overrides| {
-            overrides.join(others);
-            overrides.settle(&generation.model)
-        });
-        let overrides = self.registry.overrides();
-        for backend in overrides.backends() {
-            if let Some(plan) = generation.backends.get(backend) {
-                plan.state.settle(&|server: &Server| overrides.server(backend, server));
-            }
-        }
-        ended
-    }
 }
 
 #[cfg(test)]

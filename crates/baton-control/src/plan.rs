@@ -5,7 +5,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_model::{Address, Bind, BindKey, Change, DirectBind, Mode, Model, Place, Proxy, Role, Server, diff};
+use baton_model::{
+    Address, Bind, BindKey, DirectBind, Effects, Impact, Mode, Model, ObjectChange, Place, Proxy, Role, Server, diff,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::direct::lower;
@@ -36,6 +38,12 @@ pub struct PlannedChange {
     pub disturbs: Option<String>,
     /// Whether it waits for the next process.
     pub next_process: bool,
+    /// Whether health checks start again, with the counters that they had.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restarts_check: bool,
+    /// Whether a reload refuses it as long as the address is open, whose socket cannot follow.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needs_socket: bool,
 }
 
 /// A start-up setting that a reload changed: it takes effect with the next process.
@@ -60,7 +68,7 @@ pub fn pending(started: &Model, model: &Model) -> Vec<PendingSetting> {
     let only_global = |model: &Model| Model { global: model.global.clone(), ..Model::default() };
     let changes = diff(&only_global(started), &only_global(model)).changes;
     let waiting = changes.into_iter().filter_map(|change| match change {
-        Change::Global { setting, from, to, live: false } => {
+        ObjectChange::Global { setting, from, to, effects } if effects.is_pending => {
             Some(PendingSetting { setting: setting.to_owned(), from, to })
         }
         _ => None,
@@ -96,7 +104,13 @@ impl Plan {
 
     /// Adds certificates whose files hold others than before.
     pub fn replace_certificates(&mut self, paths: &[PathBuf]) {
-        let line = |change| PlannedChange { change, disturbs: None, next_process: false };
+        let line = |change| PlannedChange {
+            change,
+            disturbs: None,
+            next_process: false,
+            restarts_check: false,
+            needs_socket: false,
+        };
         let named = paths.iter().take(CERTIFICATES_NAMED);
         self.changes.extend(named.map(|path| line(format!("certificate {} replaced", path.display()))));
         if let Some(more @ 1..) = paths.len().checked_sub(CERTIFICATES_NAMED) {
@@ -122,6 +136,12 @@ impl fmt::Display for Plan {
         for change in &self.changes {
             writeln!(out, "{}", change.change)?;
             writeln!(out, "    disturbs: {}", change.disturbs.as_deref().unwrap_or("nobody"))?;
+            if change.restarts_check {
+                writeln!(out, "    health checks: start again, with the counters that they had")?;
+            }
+            if change.needs_socket {
+                writeln!(out, "    refused by a reload while the address is open: its socket cannot follow")?;
+            }
         }
         if let Some((engine, steps)) = self.kernel.split_first() {
             writeln!(out, "{engine}")?;
@@ -187,15 +207,20 @@ impl<'m> Side<'m> {
     }
 }
 
-fn explain(change: &Change, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> PlannedChange {
-    let next_process = matches!(change, Change::Global { live: false, .. });
-    PlannedChange { change: describe(change, old, new), disturbs: disturbs(change, old, new, reached), next_process }
+fn explain(change: &ObjectChange, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> PlannedChange {
+    PlannedChange {
+        change: describe(change, old, new),
+        disturbs: disturbs(change, old, new, reached),
+        next_process: change.effects().is_pending,
+        restarts_check: restarts_check(change),
+        needs_socket: change.effects().needs_socket,
+    }
 }
 
 /// The change in one line. Where a bind moves between proxies, or a proxy comes with its parts, that is said too.
-fn describe(change: &Change, old: &Side<'_>, new: &Side<'_>) -> String {
+fn describe(change: &ObjectChange, old: &Side<'_>, new: &Side<'_>) -> String {
     match change {
-        Change::ProxyAdded(proxy) => {
+        ObjectChange::ProxyAdded(proxy) => {
             let mut parts = Vec::new();
             parts.extend(proxy.binds.iter().map(|bind| match old.holder(bind) {
                 Some(from) => format!("bind {} (open already, from {})", bind.place(), object(from)),
@@ -208,15 +233,15 @@ fn describe(change: &Change, old: &Side<'_>, new: &Side<'_>) -> String {
                 false => format!("{change}: {}", parts.join(", ")),
             }
         }
-        Change::BindAdded { bind, .. } => match old.holder(bind) {
+        ObjectChange::BindAdded { bind, .. } => match old.holder(bind) {
             Some(from) => format!("{change} (open already, from {})", object(from)),
             None => change.to_string(),
         },
-        Change::BindRemoved { bind, .. } => match new.holder(bind) {
+        ObjectChange::BindRemoved { bind, .. } => match new.holder(bind) {
             Some(to) => format!("{change} (stays open for {})", object(to)),
             None => change.to_string(),
         },
-        Change::ServerAdded { proxy, server } => match server.address.fixed() {
+        ObjectChange::ServerAdded { proxy, server } => match server.address.fixed() {
             // Its port is each service's.
             Some(Address::Inet(address)) if proxy.mode == Mode::Direct && address.port() == 0 => {
                 format!("{change} ({})", address.ip())
@@ -224,40 +249,50 @@ fn describe(change: &Change, old: &Side<'_>, new: &Side<'_>) -> String {
             Some(address) => format!("{change} ({address})"),
             None => change.to_string(),
         },
-        Change::Global { .. }
-        | Change::ProxyRemoved(_)
-        | Change::ProxyChanged { .. }
-        | Change::PlaceAdded { .. }
-        | Change::PlaceRemoved { .. }
-        | Change::PlaceChanged { .. }
-        | Change::BindChanged { .. }
-        | Change::ServerRemoved { .. }
-        | Change::ServerChanged { .. } => change.to_string(),
+        ObjectChange::Global { .. }
+        | ObjectChange::ProxyRemoved(_)
+        | ObjectChange::ProxyChanged { .. }
+        | ObjectChange::PlaceAdded { .. }
+        | ObjectChange::PlaceRemoved { .. }
+        | ObjectChange::PlaceChanged { .. }
+        | ObjectChange::BindChanged { .. }
+        | ObjectChange::ServerRemoved { .. }
+        | ObjectChange::ServerChanged { .. } => change.to_string(),
     }
 }
 
-/// Whom a change disturbs. `None`: nobody; what is in flight ends under the settings it began with.
-fn disturbs(change: &Change, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Option<String> {
+/// Whether a change starts health checks again that run.
+fn restarts_check(change: &ObjectChange) -> bool {
+    let is_checked = |server: &Server| server.check.enabled;
+    change.effects().restarts_check
+        && match change {
+            ObjectChange::ServerChanged { before, server, .. } => is_checked(before) && is_checked(server),
+            ObjectChange::ProxyChanged { proxy, .. } => proxy.servers.iter().any(|server| is_checked(server)),
+            _ => true,
+        }
+}
+
+/// Whom a change disturbs, as its effects say; `None`: nobody, what is in flight ends under the settings it began with. What `mode
+/// direct` disturbs, and an address that moves between sections does not, only both models together can say.
+fn disturbs(change: &ObjectChange, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Option<String> {
+    let effects = change.effects();
+    if effects.is_pending {
+        return Some("nobody until the next process takes it up".into());
+    }
     match change {
-        Change::Global { live: true, .. } => None,
-        Change::Global { live: false, .. } => Some("nobody until the next process takes it up".into()),
-        Change::ProxyAdded(_)
-        | Change::BindAdded { .. }
-        | Change::BindChanged { .. }
-        | Change::PlaceAdded { .. }
-        | Change::PlaceChanged { .. }
-        | Change::ServerAdded { .. } => None,
-        Change::PlaceRemoved { place, .. } => match new.places.contains(&place.place) {
+        ObjectChange::PlaceRemoved { place, .. } => match new.places.contains(&place.place) {
             true => None,
-            false => Some("all connections of this address: the kernel passes their packets on no more".into()),
+            false => told(effects, "all connections of this address"),
         },
-        Change::ProxyRemoved(proxy) => proxy_removed(proxy, old, new, reached),
-        Change::ProxyChanged { proxy, settings } => proxy_changed(proxy, settings, old, new, reached),
-        Change::BindRemoved { bind, .. } => match new.holder(bind) {
+        ObjectChange::ProxyRemoved(proxy) => proxy_removed(proxy, old, new, reached),
+        ObjectChange::ProxyChanged { proxy, settings, .. } => {
+            proxy_changed(proxy, settings, effects, old, new, reached)
+        }
+        ObjectChange::BindRemoved { bind, .. } => match new.holder(bind) {
             Some(_) => None,
-            None => Some("new clients of this address; who reached it before is served".into()),
+            None => told(effects, "this address"),
         },
-        Change::ServerRemoved { proxy, server } if proxy.mode == Mode::Direct => {
+        ObjectChange::ServerRemoved { proxy, server } if proxy.mode == Mode::Direct => {
             let is_lost = old.destinations(proxy, server).any(|destination| !reached.contains(&destination));
             is_lost.then(|| {
                 "the server's open connections: the kernel passes their packets on no more (drain it first: \
@@ -265,12 +300,32 @@ fn disturbs(change: &Change, old: &Side<'_>, new: &Side<'_>, reached: &Reached) 
                     .into()
             })
         }
-        Change::ServerRemoved { .. } => {
+        ObjectChange::ServerChanged { proxy, before, .. } => server_changed(proxy, before, effects, old, reached),
+        ObjectChange::Global { .. }
+        | ObjectChange::ProxyAdded(_)
+        | ObjectChange::BindAdded { .. }
+        | ObjectChange::BindChanged { .. }
+        | ObjectChange::PlaceAdded { .. }
+        | ObjectChange::PlaceChanged { .. }
+        | ObjectChange::ServerAdded { .. }
+        | ObjectChange::ServerRemoved { .. } => told(effects, ""),
+    }
+}
+
+/// An impact in words.
+fn told(effects: Effects, of: &str) -> Option<String> {
+    match effects.impact {
+        Impact::Nobody => None,
+        Impact::BoundSessions => Some("nobody in flight; sessions bound to it by cookie go to another server".into()),
+        Impact::ServerConnections => {
             Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into())
         }
-        Change::ServerChanged { proxy, before, server, settings } => {
-            server_changed(proxy, before, server, settings, old, reached)
+        Impact::NewClients => Some(format!("new clients of {of}; who reached it before is served")),
+        Impact::KernelConnections => Some(format!("{of}: the kernel passes their packets on no more")),
+        Impact::ConnectionsOfMode => {
+            Some("connections of the old mode: they end with their current request or tunnel".into())
         }
+        Impact::Section => Some("its open connections get one last response, tunnels stay".into()),
     }
 }
 
@@ -293,39 +348,44 @@ fn proxy_removed(proxy: &Proxy, old: &Side<'_>, new: &Side<'_>, reached: &Reache
                 format!("; new clients of {}", list.join(", "))
             }
         };
-        return Some(format!("its open connections get one last response, tunnels stay{new_clients}"));
+        let section = told(Effects { impact: Impact::Section, ..Effects::NONE }, "");
+        return section.map(|section| section + &new_clients);
     }
-    Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into())
+    told(Effects::RECONNECTS, "")
 }
 
 fn proxy_changed(
     proxy: &Proxy,
     settings: &[&'static str],
+    effects: Effects,
     old: &Side<'_>,
     new: &Side<'_>,
     reached: &Reached,
 ) -> Option<String> {
     let before = old.proxy(proxy)?;
-    if settings.contains(&"mode") && before.mode == Mode::Direct {
-        return Some("all connections of its addresses: the kernel passes their packets on no more".into());
-    }
-    if settings.contains(&"mode") {
-        return Some("connections of the old mode: they end with their current request or tunnel".into());
-    }
-    if settings.contains(&"disabled") && proxy.disabled && !before.disabled {
-        return proxy_removed(proxy, old, &Side::new(&Model::default()), reached);
+    match effects.impact {
+        Impact::Section => return proxy_removed(proxy, old, &Side::new(&Model::default()), reached),
+        Impact::ConnectionsOfMode if before.mode == Mode::Direct => {
+            let lost = Effects { impact: Impact::KernelConnections, ..effects };
+            return told(lost, "all connections of its addresses");
+        }
+        Impact::Nobody
+        | Impact::BoundSessions
+        | Impact::ServerConnections
+        | Impact::NewClients
+        | Impact::KernelConnections
+        | Impact::ConnectionsOfMode => {}
     }
     if proxy.mode == Mode::Direct && settings.contains(&"default_backend") {
         return servers_lost(before, old, new, reached);
     }
-    None
+    told(effects, "")
 }
 
 fn server_changed(
     proxy: &Proxy,
     before: &Server,
-    server: &Server,
-    settings: &[&'static str],
+    effects: Effects,
     old: &Side<'_>,
     reached: &Reached,
 ) -> Option<String> {
@@ -338,13 +398,7 @@ fn server_changed(
         let is_lost = old.destinations(proxy, before).any(|destination| !reached.contains(&destination));
         return is_lost.then(|| "the server's open connections: its old address gets their packets no more".into());
     }
-    let reconnects = ["address", "send-proxy", "source", "tfo", "tcp-ut"];
-    let why: Vec<&str> = settings.iter().copied().filter(|setting| reconnects.contains(setting)).collect();
-    if !why.is_empty() {
-        return Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into());
-    }
-    let disables = settings.contains(&"disabled") && server.disabled;
-    disables.then(|| "nobody in flight; sessions bound to it by cookie go to another server".into())
+    told(effects, "")
 }
 
 /// Where the kernel sends packets of each service, which is what it tells servers by.

@@ -1,13 +1,15 @@
 //! What `baton reload`, `plan` and `status` say to a running process and what it answers: one line of JSON each way over a
 //! unix socket of the process (see [`control_socket`](crate::control_socket)).
 
+pub mod line;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use baton_config::{Diagnostic, Severity};
-use baton_tls::store::{Problem, Report};
+use baton_tls::store::{CertificateProblem, Report};
 use baton_tls::{Certificate, KeyKind};
 use serde::{Deserialize, Serialize};
 
@@ -283,7 +285,7 @@ pub struct RefusedCertificate {
 
 impl RefusedCertificate {
     /// As the store says it.
-    pub fn of(problem: &Problem) -> RefusedCertificate {
+    pub fn of(problem: &CertificateProblem) -> RefusedCertificate {
         let remedy = problem.remedy().to_owned();
         RefusedCertificate { path: problem.path.clone(), reason: problem.to_string(), remedy }
     }
@@ -291,7 +293,7 @@ impl RefusedCertificate {
 
 impl Synced {
     /// Of what the store did; `failed` are directories that could not be read.
-    pub(crate) fn of(report: &Report, failed: &[Arc<Problem>], took: Duration) -> Synced {
+    pub(crate) fn of(report: &Report, failed: &[Arc<CertificateProblem>], took: Duration) -> Synced {
         let refused = report.refused.iter().chain(failed).map(|problem| RefusedCertificate::of(problem));
         Synced {
             added: report.added.clone(),
@@ -331,7 +333,7 @@ pub struct CertificateFacts {
 
 impl CertificateFacts {
     /// Of a certificate under a name.
-    pub fn of(path: &Path, certificate: &Certificate, problem: Option<&Problem>) -> CertificateFacts {
+    pub fn of(path: &Path, certificate: &Certificate, problem: Option<&CertificateProblem>) -> CertificateFacts {
         let (not_before, not_after) = certificate.validity();
         let mut names: Vec<String> = Vec::new();
         for name in certificate.names() {

@@ -3,13 +3,20 @@
 //! [`ChangeLine::change`] is the line itself, and the only way by which live state changes. `prepare` may fail and leaves no
 //! trace; `commit` cannot; `retire` lets what is gone end in peace. What did not change is not touched by any of them.
 
+mod access;
+mod change;
+mod counters;
+mod overriding;
+mod servers;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_config::{Loaded, Options, Severity};
+use baton_health::{ChangedBackend, Checker};
 use baton_kernel::process::limits::OpenFiles;
-use baton_model::{CpuMap, EndedOverride, Field, Model, Object, Source};
+use baton_model::{CpuMap, EndedOverride, Field, Model, Object, Overrides, Source};
 use baton_proxy::{Command, Generation, Refused, Registry, Workers};
 use baton_rules::{CompiledRules, Files};
 use baton_tls::Acceptors;
@@ -19,18 +26,20 @@ use baton_tls::tickets::TicketVault;
 use crate::apart::Apart;
 use crate::capacity::Capacity;
 use crate::certificates::Upcoming;
-use crate::direct::{self, Direct, Foreseen, Foresight};
-use crate::encryption::{self, Encryption};
+use crate::direct::{Direct, Foreseen, Foresight};
+use crate::encryption::{self, TlsShared};
 use crate::environment::Outside;
-use crate::handover::{self, message::State};
-use crate::health::{self, Checker};
+use crate::handover::{self, memory::ProcessMemory};
 use crate::listeners::{self, Inherited, Listeners};
+use crate::messages::Said;
+use crate::operators::{Commands, Runtime};
 use crate::overrides;
 use crate::plan::{self, PendingSetting, Plan};
 use crate::protocol::{Message, Outcome};
-use crate::runtime::Runtime;
 use crate::tickets;
 use crate::tidy::Tidy;
+
+pub(crate) use self::change::{Change, Changed};
 
 /// How long a reload waits for addresses that a process before us has still: those of one without clients are closed within a second.
 const FREE_WITHIN: Duration = Duration::from_secs(3);
@@ -39,81 +48,96 @@ const FREE_EVERY: Duration = Duration::from_millis(20);
 
 /// Live state, and how it changes. Belongs to one thread, which runs it within a `LocalSet`.
 pub struct ChangeLine {
-    /// What is in use.
-    pub model: Arc<Model>,
+    /// What the files say.
+    asked: Arc<Model>,
+    /// What is in use: that, with servers that were added and deleted at run time.
+    model: Arc<Model>,
     /// Its rules.
     rules: Arc<CompiledRules>,
     /// The configuration in use as the cores see it; `None` before the first commit.
-    pub generation: Option<Arc<Generation>>,
+    generation: Option<Arc<Generation>>,
     /// Listening addresses.
-    pub listeners: Listeners,
+    listeners: Listeners,
     /// What outlives configurations.
-    pub registry: Arc<Registry>,
+    registry: Arc<Registry>,
     /// Health checks, on this thread.
-    pub checker: Checker,
+    checker: Checker,
     /// The sockets of operators, on this thread.
-    pub runtime: Runtime,
+    runtime: Runtime,
     /// What the kernel balances, `mode direct`.
-    pub direct: Direct,
+    direct: Direct,
     /// What `mode direct` had to say of the last commit.
-    pub(crate) direct_said: Vec<direct::Word>,
+    direct_said: Vec<Said>,
     /// Certificates.
-    pub store: Arc<Store>,
+    store: Arc<Store>,
     /// Who answers clients that speak TLS.
-    pub acceptors: Arc<Acceptors>,
+    acceptors: Arc<Acceptors>,
     /// Keys of session tickets.
-    pub tickets: Arc<TicketVault>,
+    tickets: Arc<TicketVault>,
     /// Read for a model that could not be prepared, which may be tried again.
-    read: Option<(Arc<Model>, encryption::Prepared)>,
+    read: Option<(Arc<Model>, encryption::PreparedTls)>,
     /// What is watched for the configuration in use, until somebody listens.
-    pub(crate) watched: Option<Upcoming>,
+    watched: Option<Upcoming>,
     /// What the process was started with; `None` before the first commit.
     started: Option<Arc<Model>>,
     /// Overrides that changed, of which the master does not know yet.
-    pub(crate) untold: Vec<(Object, Field)>,
+    untold: Vec<(Object, Field)>,
     /// Reloads that were refused.
-    pub refused: u64,
+    refused: u64,
     /// A process that we took over from has not ended yet.
-    pub(crate) is_somebody_ending: bool,
+    is_somebody_ending: bool,
     tidy: Tidy,
 }
 
-/// What is asked for.
+/// A configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
-    /// As data.
+    /// What the files say.
+    pub asked: Arc<Model>,
+    /// What is to be in use: that, with servers that were added and deleted at run time.
     pub model: Arc<Model>,
     /// Its rules, compiled by who read the files.
     pub rules: Arc<CompiledRules>,
 }
 
-/// A configuration that can be committed.
+impl Configuration {
+    /// What files say, with its rules.
+    pub fn asked(model: Arc<Model>, rules: Arc<CompiledRules>) -> Configuration {
+        Configuration { asked: model.clone(), model, rules }
+    }
+}
+
+/// A configuration that is prepared. What is left that may fail is [`ChangeLine::open`].
 #[derive(Debug)]
 pub struct Ready {
     configuration: Configuration,
-    pub(crate) generation: Generation,
-    listeners: Addresses,
-    encryption: encryption::Prepared,
+    generation: Generation,
+    listeners: listeners::PreparedListeners,
+    encryption: encryption::PreparedTls,
+    /// Servers that were added at run time and cannot be used with it.
+    pub left_out: Vec<String>,
 }
 
-/// Whether clients are let in yet.
+/// A configuration that can be committed, which cannot fail: clients reach its addresses already, and wait.
 #[derive(Debug)]
-enum Addresses {
-    /// By the commit.
-    Prepared(listeners::Prepared),
-    /// Before the commit, by [`ChangeLine::open`].
-    Open(listeners::Published),
+pub struct Open {
+    configuration: Configuration,
+    generation: Generation,
+    open: listeners::Published,
+    encryption: encryption::PreparedTls,
 }
 
 impl Ready {
-    /// `tune.bufsize`, which a process has for its whole life.
-    pub fn bufsize(&self) -> usize {
-        self.configuration.model.global.bufsize
-    }
-
     /// What there is to say about certificates that are taken.
     pub fn notes(&self) -> &[(Severity, String)] {
         &self.encryption.notes
+    }
+}
+
+impl Open {
+    /// `tune.bufsize`, which a process has for its whole life.
+    pub fn bufsize(&self) -> usize {
+        self.configuration.model.global.bufsize
     }
 
     /// `cpu-map`, which a process has for its whole life.
@@ -127,8 +151,14 @@ impl Ready {
 pub struct Read {
     /// The files.
     pub loaded: Loaded,
+    /// What the files say; `loaded` has the model that is to be in use.
+    asked: Arc<Model>,
+    /// By which servers that model differs from the files.
+    overrides: Arc<Overrides>,
+    /// Servers that were added and cannot be used with these files.
+    left_out: Vec<String>,
     /// Certificates and keys, beside those in use; `None` when the files are no good anyway.
-    encryption: Option<Result<encryption::Prepared, Vec<Refused>>>,
+    encryption: Option<Result<encryption::PreparedTls, Vec<Refused>>>,
     /// What cannot be done in the kernel.
     direct: Result<(), Vec<Refused>>,
 }
@@ -153,32 +183,51 @@ pub fn read_within(options: &Options, outside: &Outside, limit: Duration) -> Opt
 pub fn read_all(
     options: &Options,
     outside: &Outside,
-    (encryption, direct): (&Encryption, &Foresight),
-    used: &Configuration,
+    (encryption, direct): (&TlsShared, &Foresight),
+    (used, overrides): (&Configuration, Arc<Overrides>),
 ) -> Read {
     let mut loaded = read(options, outside);
+    // Without servers that were added or deleted, what is to be in use is what the files say.
+    let asked = loaded.model.clone().filter(|_| servers::changes_lines(&overrides));
+    let in_force = loaded.model.as_mut().map(|model| servers::put_in_force(model, &overrides, outside));
+    let left_out = in_force.unwrap_or_default();
     let model = loaded.model.as_ref().filter(|model| has_listener(model));
     let encryption = model.map(|model| encryption.prepare(model, outside));
     let direct = model.map_or(Ok(()), |model| direct.against(model));
     // Whoever complains above names lines of the new files.
     loaded.rules.share(&used.rules);
     loaded.model.iter_mut().for_each(|model| model.share(&used.model));
-    Read { loaded, encryption, direct }
+    let asked = match asked {
+        None => loaded.model.clone().unwrap_or_default(),
+        Some(mut asked) => {
+            asked.share(&used.asked);
+            asked
+        }
+    };
+    let asked = Arc::new(asked);
+    Read { loaded, asked, overrides, left_out, encryption, direct }
 }
 
 impl ChangeLine {
     /// A process of `cores` cores that has no configuration yet.
     ///
-    /// `log` takes what health checks have to say.
-    pub fn new(cores: usize, tickets: TicketVault, now: Instant, log: impl Fn(health::Event) + 'static) -> ChangeLine {
+    /// `commands` are what operators may say ([`runtime::commands`](crate::runtime::commands)); `log` takes what health checks have to say.
+    pub fn new(
+        cores: usize,
+        tickets: TicketVault,
+        commands: Commands,
+        now: Instant,
+        log: impl Fn(baton_health::Event) + 'static,
+    ) -> ChangeLine {
         ChangeLine {
+            asked: Arc::default(),
             model: Arc::default(),
             rules: Arc::default(),
             generation: None,
             listeners: Listeners::new(cores),
             registry: Arc::new(Registry::new(cores, now)),
             checker: Checker::new(log),
-            runtime: Runtime::default(),
+            runtime: Runtime::new(commands),
             direct: Direct::default(),
             direct_said: Vec::new(),
             store: Store::new(),
@@ -201,8 +250,9 @@ impl ChangeLine {
             Ok(ready) => ready,
             Err((messages, reasons)) => return self.refuse(messages, reasons),
         };
-        if let Err(reason) = self.commit(ready, workers).await {
-            return self.refuse(messages, vec![reason]);
+        match self.let_in(ready) {
+            Ok(open) => self.commit(open, workers).await,
+            Err(reason) => return self.refuse(messages, vec![reason]),
         }
         self.retire(Instant::now());
         self.tidy.later();
@@ -231,10 +281,22 @@ impl ChangeLine {
         read: Read,
         outside: &Outside,
     ) -> Result<(Ready, Plan, Vec<Message>), (Vec<Message>, Vec<Refused>)> {
-        let Read { loaded, encryption, direct } = read;
+        let Read { loaded, asked, overrides, mut left_out, encryption, direct } = read;
         let pid = std::process::id();
         let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
-        let Some(model) = loaded.model else { return Err((messages, Vec::new())) };
+        let Some(mut model) = loaded.model else { return Err((messages, Vec::new())) };
+        let now = self.registry.overrides();
+        let encryption = match servers::are_lines_same(&overrides, &now) {
+            true => encryption,
+            // Servers were added or deleted while the files were read.
+            false => {
+                model = Model::clone(&asked);
+                left_out = servers::put_in_force(&mut model, &now, outside);
+                model.share(&self.model);
+                Some(self.encryption().prepare(&model, outside))
+            }
+        };
+        messages.extend(left_out.iter().map(|text| Message::plain(Severity::Warning, "added-server", text, pid)));
         let encryption = match encryption {
             Some(Ok(encryption)) => encryption,
             Some(Err(reasons)) => return Err((messages, reasons)),
@@ -247,8 +309,8 @@ impl ChangeLine {
         }
         let mut plan = Plan::between(&self.model, &model);
         plan.replace_certificates(&encryption.replaced);
-        plan.overrides = overrides::planned(&self.registry.overrides(), &model);
-        let configuration = Configuration { model: Arc::new(model), rules: Arc::new(loaded.rules) };
+        plan.overrides = overrides::planned(&now, &asked);
+        let configuration = Configuration { asked, model: Arc::new(model), rules: Arc::new(loaded.rules) };
         match self.prepare_in_time(configuration, encryption, outside).await {
             Ok(ready) => Ok((ready, plan, messages)),
             Err(reasons) => Err((messages, reasons)),
@@ -258,11 +320,7 @@ impl ChangeLine {
     /// Undoes what was prepared: it leaves no trace.
     fn give_back(&mut self, ready: Ready) {
         self.read = None;
-        match ready.listeners {
-            Addresses::Prepared(prepared) => self.listeners.give_up(prepared),
-            // Only a start opens before it commits.
-            Addresses::Open(_) => {}
-        }
+        self.listeners.give_up(ready.listeners);
     }
 
     /// Takes listening sockets that somebody gave us, for the next [`ChangeLine::prepare`] to use instead of opening its
@@ -273,12 +331,12 @@ impl ChangeLine {
 
     /// What is in use, with its rules.
     pub fn configuration(&self) -> Configuration {
-        Configuration { model: self.model.clone(), rules: self.rules.clone() }
+        Configuration { asked: self.asked.clone(), model: self.model.clone(), rules: self.rules.clone() }
     }
 
     /// What handshakes share.
-    pub fn encryption(&self) -> Encryption {
-        Encryption { store: self.store.clone(), acceptors: self.acceptors.clone(), tickets: self.tickets.clone() }
+    pub fn encryption(&self) -> TlsShared {
+        TlsShared::new(self.store.clone(), self.acceptors.clone(), self.tickets.clone())
     }
 
     /// Opens, reads, checks and compiles everything the model needs, beside what is in use.
@@ -292,7 +350,15 @@ impl ChangeLine {
         now: Instant,
     ) -> Result<Ready, Vec<Refused>> {
         self.direct.foresight(&self.registry).against(&configuration.model)?;
-        self.prepare_again(configuration, outside, now)
+        let overrides = self.registry.overrides();
+        if !servers::changes_lines(&overrides) {
+            return self.prepare_again(configuration, outside, now);
+        }
+        let Configuration { asked, rules, .. } = configuration;
+        let mut model = Model::clone(&asked);
+        let left_out = servers::put_in_force(&mut model, &overrides, outside);
+        let ready = self.prepare_again(Configuration { asked, model: Arc::new(model), rules }, outside, now)?;
+        Ok(Ready { left_out, ..ready })
     }
 
     /// Prepares a model that the kernel did not refuse a moment ago.
@@ -312,8 +378,8 @@ impl ChangeLine {
     /// Prepares a model whose certificates were read already.
     fn prepare_with(
         &mut self,
-        Configuration { model, rules }: Configuration,
-        encryption: encryption::Prepared,
+        Configuration { asked, model, rules }: Configuration,
+        encryption: encryption::PreparedTls,
         outside: &Outside,
         now: Instant,
     ) -> Result<Ready, Vec<Refused>> {
@@ -323,8 +389,8 @@ impl ChangeLine {
         match (generation, self.listeners.prepare(&model)) {
             (Ok(mut generation), Ok(listeners)) => {
                 generation.idle_max = idle;
-                let configuration = Configuration { model, rules };
-                Ok(Ready { configuration, generation, listeners: Addresses::Prepared(listeners), encryption })
+                let configuration = Configuration { asked, model, rules };
+                Ok(Ready { configuration, generation, listeners, encryption, left_out: Vec::new() })
             }
             (Ok(_), Err(reasons)) => {
                 self.read = Some((model, encryption));
@@ -346,7 +412,7 @@ impl ChangeLine {
     async fn prepare_in_time(
         &mut self,
         configuration: Configuration,
-        encryption: encryption::Prepared,
+        encryption: encryption::PreparedTls,
         outside: &Outside,
     ) -> Result<Ready, Vec<Refused>> {
         let end = Instant::now() + FREE_WITHIN;
@@ -363,9 +429,9 @@ impl ChangeLine {
     }
 
     /// Goes on from what another process remembers; for the first configuration, before its commit. Gives the overrides that it ends.
-    pub fn recall(&mut self, ready: &Ready, state: &State, now: Instant) -> Vec<EndedOverride> {
+    pub fn recall(&mut self, ready: &Ready, state: &ProcessMemory, now: Instant) -> Vec<EndedOverride> {
         // Positions in the row depend on weights.
-        let ended = self.recall_overrides(&state.overrides, ready);
+        let ended = self.recall_overrides(ready);
         handover::state::recall(state, &ready.generation, &mut self.checker, now);
         tickets::recall(&self.tickets, &state.tickets);
         self.direct.recall(state.direct);
@@ -377,34 +443,31 @@ impl ChangeLine {
     /// there, that `user` and `chroot` take away.
     ///
     /// # Errors
-    /// As [`ChangeLine::commit`].
-    pub fn open(&mut self, ready: Ready) -> Result<Ready, Refused> {
+    /// What `mode direct` cannot have, an address that cannot be served, or a unix socket that cannot be renamed into place.
+    pub fn open(&mut self, ready: Ready) -> Result<Open, Refused> {
         self.direct.open(&ready.configuration.model)?;
-        let open = self.let_in(ready.listeners)?;
-        Ok(Ready { listeners: Addresses::Open(open), ..ready })
+        self.let_in(ready)
     }
 
-    fn let_in(&mut self, addresses: Addresses) -> Result<listeners::Published, Refused> {
-        match addresses {
-            Addresses::Prepared(prepared) => self.listeners.publish(prepared),
-            Addresses::Open(open) => Ok(open),
-        }
-    }
-
-    /// Lets clients in to new addresses and hands the configuration to every core.
+    /// The last step of preparing: lets clients in to new addresses, where they wait for the commit.
     ///
     /// # Errors
-    /// Only when the system takes back what it granted in `prepare` (see [`Listeners::publish`]); nothing is in use then
-    /// that was not before.
-    pub async fn commit(&mut self, ready: Ready, workers: &Workers) -> Result<(), Refused> {
-        let Ready { configuration, mut generation, listeners, encryption } = ready;
-        let Configuration { model, rules } = configuration;
-        let mut open = self.let_in(listeners)?;
+    /// Only when the system takes back what it granted a moment ago (see [`Listeners::publish`]); everything is as before then.
+    pub(crate) fn let_in(&mut self, ready: Ready) -> Result<Open, Refused> {
+        let Ready { configuration, generation, listeners, encryption, left_out: _ } = ready;
+        let open = self.listeners.publish(listeners)?;
+        Ok(Open { configuration, generation, open, encryption })
+    }
+
+    /// Hands the configuration to every core. It cannot fail.
+    pub async fn commit(&mut self, open: Open, workers: &Workers) {
+        let Open { configuration, mut generation, mut open, encryption } = open;
+        let Configuration { asked, model, rules } = configuration;
         open.frontends.iter_mut().for_each(|open| encryption.arm(open));
-        self.watched = Some(self.encryption().commit(encryption));
+        self.watched = Some(encryption.commit(&self.acceptors, &self.tickets));
         self.read = None;
         // The plan has said which.
-        let ended = self.registry.change_overrides(|overrides| overrides.settle(&model));
+        let ended = self.registry.change_overrides(|overrides| overrides.settle(&asked));
         self.untold.extend(ended.into_iter().map(|ended| (ended.object, ended.value.field())));
         generation.listen(open.frontends, &self.registry);
         let before = self.generation.clone();
@@ -412,13 +475,12 @@ impl ChangeLine {
         workers.command(Command::Apply(generation.clone())).await;
         self.direct_said = self.direct.commit(&model, &generation, &self.registry).await;
         self.checker.probe_by(self.direct.prober());
-        let is_same = |name: &str| generation.has_same_backend(before.as_deref(), name);
-        self.checker.apply(&model, |name| self.registry.backend_state(name), is_same);
+        let (changed, gone) = changed_backends(&model, &generation, before.as_deref());
+        self.checker.apply(&model, |name| self.registry.backend_state(name), changed, gone);
         self.generation = Some(generation);
         self.runtime.apply(&model, open.stats);
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
-        (self.model, self.rules) = (model, rules);
-        Ok(())
+        (self.asked, self.model, self.rules) = (asked, model, rules);
     }
 
     /// Keeps new clients from addresses the configuration in use does not have.
@@ -441,11 +503,6 @@ impl ChangeLine {
             self.listeners.closed(id);
         }
         count
-    }
-
-    /// The configuration in use, for the cores; `None` before the first.
-    pub fn generation(&self) -> Option<Arc<Generation>> {
-        self.generation.clone()
     }
 
     /// The number of the configuration in use; 0 before the first.
@@ -482,6 +539,21 @@ impl ChangeLine {
         let (generation, pending) = (self.number(), self.pending());
         Outcome { accepted: false, generation, plan: Plan::default(), messages, pending }
     }
+}
+
+/// Backends that are not what they were, in the order of the configuration, and the names of those that are gone.
+fn changed_backends(
+    model: &Model,
+    generation: &Generation,
+    before: Option<&Generation>,
+) -> (Vec<ChangedBackend>, Vec<Arc<str>>) {
+    let backends = model.proxies.iter().filter(|proxy| proxy.role.is_backend());
+    let plans = backends.filter_map(|proxy| generation.backends.get(&proxy.name));
+    let changed = plans.filter(|plan| !generation.has_same_backend(before, &plan.proxy.name));
+    let changed =
+        changed.map(|plan| ChangedBackend { proxy: Arc::clone(&plan.proxy), state: Arc::clone(&plan.state) }).collect();
+    let names = before.iter().flat_map(|before| before.backends.keys());
+    (changed, names.filter(|name| !generation.backends.contains_key(&***name)).cloned().collect())
 }
 
 /// What a reload with these files would do to a process that works by `model`, as far as it can be seen without that process: addresses

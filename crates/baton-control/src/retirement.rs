@@ -20,7 +20,7 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What was seen at the sockets of an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Seen {
+pub enum QueueObservation {
     /// Nothing waits, nothing is half open.
     Empty,
     /// Somebody waits to be accepted, or is in the middle of a handshake.
@@ -55,15 +55,15 @@ impl Retirement {
     }
 
     /// What to do at `now`, having seen this.
-    pub fn step(&mut self, now: Instant, seen: Seen) -> RetireStep {
+    pub fn step(&mut self, now: Instant, seen: QueueObservation) -> RetireStep {
         match seen {
-            Seen::Empty => self.empty_since = self.empty_since.or(Some(now)),
-            Seen::Busy => self.empty_since = None,
-            Seen::Unknown => {}
+            QueueObservation::Empty => self.empty_since = self.empty_since.or(Some(now)),
+            QueueObservation::Busy => self.empty_since = None,
+            QueueObservation::Unknown => {}
         }
         let is_empty_long = self.empty_since.is_some_and(|since| now >= since + LINGER);
-        let is_blind_long = seen == Seen::Unknown && now >= self.since + LINGER_BLIND;
-        let is_empty_now = !self.is_sealed && seen == Seen::Empty && now >= self.since + LINGER;
+        let is_blind_long = seen == QueueObservation::Unknown && now >= self.since + LINGER_BLIND;
+        let is_empty_now = !self.is_sealed && seen == QueueObservation::Empty && now >= self.since + LINGER;
         if is_empty_long || is_empty_now || is_blind_long || now >= self.since + LIMIT {
             return RetireStep::Close;
         }
@@ -81,9 +81,9 @@ mod tests {
         let mut retirement = Retirement::start(start, is_sealed);
         for (at, (ms, seen)) in looks.iter().enumerate() {
             let seen = match seen {
-                'e' => Seen::Empty,
-                'b' => Seen::Busy,
-                _ => Seen::Unknown,
+                'e' => QueueObservation::Empty,
+                'b' => QueueObservation::Busy,
+                _ => QueueObservation::Unknown,
             };
             let step = retirement.step(start + Duration::from_millis(*ms), seen);
             let expect = closes && at + 1 == looks.len();

@@ -6,11 +6,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::ipvs::{self, Ipvs};
-use crate::{Engine, Fault, Service, Settings, xdp};
+use crate::{DirectorSettings, Engine, KernelError, Service, xdp};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Asked {
+pub enum EngineChoice {
     /// The one that has services of ours; without any, IPVS where the kernel has it, else XDP.
     #[default]
     Auto,
@@ -20,25 +20,25 @@ pub enum Asked {
     Xdp,
 }
 
-impl FromStr for Asked {
+impl FromStr for EngineChoice {
     type Err = String;
 
-    fn from_str(word: &str) -> Result<Asked, String> {
+    fn from_str(word: &str) -> Result<EngineChoice, String> {
         match word {
-            "auto" => Ok(Asked::Auto),
-            "ipvs" => Ok(Asked::Ipvs),
-            "xdp" => Ok(Asked::Xdp),
+            "auto" => Ok(EngineChoice::Auto),
+            "ipvs" => Ok(EngineChoice::Ipvs),
+            "xdp" => Ok(EngineChoice::Xdp),
             _ => Err(format!("`{word}` is no engine; there are `auto`, `ipvs` and `xdp`")),
         }
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for EngineChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Asked::Auto => "auto",
-            Asked::Ipvs => "ipvs",
-            Asked::Xdp => "xdp",
+            EngineChoice::Auto => "auto",
+            EngineChoice::Ipvs => "ipvs",
+            EngineChoice::Xdp => "xdp",
         })
     }
 }
@@ -53,11 +53,11 @@ pub const NAMES: [&str; 2] = ["ipvs", "xdp"];
 
 /// What an engine can never do of a service, and what an operator should know of it, by the configuration alone: this machine need not
 /// have the engine. Of `auto` nobody knows yet.
-pub fn judge(asked: Asked, service: &Service) -> (Vec<String>, Vec<String>) {
+pub fn judge(asked: EngineChoice, service: &Service) -> (Vec<String>, Vec<String>) {
     match asked {
-        Asked::Auto => (Vec::new(), Vec::new()),
-        Asked::Ipvs => (ipvs::judge(service), ipvs::refuses_clients(service).into_iter().collect()),
-        Asked::Xdp => (xdp::judge(service), xdp::advise(service)),
+        EngineChoice::Auto => (Vec::new(), Vec::new()),
+        EngineChoice::Ipvs => (ipvs::judge(service), ipvs::refuses_clients(service).into_iter().collect()),
+        EngineChoice::Xdp => (xdp::judge(service), xdp::advise(service)),
     }
 }
 
@@ -65,29 +65,33 @@ pub fn judge(asked: Asked, service: &Service) -> (Vec<String>, Vec<String>) {
 ///
 /// # Errors
 /// With what is missing for the one asked for, or for each of them.
-pub fn engine(asked: Asked, holder: Option<&str>, settings: &Settings) -> Result<(Box<dyn Engine>, String), Fault> {
-    let held = holder.and_then(|name| name.parse().ok()).filter(|held| *held != Asked::Auto);
+pub fn engine(
+    asked: EngineChoice,
+    holder: Option<&str>,
+    settings: &DirectorSettings,
+) -> Result<(Box<dyn Engine>, String), KernelError> {
+    let held = holder.and_then(|name| name.parse().ok()).filter(|held| *held != EngineChoice::Auto);
     match (asked, held) {
-        (Asked::Ipvs | Asked::Xdp, _) => Ok((open(asked, settings)?, ASKED_FOR.into())),
-        (Asked::Auto, Some(held)) => match open(held, settings) {
+        (EngineChoice::Ipvs | EngineChoice::Xdp, _) => Ok((open(asked, settings)?, ASKED_FOR.into())),
+        (EngineChoice::Auto, Some(held)) => match open(held, settings) {
             Ok(engine) => Ok((engine, HAS_OURS.into())),
             // Who opened it says what becomes of the services.
             Err(_) => any(settings),
         },
-        (Asked::Auto, None) => any(settings),
+        (EngineChoice::Auto, None) => any(settings),
     }
 }
 
-fn open(engine: Asked, settings: &Settings) -> Result<Box<dyn Engine>, Fault> {
+fn open(engine: EngineChoice, settings: &DirectorSettings) -> Result<Box<dyn Engine>, KernelError> {
     match engine {
-        Asked::Ipvs => Ok(Box::new(Ipvs::open()?)),
-        Asked::Xdp => xdp::open(&settings.xdp),
-        Asked::Auto => any(settings).map(|(engine, _)| engine),
+        EngineChoice::Ipvs => Ok(Box::new(Ipvs::open()?)),
+        EngineChoice::Xdp => xdp::open(&settings.xdp),
+        EngineChoice::Auto => any(settings).map(|(engine, _)| engine),
     }
 }
 
 /// The first that this kernel has.
-fn any(settings: &Settings) -> Result<(Box<dyn Engine>, String), Fault> {
+fn any(settings: &DirectorSettings) -> Result<(Box<dyn Engine>, String), KernelError> {
     let no_ipvs = match Ipvs::open() {
         Ok(ipvs) => return Ok((Box::new(ipvs), KERNEL_HAS_IT.into())),
         Err(fault) => fault,
@@ -95,7 +99,7 @@ fn any(settings: &Settings) -> Result<(Box<dyn Engine>, String), Fault> {
     match xdp::open(&settings.xdp) {
         Ok(xdp) => Ok((xdp, format!("the kernel's IPVS cannot be used ({}: {})", no_ipvs.place, no_ipvs.reason))),
         Err(no_xdp) => {
-            Err(Fault::new("engine auto", format!("neither engine can be used: {no_ipvs}; and {no_xdp}"), ""))
+            Err(KernelError::new("engine auto", format!("neither engine can be used: {no_ipvs}; and {no_xdp}"), ""))
         }
     }
 }

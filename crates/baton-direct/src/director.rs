@@ -13,10 +13,13 @@ use std::time::Duration;
 
 use baton_kernel::state::Lock;
 
-use crate::plan::There;
-use crate::record::{Opened, Record};
+use crate::plan::ExistingServices;
+use crate::record::{EngineRecord, Opened};
 use crate::settings::{SyncRole, Tune};
-use crate::{Asked, Engine, Fault, Figures, Key, Plan, Refused, Service, Settings, Step, choose};
+use crate::{
+    DirectorSettings, Engine, EngineChoice, Figures, KernelChange, KernelError, Plan, Refused, Service, ServiceKey,
+    choose,
+};
 
 /// How long the one before may take to give up the charge once it was told to.
 const CHARGE_WITHIN: Duration = Duration::from_secs(2);
@@ -35,37 +38,37 @@ pub enum OnExit {
 pub struct Director {
     engine: Box<dyn Engine>,
     reason: String,
-    settings: Settings,
-    record: Record,
+    settings: DirectorSettings,
+    record: EngineRecord,
     /// What was ours last: whose figures are shown.
-    ours: BTreeSet<Key>,
+    ours: BTreeSet<ServiceKey>,
     /// Of these what was in the kernel after the last reconciliation.
-    there: There,
+    there: ExistingServices,
     /// The other engine, as long as our record says that we have services in it; or why it cannot be looked at.
-    former: Option<Result<Box<Director>, Fault>>,
+    former: Option<Result<Box<Director>, KernelError>>,
     /// That nobody else directs by this record, from the first reconciliation on.
     charge: Option<Lock>,
 }
 
 /// What became of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct DirectorReport {
     /// What was done, one sentence each, in its order.
     pub done: Vec<String>,
     /// Services that somebody else had put there and that are ours now.
-    pub taken_over: Vec<Key>,
+    pub taken_over: Vec<ServiceKey>,
     /// What was left out, because it cannot be done.
     pub refused: Vec<Refused>,
     /// What the kernel refused. What depended on it was left out; the next reconciliation tries it again.
-    pub failed: Vec<Fault>,
+    pub failed: Vec<KernelError>,
     /// What else the operator should know, one sentence each.
     pub remarks: Vec<String>,
 }
 
-impl Report {
+impl DirectorReport {
     /// Whether nothing was done and nothing is to be said.
     pub fn is_empty(&self) -> bool {
-        *self == Report::default()
+        *self == DirectorReport::default()
     }
 }
 
@@ -74,23 +77,23 @@ impl Director {
     ///
     /// # Errors
     /// Without a kernel that can do it, or without the right; it says which and what helps.
-    pub fn open(asked: Asked, settings: &Settings) -> Result<Director, Fault> {
-        let holder = if asked == Asked::Auto { holder(settings) } else { None };
+    pub fn open(asked: EngineChoice, settings: &DirectorSettings) -> Result<Director, KernelError> {
+        let holder = if asked == EngineChoice::Auto { holder(settings) } else { None };
         let (engine, reason) = choose::engine(asked, holder, settings)?;
-        let record = Record::open(engine.name(), settings)?;
+        let record = EngineRecord::open(engine.name(), settings)?;
         let mut director = Director::with(engine, reason, settings, record)?;
         director.former = director.former_engine()?;
         Ok(director)
     }
 
-    fn former_engine(&self) -> Result<Option<Result<Box<Director>, Fault>>, Fault> {
+    fn former_engine(&self) -> Result<Option<Result<Box<Director>, KernelError>>, KernelError> {
         for name in choose::NAMES.into_iter().filter(|name| *name != self.engine.name()) {
-            let record = Record::open(name, &self.settings)?;
+            let record = EngineRecord::open(name, &self.settings)?;
             let opened = record.read()?;
             let has_some = !opened.owners.ours.is_empty() || !opened.sync.is_empty();
             drop(opened);
             if has_some {
-                let engine = name.parse().map_err(|reason| Fault::new("engine", reason, ""));
+                let engine = name.parse().map_err(|reason| KernelError::new("engine", reason, ""));
                 let engine = engine.and_then(|asked| choose::engine(asked, None, &self.settings));
                 return Ok(Some(engine.and_then(|(engine, reason)| {
                     Director::with(engine, reason, &self.settings, record).map(Box::new)
@@ -101,7 +104,12 @@ impl Director {
     }
 
     /// With an engine that was chosen already.
-    fn with(engine: Box<dyn Engine>, reason: String, settings: &Settings, record: Record) -> Result<Director, Fault> {
+    fn with(
+        engine: Box<dyn Engine>,
+        reason: String,
+        settings: &DirectorSettings,
+        record: EngineRecord,
+    ) -> Result<Director, KernelError> {
         let ours = record.read()?.owners.ours;
         Ok(Director {
             engine,
@@ -109,7 +117,7 @@ impl Director {
             settings: settings.clone(),
             record,
             ours,
-            there: There::default(),
+            there: ExistingServices::default(),
             former: None,
             charge: None,
         })
@@ -120,7 +128,7 @@ impl Director {
     ///
     /// # Errors
     /// Without the right to.
-    pub fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
+    pub fn give_to(&mut self, user: u32, group: u32) -> Result<(), KernelError> {
         if let Some(Ok(former)) = &mut self.former {
             former.give_to(user, group)?;
         }
@@ -149,16 +157,16 @@ impl Director {
     }
 
     /// Other settings from now on: they are set with the next reconciliation. The owner stays as it was.
-    pub fn set(&mut self, settings: &Settings) {
+    pub fn set(&mut self, settings: &DirectorSettings) {
         let owner = std::mem::take(&mut self.settings).owner;
-        self.settings = Settings { owner, ..settings.clone() };
+        self.settings = DirectorSettings { owner, ..settings.clone() };
     }
 
     /// Whether nobody else directs here.
     ///
     /// # Errors
     /// When another program does; the words name it.
-    pub fn look_around(&self) -> Result<(), Fault> {
+    pub fn look_around(&self) -> Result<(), KernelError> {
         match &self.charge {
             Some(_) => Ok(()),
             None => self.record.charge(Duration::ZERO).map(drop),
@@ -170,11 +178,11 @@ impl Director {
         self.charge = None;
     }
 
-    /// Takes the charge, which [`reconcile`](Self::reconcile) does by itself.
+    /// Takes the charge, which [`reconcile`](Self::reconcile) does automatically.
     ///
     /// # Errors
     /// When another program keeps it.
-    pub fn take_charge(&mut self) -> Result<(), Fault> {
+    pub fn take_charge(&mut self) -> Result<(), KernelError> {
         if self.charge.is_none() {
             self.charge = Some(self.record.charge(CHARGE_WITHIN)?);
         }
@@ -182,7 +190,7 @@ impl Director {
     }
 
     /// Services that are ours and in the kernel, as of the last reconciliation.
-    pub fn ours(&self) -> impl Iterator<Item = &Key> {
+    pub fn ours(&self) -> impl Iterator<Item = &ServiceKey> {
         self.ours.iter()
     }
 
@@ -196,13 +204,13 @@ impl Director {
     }
 
     /// What an operator should know of these settings and services, one sentence each. It asks the kernel nothing.
-    pub fn advise(&self, settings: &Settings, desired: &[Service]) -> Vec<String> {
+    pub fn advise(&self, settings: &DirectorSettings, desired: &[Service]) -> Vec<String> {
         self.engine.advise(settings, desired)
     }
 
     /// Whether weight 0 keeps away also clients that stick to a destination, by these settings once they are in force: see
     /// [`Engine::keeps_away`].
-    pub fn keeps_away(&self, settings: &Settings) -> bool {
+    pub fn keeps_away(&self, settings: &DirectorSettings) -> bool {
         self.engine.keeps_away(settings)
     }
 
@@ -210,7 +218,7 @@ impl Director {
     ///
     /// # Errors
     /// What cannot be read of the kernel.
-    pub fn look(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
+    pub fn look(&mut self, settings: &DirectorSettings, desired: &[Service]) -> Result<Vec<Refused>, KernelError> {
         self.engine.look(settings, desired)
     }
 
@@ -218,7 +226,7 @@ impl Director {
     ///
     /// # Errors
     /// What cannot be read of the kernel or of the records.
-    pub fn plan(&mut self, desired: &[Service]) -> Result<Plan, Fault> {
+    pub fn plan(&mut self, desired: &[Service]) -> Result<Plan, KernelError> {
         let opened = self.record.read()?;
         let mut plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
         plan.refused.extend(self.engine.look(&self.settings, desired)?);
@@ -228,7 +236,7 @@ impl Director {
             Some(Err(fault)) => plan.warnings.push(unreachable(fault)),
             Some(Ok(former)) => {
                 plan.warnings.extend(change_of_engine(&*self.engine, former, desired));
-                former.set(&Settings::default());
+                former.set(&DirectorSettings::default());
                 let steps = former.plan(&[])?.to_string();
                 let name = former.engine_name();
                 plan.remarks.extend(steps.lines().map(|step| format!("engine {name}, afterwards: {step}")));
@@ -241,7 +249,7 @@ impl Director {
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
-    pub fn plan_by(&mut self, settings: &Settings, desired: &[Service]) -> Result<Plan, Fault> {
+    pub fn plan_by(&mut self, settings: &DirectorSettings, desired: &[Service]) -> Result<Plan, KernelError> {
         let own = self.settings.clone();
         self.set(settings);
         let plan = self.plan(desired);
@@ -255,13 +263,13 @@ impl Director {
     /// # Errors
     /// What cannot be read of the kernel, or cannot be written to the record: then nothing was done, or what was done is in the
     /// record; and when another program directs here. A step that the kernel refuses is in the report instead.
-    pub fn reconcile(&mut self, desired: &[Service]) -> Result<Report, Fault> {
+    pub fn reconcile(&mut self, desired: &[Service]) -> Result<DirectorReport, KernelError> {
         self.take_charge()?;
         self.make(desired)
     }
 
     /// Reconciles the kernel with the services, for a director that is in charge.
-    fn make(&mut self, desired: &[Service]) -> Result<Report, Fault> {
+    fn make(&mut self, desired: &[Service]) -> Result<DirectorReport, KernelError> {
         let mut opened = self.record.read()?;
         let plan = plan(&mut *self.engine, &self.settings, &opened, desired)?;
         // Without services it works by nothing.
@@ -302,7 +310,7 @@ impl Director {
     ///
     /// # Errors
     /// What cannot be read of the kernel.
-    pub fn figures(&mut self) -> Result<Vec<Figures>, Fault> {
+    pub fn figures(&mut self) -> Result<Vec<Figures>, KernelError> {
         let mut figures = self.engine.figures()?;
         figures.retain(|service| self.ours.contains(&service.key));
         Ok(figures)
@@ -318,7 +326,7 @@ impl Director {
     ///
     /// # Errors
     /// What cannot be read of the kernel.
-    pub fn refresh(&mut self) -> Result<Vec<String>, Fault> {
+    pub fn refresh(&mut self) -> Result<Vec<String>, KernelError> {
         self.engine.refresh()
     }
 
@@ -326,11 +334,11 @@ impl Director {
     ///
     /// # Errors
     /// As [`reconcile`](Self::reconcile).
-    pub fn leave(&mut self, on_exit: OnExit) -> Result<Report, Fault> {
+    pub fn leave(&mut self, on_exit: OnExit) -> Result<DirectorReport, KernelError> {
         match on_exit {
             OnExit::Keep => {
                 self.rest();
-                Ok(Report::default())
+                Ok(DirectorReport::default())
             }
             OnExit::Flush => {
                 self.take_charge()?;
@@ -346,24 +354,27 @@ impl Director {
     ///
     /// # Errors
     /// As [`reconcile`](Self::reconcile).
-    pub fn pause(&mut self) -> Result<Report, Fault> {
+    pub fn pause(&mut self) -> Result<DirectorReport, KernelError> {
         self.take_charge()?;
         let report = self.empty(|engine| engine.pause());
         self.rest();
         report
     }
 
-    fn flush(&mut self) -> Result<Report, Fault> {
+    fn flush(&mut self) -> Result<DirectorReport, KernelError> {
         self.empty(|engine| engine.leave())
     }
 
     /// Removes what is ours in either engine, and then what the engine has besides.
-    fn empty(&mut self, besides: impl FnOnce(&mut dyn Engine) -> Result<(), Fault>) -> Result<Report, Fault> {
+    fn empty(
+        &mut self,
+        besides: impl FnOnce(&mut dyn Engine) -> Result<(), KernelError>,
+    ) -> Result<DirectorReport, KernelError> {
         if let Some(Err(_)) = self.former {
             // What was in the way then need not be now.
             self.former = self.former_engine()?;
         }
-        self.set(&Settings::default());
+        self.set(&DirectorSettings::default());
         let report = self.make(&[])?;
         // Others of our kind may have services in this engine.
         if report.failed.is_empty() && self.record.read()?.owners.others.is_empty() {
@@ -375,9 +386,9 @@ impl Director {
 
 /// The engine that has services of ours here, by the records; of two the one that would be chosen anyway. What cannot be read says
 /// whoever needs it.
-fn holder(settings: &Settings) -> Option<&'static str> {
+fn holder(settings: &DirectorSettings) -> Option<&'static str> {
     let has_some = |name: &&'static str| {
-        let record = Record::open(name, settings);
+        let record = EngineRecord::open(name, settings);
         record.is_ok_and(|record| record.read().is_ok_and(|opened| !opened.owners.ours.is_empty()))
     };
     choose::NAMES.into_iter().find(has_some)
@@ -395,11 +406,16 @@ fn change_of_engine(engine: &dyn Engine, former: &Director, desired: &[Service])
     })
 }
 
-fn unreachable(fault: &Fault) -> String {
+fn unreachable(fault: &KernelError) -> String {
     format!("services of ours are in another engine, where they stay: {fault}")
 }
 
-fn plan(engine: &mut dyn Engine, settings: &Settings, opened: &Opened, desired: &[Service]) -> Result<Plan, Fault> {
+fn plan(
+    engine: &mut dyn Engine,
+    settings: &DirectorSettings,
+    opened: &Opened,
+    desired: &[Service],
+) -> Result<Plan, KernelError> {
     let observed = engine.observe()?;
     let started: Vec<SyncRole> = opened.sync.iter().copied().collect();
     let tuning = engine.tuning(settings, &started)?;
@@ -409,7 +425,7 @@ fn plan(engine: &mut dyn Engine, settings: &Settings, opened: &Opened, desired: 
     let refused = |why| Refused { what: "global".into(), why };
     plan.refused.extend(tuning.refused.into_iter().map(refused));
     if let Some(fault) = &opened.unreadable {
-        let asked: BTreeSet<Key> = desired.iter().map(|service| service.key).collect();
+        let asked: BTreeSet<ServiceKey> = desired.iter().map(|service| service.key).collect();
         let left: Vec<String> = observed
             .iter()
             .map(|found| found.service.key)
@@ -425,17 +441,21 @@ fn plan(engine: &mut dyn Engine, settings: &Settings, opened: &Opened, desired: 
 }
 
 /// Takes the steps of a plan, and says what is there then. The record comes first: whoever finds it finds at least what we put there.
-fn carry_out(engine: &mut dyn Engine, opened: &mut Opened, plan: &Plan) -> Result<(Report, There), Fault> {
-    let mut report = Report {
+fn carry_out(
+    engine: &mut dyn Engine,
+    opened: &mut Opened,
+    plan: &Plan,
+) -> Result<(DirectorReport, ExistingServices), KernelError> {
+    let mut report = DirectorReport {
         taken_over: plan.taken_over.clone(),
         refused: plan.refused.clone(),
         remarks: plan.remarks.clone(),
-        ..Report::default()
+        ..DirectorReport::default()
     };
     let (mut ours, mut sync) = (opened.owners.ours.clone(), opened.sync.clone());
     ours.extend(&plan.taken_over);
     ours.extend(plan.steps.iter().filter_map(|planned| match &planned.step {
-        Step::AddService(service) => Some(service.key),
+        KernelChange::AddService(service) => Some(service.key),
         _ => None,
     }));
     sync.extend(plan.tunes.iter().filter_map(|tune| match tune {
@@ -474,11 +494,11 @@ fn carry_out(engine: &mut dyn Engine, opened: &mut Opened, plan: &Plan) -> Resul
 fn take_steps(
     engine: &mut dyn Engine,
     plan: &Plan,
-    report: &mut Report,
-    ours: &mut BTreeSet<Key>,
-    there: &mut There,
-) -> BTreeSet<Key> {
-    let steps: Vec<&Step> = plan.steps.iter().map(|planned| &planned.step).collect();
+    report: &mut DirectorReport,
+    ours: &mut BTreeSet<ServiceKey>,
+    there: &mut ExistingServices,
+) -> BTreeSet<ServiceKey> {
+    let steps: Vec<&KernelChange> = plan.steps.iter().map(|planned| &planned.step).collect();
     let mut missing = BTreeSet::new();
     if steps.is_empty() {
         return missing;
@@ -496,14 +516,14 @@ fn take_steps(
                 if !report.failed.contains(&fault) {
                     report.failed.push(fault);
                 }
-                if let Step::AddService(_) = planned.step {
+                if let KernelChange::AddService(_) = planned.step {
                     missing.insert(key);
                 }
                 continue;
             }
         }
         there.take(&planned.step);
-        if let Step::RemoveService(_) = planned.step {
+        if let KernelChange::RemoveService(_) = planned.step {
             ours.remove(&key);
         }
     }

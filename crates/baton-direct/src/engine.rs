@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::settings::{Settings, SyncRole, Tune};
-use crate::{Destination, Fault, Key, Refused, Service};
+use crate::settings::{DirectorSettings, SyncRole, Tune};
+use crate::{Destination, KernelError, Refused, Service, ServiceKey};
 
 /// A service as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,30 +32,30 @@ pub struct Tuning {
 
 /// One change to the kernel. The steps of a plan are in the order in which they are safe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum KernelChange {
     /// A new service, without its destinations, which are steps of their own.
     AddService(Service),
     /// Other settings of a service that is there; its destinations and connections stay.
     EditService(Service),
     /// A service goes, with its destinations; what happens to its connections, the engine says ([`Engine::removal`]).
-    RemoveService(Key),
+    RemoveService(ServiceKey),
     /// A new destination.
-    AddDestination(Key, Destination),
+    AddDestination(ServiceKey, Destination),
     /// Other settings of a destination that is there; its connections stay.
-    EditDestination(Key, Destination),
+    EditDestination(ServiceKey, Destination),
     /// A destination goes.
-    RemoveDestination(Key, SocketAddr),
+    RemoveDestination(ServiceKey, SocketAddr),
 }
 
-impl Step {
+impl KernelChange {
     /// The service that it is about.
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> ServiceKey {
         match self {
-            Step::AddService(service) | Step::EditService(service) => service.key,
-            Step::RemoveService(key)
-            | Step::AddDestination(key, _)
-            | Step::EditDestination(key, _)
-            | Step::RemoveDestination(key, _) => *key,
+            KernelChange::AddService(service) | KernelChange::EditService(service) => service.key,
+            KernelChange::RemoveService(key)
+            | KernelChange::AddDestination(key, _)
+            | KernelChange::EditDestination(key, _)
+            | KernelChange::RemoveDestination(key, _) => *key,
         }
     }
 }
@@ -79,7 +79,7 @@ pub struct Counters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// Which service.
-    pub key: Key,
+    pub key: ServiceKey,
     /// Its own counters.
     pub counters: Counters,
     /// Its destinations.
@@ -110,7 +110,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps.
-    fn observe(&mut self) -> Result<Vec<Observed>, Fault>;
+    fn observe(&mut self) -> Result<Vec<Observed>, KernelError>;
 
     /// What it cannot do of what is asked for, one sentence each; nothing is changed by asking.
     fn judge(&self, service: &Service) -> Vec<String>;
@@ -119,7 +119,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps; then none of them can be taken.
-    fn begin(&mut self, steps: &[&Step]) -> Result<(), Fault> {
+    fn begin(&mut self, steps: &[&KernelChange]) -> Result<(), KernelError> {
         let _ = steps;
         Ok(())
     }
@@ -127,14 +127,14 @@ pub trait Engine: Send {
     /// Takes one of the steps that were begun.
     ///
     /// # Errors
-    /// What the kernel refuses, with what helps; then this step was not taken.
-    fn take(&mut self, step: &Step) -> Result<(), Fault>;
+    /// What the kernel refuses, with what helps; this change was then not made.
+    fn take(&mut self, step: &KernelChange) -> Result<(), KernelError>;
 
     /// The steps are taken: does the rest, once for all of them.
     ///
     /// # Errors
     /// What the kernel refuses, with what helps; it is tried again by [`refresh`](Self::refresh).
-    fn finish(&mut self) -> Result<(), Fault> {
+    fn finish(&mut self) -> Result<(), KernelError> {
         Ok(())
     }
 
@@ -145,14 +145,14 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps.
-    fn figures(&mut self) -> Result<Vec<Figures>, Fault>;
+    fn figures(&mut self) -> Result<Vec<Figures>, KernelError>;
 
     /// Which settings of the whole network namespace differ from what is asked for. `started` are the connection sync daemons
     /// that are ours. An engine without such settings has nothing to do.
     ///
     /// # Errors
     /// What the kernel refuses, with what helps.
-    fn tuning(&mut self, settings: &Settings, started: &[SyncRole]) -> Result<Tuning, Fault> {
+    fn tuning(&mut self, settings: &DirectorSettings, started: &[SyncRole]) -> Result<Tuning, KernelError> {
         let _ = (settings, started);
         Ok(Tuning::default())
     }
@@ -161,7 +161,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps; then it is as it was.
-    fn tune(&mut self, tune: &Tune) -> Result<(), Fault> {
+    fn tune(&mut self, tune: &Tune) -> Result<(), KernelError> {
         let _ = tune;
         Ok(())
     }
@@ -170,7 +170,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps.
-    fn look(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
+    fn look(&mut self, settings: &DirectorSettings, desired: &[Service]) -> Result<Vec<Refused>, KernelError> {
         let _ = (settings, desired);
         Ok(Vec::new())
     }
@@ -180,20 +180,20 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps.
-    fn foresee(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<String>, Fault> {
+    fn foresee(&mut self, settings: &DirectorSettings, desired: &[Service]) -> Result<Vec<String>, KernelError> {
         let _ = (settings, desired);
         Ok(Vec::new())
     }
 
     /// Whether weight 0 keeps away from a destination also the clients that stick to it (persistence), by these settings once they are in
     /// force. Where it does not, who may not get clients any more has to be removed.
-    fn keeps_away(&self, settings: &Settings) -> bool {
+    fn keeps_away(&self, settings: &DirectorSettings) -> bool {
         let _ = settings;
         true
     }
 
     /// What an operator should know of these settings and services, one sentence each.
-    fn advise(&self, settings: &Settings, desired: &[Service]) -> Vec<String> {
+    fn advise(&self, settings: &DirectorSettings, desired: &[Service]) -> Vec<String> {
         let _ = (settings, desired);
         Vec::new()
     }
@@ -202,7 +202,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps; then it works by those it had.
-    fn set(&mut self, settings: &Settings) -> Result<(), Fault> {
+    fn set(&mut self, settings: &DirectorSettings) -> Result<(), KernelError> {
         let _ = settings;
         Ok(())
     }
@@ -212,7 +212,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps.
-    fn refresh(&mut self) -> Result<Vec<String>, Fault> {
+    fn refresh(&mut self) -> Result<Vec<String>, KernelError> {
         Ok(Vec::new())
     }
 
@@ -226,7 +226,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// Without the right to.
-    fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
+    fn give_to(&mut self, user: u32, group: u32) -> Result<(), KernelError> {
         let _ = (user, group);
         Ok(())
     }
@@ -236,7 +236,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps.
-    fn pause(&mut self) -> Result<(), Fault> {
+    fn pause(&mut self) -> Result<(), KernelError> {
         self.leave()
     }
 
@@ -244,7 +244,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// What the kernel refuses, with what helps.
-    fn leave(&mut self) -> Result<(), Fault> {
+    fn leave(&mut self) -> Result<(), KernelError> {
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The engine `ipvs`: the kernel's IP Virtual Server, spoken to by itself and not by way of `ipvsadm`.
+//! The engine `ipvs`: the kernel's IP Virtual Server, by its own netlink messages and not by `ipvsadm`.
 //!
 //! Connections are the kernel's: this holds none, and a program that ends, crashes or is replaced is not noticed. Changes of
 //! weights, of settings and of other servers leave connections where they are. Of a server that is removed the kernel drops the
@@ -12,8 +12,9 @@ use std::time::Duration;
 use baton_kernel::ipvs::{self, Daemon, Info, Role, Sysctls, flag};
 
 use crate::{
-    Counters, Destination, DestinationFigures, Engine, Fault, Figures, Forwarding, Key, Observed, Persistence,
-    Protocol, Scheduler, Service, Settings, Step, SyncDaemon, SyncRole, Timeouts, Tune, Tuning, Tunnel,
+    Counters, Destination, DestinationFigures, DirectorSettings, Engine, Figures, Forwarding, KernelChange,
+    KernelError, Observed, Persistence, Protocol, Scheduler, Service, ServiceKey, SyncDaemon, SyncRole, Timeouts, Tune,
+    Tuning, Tunnel,
 };
 
 /// The largest weight (ipvsadm(8), `--weight`).
@@ -49,7 +50,7 @@ impl Ipvs {
     ///
     /// # Errors
     /// Without the module or without CAP_NET_ADMIN; it says which.
-    pub fn open() -> Result<Ipvs, Fault> {
+    pub fn open() -> Result<Ipvs, KernelError> {
         let (kernel, info) = ipvs::Ipvs::open()?;
         let sysctls = Sysctls::open();
         let expires = sysctls.is_on(EXPIRE_NODEST).unwrap_or(false);
@@ -62,7 +63,7 @@ impl Engine for Ipvs {
         "ipvs"
     }
 
-    fn observe(&mut self) -> Result<Vec<Observed>, Fault> {
+    fn observe(&mut self) -> Result<Vec<Observed>, KernelError> {
         let services = self.kernel.services()?;
         let mut observed = Vec::with_capacity(services.len());
         for (found, _) in services {
@@ -78,16 +79,20 @@ impl Engine for Ipvs {
         judge(service)
     }
 
-    fn take(&mut self, step: &Step) -> Result<(), Fault> {
+    fn take(&mut self, step: &KernelChange) -> Result<(), KernelError> {
         let key = key(&step.key());
         let kernel = &mut self.kernel;
         let done = match step {
-            Step::AddService(service) => kernel.add_service(&written(service)),
-            Step::EditService(service) => kernel.edit_service(&written(service)),
-            Step::RemoveService(_) => is_absent(kernel.remove_service(&key)),
-            Step::AddDestination(_, destination) => kernel.add_destination(&key, &written_destination(destination)),
-            Step::EditDestination(_, destination) => kernel.edit_destination(&key, &written_destination(destination)),
-            Step::RemoveDestination(_, address) => is_absent(kernel.remove_destination(&key, *address)),
+            KernelChange::AddService(service) => kernel.add_service(&written(service)),
+            KernelChange::EditService(service) => kernel.edit_service(&written(service)),
+            KernelChange::RemoveService(_) => is_absent(kernel.remove_service(&key)),
+            KernelChange::AddDestination(_, destination) => {
+                kernel.add_destination(&key, &written_destination(destination))
+            }
+            KernelChange::EditDestination(_, destination) => {
+                kernel.edit_destination(&key, &written_destination(destination))
+            }
+            KernelChange::RemoveDestination(_, address) => is_absent(kernel.remove_destination(&key, *address)),
         };
         Ok(done?)
     }
@@ -96,7 +101,7 @@ impl Engine for Ipvs {
         if self.expires { EXPIRES } else { DROPS }
     }
 
-    fn figures(&mut self) -> Result<Vec<Figures>, Fault> {
+    fn figures(&mut self) -> Result<Vec<Figures>, KernelError> {
         let mut figures = Vec::new();
         for (service, counters) in self.kernel.services()? {
             let Some(key) = read_key(&service.key) else { continue };
@@ -113,7 +118,7 @@ impl Engine for Ipvs {
         Ok(figures)
     }
 
-    fn tuning(&mut self, settings: &Settings, started: &[SyncRole]) -> Result<Tuning, Fault> {
+    fn tuning(&mut self, settings: &DirectorSettings, started: &[SyncRole]) -> Result<Tuning, KernelError> {
         let mut tuning = Tuning::default();
         let differing = differing(&settings.timeouts, self.kernel.timeouts()?);
         if !differing.is_empty() {
@@ -155,7 +160,7 @@ impl Engine for Ipvs {
         Ok(tuning)
     }
 
-    fn tune(&mut self, tune: &Tune) -> Result<(), Fault> {
+    fn tune(&mut self, tune: &Tune) -> Result<(), KernelError> {
         match tune {
             Tune::Timeouts(timeouts) => {
                 let seconds = |timeout: Option<Duration>| timeout.map_or(0, seconds);
@@ -171,7 +176,7 @@ impl Engine for Ipvs {
         }
     }
 
-    fn keeps_away(&self, settings: &Settings) -> bool {
+    fn keeps_away(&self, settings: &DirectorSettings) -> bool {
         let can_be = || self.sysctls.is_settable(EXPIRE_QUIESCENT).is_ok();
         match self.expire_quiescent(settings) {
             None => self.is_expiring(),
@@ -179,7 +184,7 @@ impl Engine for Ipvs {
         }
     }
 
-    fn advise(&self, settings: &Settings, desired: &[Service]) -> Vec<String> {
+    fn advise(&self, settings: &DirectorSettings, desired: &[Service]) -> Vec<String> {
         let mut advice = Vec::new();
         if settings.is_persistent
             && settings.expire_quiescent_template.is_none()
@@ -203,7 +208,7 @@ impl Engine for Ipvs {
 
 impl Ipvs {
     /// What the setting is to be: what is asked for; else, with persistence, on where that can be had.
-    fn expire_quiescent(&self, settings: &Settings) -> Option<bool> {
+    fn expire_quiescent(&self, settings: &DirectorSettings) -> Option<bool> {
         let implied = || settings.is_persistent && self.sysctls.is_settable(EXPIRE_QUIESCENT).is_ok();
         settings.expire_quiescent_template.or_else(|| implied().then_some(true))
     }
@@ -239,16 +244,16 @@ pub(crate) fn judge(service: &Service) -> Vec<String> {
     let hashes = matches!(service.scheduler, Scheduler::Source | Scheduler::Maglev);
     refuse(service.hash_port && !hashes, "only the schedulers sh and mh hash ports");
     refuse(service.fallback && !hashes, "only the schedulers sh and mh have a fallback");
-    let is_tcp = matches!(service.key, Key::Address { protocol: Protocol::Tcp, .. });
+    let is_tcp = matches!(service.key, ServiceKey::Address { protocol: Protocol::Tcp, .. });
     refuse(service.one_packet && is_tcp, "packets are balanced one by one of UDP and of marks only, not of TCP");
     let port = match service.key {
-        Key::Address { address, .. } => address.port(),
-        Key::Mark { mark, .. } => {
+        ServiceKey::Address { address, .. } => address.port(),
+        ServiceKey::Mark { mark, .. } => {
             refuse(mark == 0, "0 is no mark");
             0
         }
     };
-    let is_every_port = port == 0 && matches!(service.key, Key::Address { .. });
+    let is_every_port = port == 0 && matches!(service.key, ServiceKey::Address { .. });
     refuse(is_every_port && service.persistence.is_none(), "a service of every port takes persistence");
     if let Some(Persistence { timeout, prefix }) = service.persistence {
         let bits = if service.key.is_ipv6() { 128 } else { 32 };
@@ -289,19 +294,19 @@ fn judge_destination(service: &Service, destination: &Destination, port: u16) ->
     reasons
 }
 
-fn key(key: &Key) -> ipvs::Key {
+fn key(key: &ServiceKey) -> ipvs::ServiceKey {
     match *key {
-        Key::Address { protocol, address } => ipvs::Key::Address(number(protocol), address),
-        Key::Mark { mark, ipv6 } => ipvs::Key::Mark(mark, ipv6),
+        ServiceKey::Address { protocol, address } => ipvs::ServiceKey::Address(number(protocol), address),
+        ServiceKey::Mark { mark, ipv6 } => ipvs::ServiceKey::Mark(mark, ipv6),
     }
 }
 
-fn read_key(key: &ipvs::Key) -> Option<Key> {
+fn read_key(key: &ipvs::ServiceKey) -> Option<ServiceKey> {
     match *key {
-        ipvs::Key::Mark(mark, ipv6) => Some(Key::Mark { mark, ipv6 }),
-        ipvs::Key::Address(found, address) => {
+        ipvs::ServiceKey::Mark(mark, ipv6) => Some(ServiceKey::Mark { mark, ipv6 }),
+        ipvs::ServiceKey::Address(found, address) => {
             let protocol = [Protocol::Tcp, Protocol::Udp].into_iter().find(|protocol| number(*protocol) == found)?;
-            Some(Key::Address { protocol, address })
+            Some(ServiceKey::Address { protocol, address })
         }
     }
 }
@@ -351,7 +356,7 @@ fn written_destination(destination: &Destination) -> ipvs::Destination {
 }
 
 /// A service as the kernel has it; what has no words here is the nearest, and is named.
-fn read(key: Key, found: &ipvs::Service, destinations: impl Iterator<Item = ipvs::Destination>) -> Observed {
+fn read(key: ServiceKey, found: &ipvs::Service, destinations: impl Iterator<Item = ipvs::Destination>) -> Observed {
     let mut beyond = Vec::new();
     let scheduler = Scheduler::ALL.into_iter().find(|scheduler| scheduler.word() == found.scheduler);
     let scheduler = scheduler.unwrap_or_else(|| {
@@ -412,7 +417,7 @@ fn counted(counters: ipvs::Counters) -> Counters {
 }
 
 /// What is not there any more needs no removal.
-fn is_absent(done: Result<(), ipvs::Refusal>) -> Result<(), ipvs::Refusal> {
+fn is_absent(done: Result<(), ipvs::IpvsError>) -> Result<(), ipvs::IpvsError> {
     const ABSENT: [i32; 2] = [2, 3]; // ENOENT, ESRCH
     match done {
         Err(refusal) if refusal.errno().is_some_and(|errno| ABSENT.contains(&(errno as i32))) => Ok(()),

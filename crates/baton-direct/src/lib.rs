@@ -1,4 +1,4 @@
-//! Balancing in the kernel: clients' packets go to a real server as they are, and the real server answers by itself.
+//! Balancing in the kernel: clients' packets go to a real server unchanged, and the real server responds directly (direct server return).
 //!
 //! What shall be there is a list of [`Service`]s, plain data. An [`Engine`] says what is there, and the difference is a [`Plan`] of
 //! steps that touches nothing that did not change, so that the connections of what did not change live on. A [`Director`] joins the
@@ -30,10 +30,10 @@ pub mod who_has;
 mod wire;
 pub mod xdp;
 
-pub use baton_kernel::Fault;
-pub use choose::{Asked, judge};
-pub use director::{Director, OnExit, Report};
-pub use engine::{Counters, DestinationFigures, Engine, Figures, Observed, Step, Tuning};
+pub use baton_kernel::KernelError;
+pub use choose::{EngineChoice, judge};
+pub use director::{Director, DirectorReport, OnExit};
+pub use engine::{Counters, DestinationFigures, Engine, Figures, KernelChange, Observed, Tuning};
 pub use plan::{Plan, Planned, Refused};
-pub use service::{Destination, Forwarding, Key, Persistence, Protocol, Scheduler, Service, Tunnel};
-pub use settings::{Settings, SyncDaemon, SyncRole, Timeouts, Tune};
+pub use service::{Destination, Forwarding, Persistence, Protocol, Scheduler, Service, ServiceKey, Tunnel};
+pub use settings::{DirectorSettings, SyncDaemon, SyncRole, Timeouts, Tune};

@@ -29,16 +29,16 @@ const SKIP_SEED: u64 = 0x6261_746f_6e2d_736b;
 /// With fewer than two entries, or not fewer members than entries and than 65,535.
 pub fn table(members: &[Member], entries: usize) -> Vec<u16> {
     assert!(entries > 1 && members.len() < entries && members.len() < usize::from(NOBODY), "more members than entries");
-    let mut turns: Vec<Turns> = Vec::with_capacity(members.len());
+    let mut turns: Vec<MemberProgress> = Vec::with_capacity(members.len());
     for (place, member) in members.iter().enumerate().filter(|(_, member)| member.weight > 0) {
-        turns.push(Turns::new(place as u16, member, entries));
+        turns.push(MemberProgress::new(place as u16, member, entries));
     }
     turns.sort_unstable_by_key(|turn| &members[usize::from(turn.place)].name);
     populate(turns, entries)
 }
 
 /// The paper's pseudocode 1, with weights.
-fn populate(mut turns: Vec<Turns>, entries: usize) -> Vec<u16> {
+fn populate(mut turns: Vec<MemberProgress>, entries: usize) -> Vec<u16> {
     let mut table = vec![NOBODY; entries];
     let Some(largest) = turns.iter().map(|turn| turn.weight).max() else { return table };
     // Everybody takes a turn in the first round.
@@ -65,7 +65,7 @@ fn populate(mut turns: Vec<Turns>, entries: usize) -> Vec<u16> {
 }
 
 /// How far a member is.
-struct Turns {
+struct MemberProgress {
     place: u16,
     weight: u64,
     /// A turn costs the largest weight.
@@ -75,11 +75,11 @@ struct Turns {
     skip: usize,
 }
 
-impl Turns {
-    fn new(place: u16, member: &Member, entries: usize) -> Turns {
+impl MemberProgress {
+    fn new(place: u16, member: &Member, entries: usize) -> MemberProgress {
         let entry = (hash(&member.name, OFFSET_SEED) % entries as u64) as usize;
         let skip = (hash(&member.name, SKIP_SEED) % (entries as u64 - 1)) as usize + 1;
-        Turns { place, weight: member.weight.into(), credit: 0, entry, skip }
+        MemberProgress { place, weight: member.weight.into(), credit: 0, entry, skip }
     }
 
     fn next(&mut self, entries: usize) -> usize {
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn the_example_of_the_paper() {
         // Table 1: (3, 4), (0, 2) and (3, 1) are offset and skip of the three; and then the second one is gone.
-        let turns = |place, entry, skip| Turns { place, weight: 1, credit: 0, entry, skip };
+        let turns = |place, entry, skip| MemberProgress { place, weight: 1, credit: 0, entry, skip };
         let all = vec![turns(0, 3, 4), turns(1, 0, 2), turns(2, 3, 1)];
         assert_eq!(populate(all, 7), [1, 0, 1, 0, 2, 2, 0]);
         assert_eq!(populate(vec![turns(0, 3, 4), turns(2, 3, 1)], 7), [0, 0, 0, 0, 2, 2, 2]);

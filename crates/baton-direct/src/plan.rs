@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::{Destination, Figures, Forwarding, Key, Observed, Persistence, Service, Step, Tune, Tunnel};
+use crate::{Destination, Figures, Forwarding, KernelChange, Observed, Persistence, Service, ServiceKey, Tune, Tunnel};
 
 /// What would be done. Printed, it is a line for each of its sentences, none when nothing is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Plan {
     /// Steps, in their order.
     pub steps: Vec<Planned>,
     /// Services that somebody else put there and that become ours.
-    pub taken_over: Vec<Key>,
+    pub taken_over: Vec<ServiceKey>,
     /// What is left out, because it cannot be done.
     pub refused: Vec<Refused>,
     /// What else the operator should know, one sentence each.
@@ -28,37 +28,37 @@ pub struct Plan {
     /// What else disturbs connections, one sentence each.
     pub warnings: Vec<String>,
     /// What the record has, and neither the kernel nor anybody's wish.
-    pub(crate) gone: BTreeSet<Key>,
+    pub(crate) gone: BTreeSet<ServiceKey>,
     /// What is there now of services that are asked for.
-    pub(crate) there: There,
+    pub(crate) there: ExistingServices,
 }
 
 /// A step with its sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     /// The step.
-    pub step: Step,
+    pub step: KernelChange,
     /// What it does, and to what it was before.
     pub sentence: String,
 }
 
 /// Services that are in the kernel, with the addresses of their servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct There(BTreeMap<Key, BTreeSet<SocketAddr>>);
+pub(crate) struct ExistingServices(BTreeMap<ServiceKey, BTreeSet<SocketAddr>>);
 
-impl There {
+impl ExistingServices {
     /// What a step that was taken makes of it.
-    pub(crate) fn take(&mut self, step: &Step) {
+    pub(crate) fn take(&mut self, step: &KernelChange) {
         match step {
-            Step::AddService(service) => drop(self.0.insert(service.key, BTreeSet::new())),
-            Step::AddDestination(key, server) => {
+            KernelChange::AddService(service) => drop(self.0.insert(service.key, BTreeSet::new())),
+            KernelChange::AddDestination(key, server) => {
                 self.0.entry(*key).or_default().insert(server.address);
             }
-            Step::RemoveDestination(key, address) => {
+            KernelChange::RemoveDestination(key, address) => {
                 self.0.entry(*key).or_default().remove(address);
             }
-            Step::RemoveService(key) => drop(self.0.remove(key)),
-            Step::EditService(_) | Step::EditDestination(..) => {}
+            KernelChange::RemoveService(key) => drop(self.0.remove(key)),
+            KernelChange::EditService(_) | KernelChange::EditDestination(..) => {}
         }
     }
 
@@ -86,9 +86,9 @@ pub struct Refused {
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     /// Ours, by our record.
-    pub ours: BTreeSet<Key>,
+    pub ours: BTreeSet<ServiceKey>,
     /// Other records' services, with the names of their owners.
-    pub others: BTreeMap<Key, String>,
+    pub others: BTreeMap<ServiceKey, String>,
 }
 
 impl Plan {
@@ -107,7 +107,7 @@ impl Plan {
         removal: &str,
     ) -> Plan {
         let mut plan = Plan::default();
-        let there: BTreeMap<Key, &Observed> = observed.iter().map(|found| (found.service.key, found)).collect();
+        let there: BTreeMap<ServiceKey, &Observed> = observed.iter().map(|found| (found.service.key, found)).collect();
         let mut wanted = BTreeSet::new();
         for service in desired {
             let what = || format!("service {}", service.key);
@@ -137,28 +137,28 @@ impl Plan {
             }
         }
         for key in there.keys().filter(|key| owners.ours.contains(key) && !wanted.contains(key)) {
-            plan.push(Step::RemoveService(*key), format!("remove service {key}: {removal}"));
+            plan.push(KernelChange::RemoveService(*key), format!("remove service {key}: {removal}"));
         }
-        let is_gone = |key: &&Key| !there.contains_key(key) && !wanted.contains(key);
+        let is_gone = |key: &&ServiceKey| !there.contains_key(key) && !wanted.contains(key);
         plan.gone = owners.ours.iter().filter(is_gone).copied().collect();
         plan
     }
 
-    fn push(&mut self, step: Step, sentence: String) {
+    fn push(&mut self, step: KernelChange, sentence: String) {
         self.steps.push(Planned { step, sentence });
     }
 
     fn add(&mut self, service: &Service) {
         let empty = Service { destinations: Vec::new(), ..service.clone() };
-        self.push(Step::AddService(empty), format!("add service {}: {}", service.key, settings(service)));
+        self.push(KernelChange::AddService(empty), format!("add service {}: {}", service.key, settings(service)));
         for destination in &service.destinations {
             self.add_destination(service.key, destination);
         }
     }
 
-    fn add_destination(&mut self, key: Key, destination: &Destination) {
+    fn add_destination(&mut self, key: ServiceKey, destination: &Destination) {
         let sentence = format!("add server {} to {key}: {}", destination.address, share(destination));
-        self.push(Step::AddDestination(key, destination.clone()), sentence);
+        self.push(KernelChange::AddDestination(key, destination.clone()), sentence);
     }
 
     fn change(&mut self, found: &Observed, service: &Service, removal: &str) {
@@ -168,7 +168,7 @@ impl Plan {
         if is_beyond || !is_alike(&found.service, service) {
             let old = if is_beyond { found.beyond.join(", ") } else { old };
             let empty = Service { destinations: Vec::new(), ..service.clone() };
-            self.push(Step::EditService(empty), format!("change service {key}: {new}, until now {old}"));
+            self.push(KernelChange::EditService(empty), format!("change service {key}: {new}, until now {old}"));
         }
         let old: BTreeMap<SocketAddr, &Destination> =
             found.service.destinations.iter().map(|destination| (destination.address, destination)).collect();
@@ -185,12 +185,12 @@ impl Plan {
         for (before, destination) in more.into_iter().chain(less) {
             let (old, new) = (share(before), share(destination));
             let sentence = format!("change server {} of {key}: {new}, until now {old}", destination.address);
-            self.push(Step::EditDestination(key, destination.clone()), sentence);
+            self.push(KernelChange::EditDestination(key, destination.clone()), sentence);
         }
         let kept: BTreeSet<SocketAddr> = service.destinations.iter().map(|destination| destination.address).collect();
         for address in old.keys().filter(|address| !kept.contains(address)) {
             let sentence = format!("remove server {address} of {key}: {removal}");
-            self.push(Step::RemoveDestination(key, *address), sentence);
+            self.push(KernelChange::RemoveDestination(key, *address), sentence);
         }
     }
 }

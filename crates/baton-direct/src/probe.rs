@@ -16,13 +16,13 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use baton_kernel::Fault;
-use baton_kernel::packet::{EtherType, Filter, PacketSocket, ReservedPort};
+use baton_kernel::KernelError;
+use baton_kernel::packet::{EtherType, FrameFilter, PacketSocket, ReservedPort};
 use baton_kernel::route::{Mac, Reachability, RouteKind, Routing};
 
 use crate::station::Station;
 use crate::who_has;
-use crate::wire::tcp::{self, Answer, Ports};
+use crate::wire::tcp::{self, Ports, SynReply};
 use crate::wire::{ETHERNET, ICMP, ICMPV6, Path, echo, octets, packet};
 
 /// How often a packet is sent: it or its answer may be lost.
@@ -32,42 +32,42 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The part of the time in which the hardware address has to be found.
 const RESOLVING_PART: u32 = 3;
 
-/// What to ask with.
+/// The probe that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum With {
+pub enum ProbeMethod {
     /// A SYN to this port.
     Tcp(u16),
     /// An echo request.
     Echo,
 }
 
-/// What is asked.
+/// The virtual address and the real server that is probed for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ProbeTarget {
     /// The virtual address.
     pub vip: IpAddr,
     /// The real server's own address, of the same family.
     pub server: IpAddr,
-    /// What to ask with.
-    pub with: With,
+    /// The probe that is sent.
+    pub with: ProbeMethod,
 }
 
-/// What was found.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ProbeResult {
     /// The real server takes packets for the virtual address.
     SetUp {
         /// Whether somebody listens on the port; `None` when no port was asked.
         listens: Option<bool>,
     },
     /// It does not, as far as one can see.
-    Missing(Missing),
+    Missing(MissingVip),
 }
 
 /// Why the virtual address seems not to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// Nobody answered. A firewall on the real server looks the same.
+pub enum MissingVip {
+    /// No reply. A firewall on the real server has the same effect.
     Silent,
     /// The real server would have carried the packet on: it does not have the address, and forwards packets.
     Forwards,
@@ -81,10 +81,10 @@ pub enum Missing {
     NotHere,
 }
 
-impl Found {
+impl ProbeResult {
     /// Whether the real server may get clients.
     pub fn is_set_up(self) -> bool {
-        matches!(self, Found::SetUp { .. })
+        matches!(self, ProbeResult::SetUp { .. })
     }
 }
 
@@ -92,38 +92,46 @@ impl Found {
 ///
 /// # Errors
 /// Without CAP_NET_RAW, for addresses of two families, or when this machine has no address of its own to ask from.
-pub fn probe(asked: &Asked, within: Duration) -> Result<Found, Fault> {
+pub fn probe(asked: &ProbeTarget, within: Duration) -> Result<ProbeResult, KernelError> {
     let deadline = Instant::now() + within;
     let place = || format!("probe of {} on {}", asked.vip, asked.server);
     if asked.vip.is_ipv4() != asked.server.is_ipv4() {
-        return Err(Fault::new(place(), "one is IPv4 and the other IPv6", "direct routing takes both of one family"));
+        return Err(KernelError::new(
+            place(),
+            "one is IPv4 and the other IPv6",
+            "direct routing takes both of one family",
+        ));
     }
     let mut routing = Routing::open()?;
-    let Some(route) = routing.route_to(asked.server)? else { return Ok(Found::Missing(Missing::NoWay)) };
+    let Some(route) = routing.route_to(asked.server)? else { return Ok(ProbeResult::Missing(MissingVip::NoWay)) };
     match (route.kind, route.via) {
         (RouteKind::Local, _) => {
             let is_here = routing.addresses()?.iter().any(|known| known.address == asked.vip);
-            return Ok(if is_here { Found::SetUp { listens: None } } else { Found::Missing(Missing::NotHere) });
+            return Ok(if is_here {
+                ProbeResult::SetUp { listens: None }
+            } else {
+                ProbeResult::Missing(MissingVip::NotHere)
+            });
         }
-        (RouteKind::Unicast, Some(router)) => return Ok(Found::Missing(Missing::Behind(router))),
+        (RouteKind::Unicast, Some(router)) => return Ok(ProbeResult::Missing(MissingVip::Behind(router))),
         (RouteKind::Unicast, None) => {}
         (RouteKind::Broadcast | RouteKind::Multicast | RouteKind::Refused, _) => {
-            return Ok(Found::Missing(Missing::NoWay));
+            return Ok(ProbeResult::Missing(MissingVip::NoWay));
         }
     }
     let station = Station::by_index(&mut routing, route.interface)?;
     let own = route.source.filter(|source| *source != asked.vip).or_else(|| station.own_address(asked.vip));
     let Some(own) = own else {
         let reason = format!("this machine has no address of its own on {} to ask from", station.link.name);
-        return Err(Fault::new(place(), reason, "give it one besides the virtual address"));
+        return Err(KernelError::new(place(), reason, "give it one besides the virtual address"));
     };
     let Some(to) = hardware_address(&mut routing, &station, asked.server, within / RESOLVING_PART)? else {
-        return Ok(Found::Missing(Missing::NoNeighbour));
+        return Ok(ProbeResult::Missing(MissingVip::NoNeighbour));
     };
     let path = Path { from: station.mac, to, source: own, destination: asked.vip, hops: 1 };
     ask(asked, station.link.index, &path, deadline).map_err(|fault| match fault {
-        Trouble::Fault(fault) => fault,
-        Trouble::Io(error) => Fault::io(place(), &error),
+        ProbeError::Fault(fault) => fault,
+        ProbeError::Io(error) => KernelError::io(place(), &error),
     })
 }
 
@@ -133,7 +141,7 @@ fn hardware_address(
     station: &Station,
     server: IpAddr,
     within: Duration,
-) -> Result<Option<Mac>, Fault> {
+) -> Result<Option<Mac>, KernelError> {
     let known = routing.neighbour(station.link.index, server)?;
     let is_sure = |state| matches!(state, Reachability::Reachable | Reachability::Permanent | Reachability::NoArp);
     match known.filter(|known| is_sure(known.reachability)).and_then(|known| known.mac) {
@@ -142,40 +150,40 @@ fn hardware_address(
     }
 }
 
-enum Trouble {
-    Fault(Fault),
+enum ProbeError {
+    Fault(KernelError),
     Io(io::Error),
 }
 
-impl From<Fault> for Trouble {
-    fn from(fault: Fault) -> Trouble {
-        Trouble::Fault(fault)
+impl From<KernelError> for ProbeError {
+    fn from(fault: KernelError) -> ProbeError {
+        ProbeError::Fault(fault)
     }
 }
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Io(error)
+impl From<io::Error> for ProbeError {
+    fn from(error: io::Error) -> ProbeError {
+        ProbeError::Io(error)
     }
 }
 
-fn ask(asked: &Asked, interface: u32, path: &Path, deadline: Instant) -> Result<Found, Trouble> {
+fn ask(asked: &ProbeTarget, interface: u32, path: &Path, deadline: Instant) -> Result<ProbeResult, ProbeError> {
     let kind = EtherType::of(asked.vip);
     // One socket: to close one takes the kernel some ten milliseconds.
     let answers = PacketSocket::open(interface, kind, &answers_of(asked, path.source))?;
     let number = RandomState::new().build_hasher().finish() as u32;
     // Nobody connects from this port meanwhile.
     let reserved = match asked.with {
-        With::Tcp(_) => Some(ReservedPort::tcp(path.source)?),
-        With::Echo => None,
+        ProbeMethod::Tcp(_) => Some(ReservedPort::tcp(path.source)?),
+        ProbeMethod::Echo => None,
     };
     let ports = Ports {
         source: reserved.as_ref().map(ReservedPort::number).unwrap_or_default(),
-        destination: if let With::Tcp(port) = asked.with { port } else { 0 },
+        destination: if let ProbeMethod::Tcp(port) = asked.with { port } else { 0 },
     };
     let question = match asked.with {
-        With::Tcp(_) => tcp::syn(path, ports, number),
-        With::Echo => echo::request(path, number),
+        ProbeMethod::Tcp(_) => tcp::syn(path, ports, number),
+        ProbeMethod::Echo => echo::request(path, number),
     };
     let start = Instant::now();
     let pause = (deadline.saturating_duration_since(start) / TRIES).min(PAUSE_MAX);
@@ -190,65 +198,67 @@ fn ask(asked: &Asked, interface: u32, path: &Path, deadline: Instant) -> Result<
         while let Some(frame) = answers.receive(until)?.filter(|_| Instant::now() < deadline) {
             let Some(packet) = packet(&frame) else { continue };
             if echo::is_exceeded(&packet, asked.vip) {
-                return Ok(Found::Missing(Missing::Forwards));
+                return Ok(ProbeResult::Missing(MissingVip::Forwards));
             }
             match asked.with {
-                With::Echo if echo::is_reply(&packet, asked.vip, number) => {
-                    return Ok(Found::SetUp { listens: None });
+                ProbeMethod::Echo if echo::is_reply(&packet, asked.vip, number) => {
+                    return Ok(ProbeResult::SetUp { listens: None });
                 }
-                With::Echo => {}
-                With::Tcp(_) => match tcp::answer(&packet, asked.vip, ports, number) {
-                    Some(Answer::Listens(sequence)) => {
+                ProbeMethod::Echo => {}
+                ProbeMethod::Tcp(_) => match tcp::answer(&packet, asked.vip, ports, number) {
+                    Some(SynReply::Listens(sequence)) => {
                         answers.send(&tcp::reset(path, ports, sequence))?;
-                        return Ok(Found::SetUp { listens: Some(true) });
+                        return Ok(ProbeResult::SetUp { listens: Some(true) });
                     }
-                    Some(Answer::Refuses) => return Ok(Found::SetUp { listens: Some(false) }),
+                    Some(SynReply::Refuses) => return Ok(ProbeResult::SetUp { listens: Some(false) }),
                     None => {}
                 },
             }
         }
     }
-    Ok(Found::Missing(Missing::Silent))
+    Ok(ProbeResult::Missing(MissingVip::Silent))
 }
 
 /// Packets from the virtual address, and ICMP from the real server's own, to `own`.
-fn answers_of(asked: &Asked, own: IpAddr) -> Filter {
+fn answers_of(asked: &ProbeTarget, own: IpAddr) -> FrameFilter {
     let base = ETHERNET as u32;
     let (protocol, icmp, source, destination) = match own {
         IpAddr::V4(_) => (9, ICMP, 12, 16),
         IpAddr::V6(_) => (6, ICMPV6, 8, 24),
     };
-    let to_us = |filter: Filter| filter.bytes(base + destination, &octets(own));
-    let from_vip = to_us(Filter::new().bytes(base + source, &octets(asked.vip)));
+    let to_us = |filter: FrameFilter| filter.bytes(base + destination, &octets(own));
+    let from_vip = to_us(FrameFilter::new().bytes(base + source, &octets(asked.vip)));
     to_us(from_vip.or().byte(base + protocol, icmp).bytes(base + source, &octets(asked.server)))
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for ProbeResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Found::SetUp { listens: Some(true) } => f.write_str("the virtual address is set up, and its port listens"),
-            Found::SetUp { listens: Some(false) } => {
+            ProbeResult::SetUp { listens: Some(true) } => {
+                f.write_str("the virtual address is set up, and its port listens")
+            }
+            ProbeResult::SetUp { listens: Some(false) } => {
                 f.write_str("the virtual address is set up, and nobody listens on its port")
             }
-            Found::SetUp { listens: None } => f.write_str("the virtual address is set up"),
-            Found::Missing(missing) => missing.fmt(f),
+            ProbeResult::SetUp { listens: None } => f.write_str("the virtual address is set up"),
+            ProbeResult::Missing(missing) => missing.fmt(f),
         }
     }
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingVip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Missing::Silent => f.write_str("nobody answers for the virtual address there: is it set up on lo?"),
-            Missing::Forwards => {
+            MissingVip::Silent => f.write_str("nobody answers for the virtual address there: is it set up on lo?"),
+            MissingVip::Forwards => {
                 f.write_str("the virtual address is not set up there, and the server forwards packets")
             }
-            Missing::NoNeighbour => f.write_str("the server's own address does not answer on this link"),
-            Missing::Behind(router) => {
+            MissingVip::NoNeighbour => f.write_str("the server's own address does not answer on this link"),
+            MissingVip::Behind(router) => {
                 write!(f, "the server is behind the router {router}; direct routing reaches only neighbours")
             }
-            Missing::NoWay => f.write_str("there is no way to the server"),
-            Missing::NotHere => f.write_str("the server is this machine, which does not have the virtual address"),
+            MissingVip::NoWay => f.write_str("there is no way to the server"),
+            MissingVip::NotHere => f.write_str("the server is this machine, which does not have the virtual address"),
         }
     }
 }

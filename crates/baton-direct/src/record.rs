@@ -4,16 +4,16 @@
 //! after it removed one it strikes it out: a program that is killed between two steps leaves nothing that the next one would take
 //! for somebody else's. A service that is in the record and not in the kernel is nothing; the next record lacks it.
 //!
-//! A record of another boot or of a network namespace that is gone is none. There is a file for each engine and owner ([`Settings::owner`]) in the folder of the network namespace.
+//! A record of another boot or of a network namespace that is gone is none. There is a file for each engine and owner ([`DirectorSettings::owner`]) in the folder of the network namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use baton_kernel::state::{Lock, Place, State};
+use baton_kernel::state::{Lock, NamespaceId, State};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Owners;
-use crate::{Fault, Key, Settings, SyncRole, choose};
+use crate::{DirectorSettings, KernelError, ServiceKey, SyncRole, choose};
 
 /// Where records are.
 const RUN: &str = "/run/baton-direct";
@@ -28,11 +28,11 @@ const VERSION: u32 = 1;
 
 /// What a file of the record says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Written {
+struct RecordFile {
     version: u32,
-    place: Place,
+    place: NamespaceId,
     owner: String,
-    services: BTreeSet<Key>,
+    services: BTreeSet<ServiceKey>,
     /// Connection sync daemons that we started.
     #[serde(default)]
     sync: BTreeSet<SyncRole>,
@@ -40,47 +40,47 @@ struct Written {
 
 /// One engine's record of one owner.
 #[derive(Debug)]
-pub struct Record {
+pub struct EngineRecord {
     state: State,
     /// The engine's name: the kind of the file.
     engine: &'static str,
     owner: String,
-    place: Place,
+    place: NamespaceId,
 }
 
 /// What the records say, read under the lock of the engine.
 #[derive(Debug)]
 pub struct Opened<'a> {
-    record: &'a Record,
+    record: &'a EngineRecord,
     _lock: Lock,
     /// Whose services are whose.
     pub owners: Owners,
     /// Connection sync daemons that are ours.
     pub sync: BTreeSet<SyncRole>,
     /// Why our record could not be read; then nothing is ours.
-    pub unreadable: Option<Fault>,
+    pub unreadable: Option<KernelError>,
 }
 
-impl Record {
+impl EngineRecord {
     /// The record of an engine in the calling thread's network namespace. Nothing is read yet.
     ///
     /// # Errors
     /// Without the right to write in `/run/baton-direct`.
-    pub fn open(engine: &'static str, settings: &Settings) -> Result<Record, Fault> {
-        Ok(Record::open_in(State::open(RUN)?, engine, settings))
+    pub fn open(engine: &'static str, settings: &DirectorSettings) -> Result<EngineRecord, KernelError> {
+        Ok(EngineRecord::open_in(State::open(RUN)?, engine, settings))
     }
 
     /// The record in another folder.
-    pub(crate) fn open_in(state: State, engine: &'static str, settings: &Settings) -> Record {
+    pub(crate) fn open_in(state: State, engine: &'static str, settings: &DirectorSettings) -> EngineRecord {
         let owner = if settings.owner.is_empty() { OWNER } else { &settings.owner };
-        Record { state, engine, owner: owner.replace('/', "_"), place: Place::here() }
+        EngineRecord { state, engine, owner: owner.replace('/', "_"), place: NamespaceId::here() }
     }
 
     /// Reads all records of this engine, and keeps others from changing theirs until the end.
     ///
     /// # Errors
     /// When the folder cannot be read. A record of ours that cannot be read is none: see [`Opened::unreadable`].
-    pub fn read(&self) -> Result<Opened<'_>, Fault> {
+    pub fn read(&self) -> Result<Opened<'_>, KernelError> {
         let lock = self.state.lock_within(self.engine, "all", PATIENCE)?;
         let mut opened =
             Opened { record: self, _lock: lock, owners: Owners::default(), sync: BTreeSet::new(), unreadable: None };
@@ -91,7 +91,7 @@ impl Record {
             }
             Err(fault) => opened.unreadable = Some(fault),
         }
-        let mut others: BTreeMap<Key, String> = BTreeMap::new();
+        let mut others: BTreeMap<ServiceKey, String> = BTreeMap::new();
         for name in self.state.names(self.engine)?.iter().filter(|name| **name != self.owner) {
             // What another one's record does not say is its own to repair.
             let services = self.of(name).map(|written| written.services).unwrap_or_default();
@@ -106,11 +106,11 @@ impl Record {
     ///
     /// # Errors
     /// When another one has it all the time; the words name its process.
-    pub fn charge(&self, longest: Duration) -> Result<Lock, Fault> {
+    pub fn charge(&self, longest: Duration) -> Result<Lock, KernelError> {
         self.state.lock_within(CHARGE, &self.owner, longest).map_err(|fault| {
             let remedy = "take over from it with a new process (baton -sf and its number), also from one that was left of a start before; \
                           or have all sections in `mode direct` in one of the two, or each in a network namespace of its own";
-            Fault::new("another program directs here", fault.reason, remedy)
+            KernelError::new("another program directs here", fault.reason, remedy)
         })
     }
 
@@ -123,40 +123,40 @@ impl Record {
     ///
     /// # Errors
     /// Without the right to.
-    pub fn give_to(&self, user: u32, group: u32) -> Result<(), Fault> {
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), KernelError> {
         self.state.give_to(user, group)
     }
 
-    fn of(&self, owner: &str) -> Result<Written, Fault> {
-        let written: Option<Written> = self.state.read(self.engine, owner)?;
+    fn of(&self, owner: &str) -> Result<RecordFile, KernelError> {
+        let written: Option<RecordFile> = self.state.read(self.engine, owner)?;
         match written {
             Some(written) if written.version != VERSION => {
                 let reason = format!("is of version {}, and this program writes version {VERSION}", written.version);
-                Err(Fault::new(self.path(), reason, "run the program that wrote it, or remove it"))
+                Err(KernelError::new(self.path(), reason, "run the program that wrote it, or remove it"))
             }
             Some(written) if written.place == self.place => Ok(written),
             _ => Ok(self.written(BTreeSet::new(), BTreeSet::new())),
         }
     }
 
-    fn written(&self, services: BTreeSet<Key>, sync: BTreeSet<SyncRole>) -> Written {
-        Written { version: VERSION, place: self.place.clone(), owner: self.owner.clone(), services, sync }
+    fn written(&self, services: BTreeSet<ServiceKey>, sync: BTreeSet<SyncRole>) -> RecordFile {
+        RecordFile { version: VERSION, place: self.place.clone(), owner: self.owner.clone(), services, sync }
     }
 }
 
 /// Services that the records say are ours though nobody directs here, by engine: what one left that has ended. Who only looks makes no
 /// files; what cannot be read is nothing.
-pub fn left_behind(settings: &Settings) -> Vec<(&'static str, Vec<Key>)> {
+pub fn left_behind(settings: &DirectorSettings) -> Vec<(&'static str, Vec<ServiceKey>)> {
     let Ok(state) = State::look_at(RUN) else { return Vec::new() };
-    let found: Vec<(&'static str, Vec<Key>)> = choose::NAMES
+    let found: Vec<(&'static str, Vec<ServiceKey>)> = choose::NAMES
         .into_iter()
         .map(|engine| {
-            let record = Record::open_in(state.clone(), engine, settings);
+            let record = EngineRecord::open_in(state.clone(), engine, settings);
             (engine, record.of(&record.owner).map_or(Vec::new(), |written| written.services.into_iter().collect()))
         })
         .filter(|(_, keys)| !keys.is_empty())
         .collect();
-    let is_charged = || Record::open_in(state.clone(), "", settings).charge(Duration::ZERO).is_err();
+    let is_charged = || EngineRecord::open_in(state.clone(), "", settings).charge(Duration::ZERO).is_err();
     if found.is_empty() || is_charged() { Vec::new() } else { found }
 }
 
@@ -165,8 +165,8 @@ impl Opened<'_> {
     ///
     /// # Errors
     /// When it cannot be written; then the record is as it was.
-    pub fn write(&mut self, services: BTreeSet<Key>, sync: BTreeSet<SyncRole>) -> Result<(), Fault> {
-        let Record { state, engine, owner, .. } = self.record;
+    pub fn write(&mut self, services: BTreeSet<ServiceKey>, sync: BTreeSet<SyncRole>) -> Result<(), KernelError> {
+        let EngineRecord { state, engine, owner, .. } = self.record;
         if self.unreadable.is_none() && (&services, &sync) == (&self.owners.ours, &self.sync) {
             return Ok(());
         }

@@ -19,7 +19,7 @@ pub enum Protocol {
 /// By what packets belong to a service. Two services never have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Key {
+pub enum ServiceKey {
     /// Their destination: a virtual address and port.
     Address {
         /// TCP or UDP.
@@ -116,10 +116,10 @@ pub struct Persistence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Forwarding {
-    /// By the MAC address alone; the destination has the virtual address and answers by itself.
+    /// By the MAC address alone; the destination has the virtual address and responds directly.
     #[default]
     Direct,
-    /// Inside of another packet; the destination answers by itself, and may be anywhere.
+    /// Inside of another packet; the destination responds directly, and may be anywhere.
     Tunnel(Tunnel),
     /// With another destination address; answers come back through here.
     Masquerade,
@@ -157,7 +157,7 @@ pub struct Destination {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     /// What belongs to it.
-    pub key: Key,
+    pub key: ServiceKey,
     /// Who gets a new connection.
     pub scheduler: Scheduler,
     /// The scheduler hashes ports too (`sh-port`, `mh-port`).
@@ -166,36 +166,36 @@ pub struct Service {
     pub fallback: bool,
     /// Whether clients stay where they are.
     pub persistence: Option<Persistence>,
-    /// Each packet of UDP by itself (`ops`).
+    /// Each UDP packet is balanced alone (`ops`).
     pub one_packet: bool,
     /// The real servers. No two have the same address.
     pub destinations: Vec<Destination>,
 }
 
-impl Key {
+impl ServiceKey {
     /// Whether its packets are IPv6.
     pub fn is_ipv6(&self) -> bool {
         match self {
-            Key::Address { address, .. } => address.is_ipv6(),
-            Key::Mark { ipv6, .. } => *ipv6,
+            ServiceKey::Address { address, .. } => address.is_ipv6(),
+            ServiceKey::Mark { ipv6, .. } => *ipv6,
         }
     }
 
     /// The virtual address; a mark has none.
     pub fn virtual_address(&self) -> Option<IpAddr> {
         match self {
-            Key::Address { address, .. } => Some(address.ip()),
-            Key::Mark { .. } => None,
+            ServiceKey::Address { address, .. } => Some(address.ip()),
+            ServiceKey::Mark { .. } => None,
         }
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ServiceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Key::Address { protocol, address } => write!(f, "{protocol} {address}"),
-            Key::Mark { mark, ipv6: false } => write!(f, "mark {mark}"),
-            Key::Mark { mark, ipv6: true } => write!(f, "mark {mark} (IPv6)"),
+            ServiceKey::Address { protocol, address } => write!(f, "{protocol} {address}"),
+            ServiceKey::Mark { mark, ipv6: false } => write!(f, "mark {mark}"),
+            ServiceKey::Mark { mark, ipv6: true } => write!(f, "mark {mark} (IPv6)"),
         }
     }
 }

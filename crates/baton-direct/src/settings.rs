@@ -9,12 +9,12 @@ use crate::xdp;
 
 /// What a director is opened with. What is `None` or empty is left as it is in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct DirectorSettings {
     /// Whose services these are: the name of the record. Two programs that balance in one network namespace need two names; one
     /// that takes another one's place has the same. Empty is `baton`.
     pub owner: String,
     /// The engine xdp's own.
-    pub xdp: xdp::Settings,
+    pub xdp: xdp::XdpSettings,
     /// IPVS's timeouts of connections.
     pub timeouts: Timeouts,
     /// `net.ipv4.vs.expire_nodest_conn`: connections of a removed destination end at their next packet.
@@ -75,7 +75,7 @@ pub enum Tune {
     StopSync(SyncRole),
 }
 
-impl Settings {
+impl DirectorSettings {
     /// The daemon asked for in a role.
     pub fn sync(&self, role: SyncRole) -> Option<&SyncDaemon> {
         match role {

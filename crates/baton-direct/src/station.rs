@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use baton_kernel::Fault;
+use baton_kernel::KernelError;
 use baton_kernel::route::{Address, Link, Mac, Routing};
 
 /// An interface that has neighbours, with our addresses on it.
@@ -20,7 +20,7 @@ impl Station {
     ///
     /// # Errors
     /// When it is not there, down, or has no neighbours that could be asked.
-    pub fn of(routing: &mut Routing, interface: &str) -> Result<Station, Fault> {
+    pub fn of(routing: &mut Routing, interface: &str) -> Result<Station, KernelError> {
         let link = routing.link(interface)?;
         Station::on(routing, link)
     }
@@ -29,24 +29,24 @@ impl Station {
     ///
     /// # Errors
     /// As [`of`](Self::of).
-    pub fn by_index(routing: &mut Routing, index: u32) -> Result<Station, Fault> {
+    pub fn by_index(routing: &mut Routing, index: u32) -> Result<Station, KernelError> {
         match routing.link_by_index(index)? {
             Some(link) => Station::on(routing, link),
-            None => Err(Fault::new(format!("interface {index}"), "there is no such interface any more", "")),
+            None => Err(KernelError::new(format!("interface {index}"), "there is no such interface any more", "")),
         }
     }
 
-    fn on(routing: &mut Routing, link: Link) -> Result<Station, Fault> {
+    fn on(routing: &mut Routing, link: Link) -> Result<Station, KernelError> {
         let place = format!("interface {}", link.name);
         let mac = match link.mac {
             Some(mac) if !link.is_loopback && link.has_neighbours && !mac.is_zero() => mac,
             _ => {
                 let reason = "has no neighbours with hardware addresses";
-                return Err(Fault::new(place, reason, "name the interface by which clients come, such as eth0"));
+                return Err(KernelError::new(place, reason, "name the interface by which clients come, such as eth0"));
             }
         };
         if !link.is_up {
-            return Err(Fault::new(place, "is down", format!("ip link set {} up", link.name)));
+            return Err(KernelError::new(place, "is down", format!("ip link set {} up", link.name)));
         }
         let all = routing.addresses()?;
         let addresses = all.into_iter().filter(|address| address.interface == link.index).collect();

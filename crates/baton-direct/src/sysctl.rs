@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use baton_kernel::Fault;
+use baton_kernel::KernelError;
 
 /// Where they are.
 const FOLDER: &str = "/proc/sys";
@@ -54,7 +54,7 @@ impl Sysctl {
     ///
     /// # Errors
     /// When it is there and cannot be read.
-    pub fn read(&self) -> Result<Option<String>, Fault> {
+    pub fn read(&self) -> Result<Option<String>, KernelError> {
         match fs::read(self.path()) {
             Ok(mut bytes) => {
                 bytes.truncate(VALUE_MAX);
@@ -74,7 +74,7 @@ impl Sysctl {
     ///
     /// # Errors
     /// Without the right, in a container where settings are read-only, or when there is no such setting.
-    pub fn write(&self, value: &str) -> Result<(), Fault> {
+    pub fn write(&self, value: &str) -> Result<(), KernelError> {
         fs::OpenOptions::new()
             .write(true)
             .open(self.path())
@@ -82,13 +82,13 @@ impl Sysctl {
             .map_err(|error| self.fault(&error))
     }
 
-    fn fault(&self, error: &io::Error) -> Fault {
+    fn fault(&self, error: &io::Error) -> KernelError {
         let remedy = match error.kind() {
             ErrorKind::PermissionDenied => "run it as root".into(),
             ErrorKind::ReadOnlyFilesystem => format!("settings are read-only here; set it outside: sysctl -w {self}=…"),
             _ => String::new(),
         };
-        Fault::new(format!("setting {self}"), error.to_string(), remedy)
+        KernelError::new(format!("setting {self}"), error.to_string(), remedy)
     }
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for Sysctl {
 
 /// A setting that is in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Advice {
+pub struct SysctlAdvice {
     /// Which one.
     pub setting: Sysctl,
     /// What it is.
@@ -117,14 +117,14 @@ pub struct Advice {
     pub why: &'static str,
 }
 
-impl Advice {
+impl SysctlAdvice {
     /// The command that sets it.
     pub fn remedy(&self) -> String {
         format!("sysctl -w {}={}", self.setting, self.wanted)
     }
 }
 
-impl fmt::Display for Advice {
+impl fmt::Display for SysctlAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is {}: {}; {}", self.setting, self.found, self.why, self.remedy())
     }
@@ -132,7 +132,7 @@ impl fmt::Display for Advice {
 
 /// What a director does, as far as settings depend on it.
 #[derive(Clone, Debug, Default)]
-pub struct Director {
+pub struct DirectorNeeds {
     /// Some server is reached by masquerade.
     pub masquerades_ipv4: bool,
     /// Some server is reached by masquerade over IPv6.
@@ -142,11 +142,11 @@ pub struct Director {
 }
 
 /// What is in the way of a director.
-pub fn director(director: &Director) -> Vec<Advice> {
+pub fn director(director: &DirectorNeeds) -> Vec<SysctlAdvice> {
     let mut advice = Vec::new();
     let mut want = |setting: Sysctl, is_right: &dyn Fn(i64) -> bool, wanted, why| {
         if let Some(found) = setting.number().filter(|found| !is_right(*found)) {
-            advice.push(Advice { setting, found: found.to_string(), wanted, why });
+            advice.push(SysctlAdvice { setting, found: found.to_string(), wanted, why });
         }
     };
     if director.masquerades_ipv4 {

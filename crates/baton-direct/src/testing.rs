@@ -13,21 +13,21 @@ pub(crate) const REMOVAL: &str = "its connections end";
 
 /// Services in memory. Clones are the same kernel.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryEngine {
     pub(crate) services: Arc<Mutex<Vec<Observed>>>,
     /// After so many steps it takes no more.
     pub(crate) dies_after: Arc<Mutex<Option<usize>>>,
     /// It refuses to add this one.
-    pub(crate) refuses: Option<Key>,
+    pub(crate) refuses: Option<ServiceKey>,
     /// It does not say what it has.
     pub(crate) is_silent: Arc<AtomicBool>,
     /// It belongs to a user.
     pub(crate) is_given: Arc<AtomicBool>,
 }
 
-impl Memory {
-    pub(crate) fn of(services: impl IntoIterator<Item = Service>) -> Memory {
-        let memory = Memory::default();
+impl MemoryEngine {
+    pub(crate) fn of(services: impl IntoIterator<Item = Service>) -> MemoryEngine {
+        let memory = MemoryEngine::default();
         memory.services.lock().unwrap().extend(services.into_iter().map(Observed::from));
         memory
     }
@@ -46,25 +46,25 @@ pub(crate) fn sorted(services: impl IntoIterator<Item = Service>) -> Vec<Service
     services
 }
 
-impl Engine for Memory {
+impl Engine for MemoryEngine {
     fn name(&self) -> &'static str {
         "memory"
     }
 
-    fn observe(&mut self) -> Result<Vec<Observed>, Fault> {
+    fn observe(&mut self) -> Result<Vec<Observed>, KernelError> {
         if self.is_silent.load(Ordering::Relaxed) {
-            return Err(Fault::new("memory", "it does not say what it has", ""));
+            return Err(KernelError::new("memory", "it does not say what it has", ""));
         }
         Ok(self.services.lock().unwrap().clone())
     }
 
     fn judge(&self, service: &Service) -> Vec<String> {
-        let is_wrong = service.one_packet && matches!(service.key, Key::Address { protocol: Protocol::Tcp, .. });
+        let is_wrong = service.one_packet && matches!(service.key, ServiceKey::Address { protocol: Protocol::Tcp, .. });
         is_wrong.then(|| "TCP has no single packets".to_owned()).into_iter().collect()
     }
 
-    fn take(&mut self, step: &Step) -> Result<(), Fault> {
-        let refusal = |why: &str| Err(Fault::new("memory", why, ""));
+    fn take(&mut self, step: &KernelChange) -> Result<(), KernelError> {
+        let refusal = |why: &str| Err(KernelError::new("memory", why, ""));
         let left = *self.dies_after.lock().unwrap();
         match left {
             Some(0) => std::panic::resume_unwind(Box::new("killed")),
@@ -75,8 +75,8 @@ impl Engine for Memory {
         let at = services.iter().position(|found| found.service.key == key);
         let Some(at) = at else {
             return match step {
-                Step::AddService(_) if self.refuses == Some(key) => refusal("refused"),
-                Step::AddService(service) => {
+                KernelChange::AddService(_) if self.refuses == Some(key) => refusal("refused"),
+                KernelChange::AddService(service) => {
                     assert!(service.destinations.is_empty());
                     services.push(service.clone().into());
                     Ok(())
@@ -86,21 +86,21 @@ impl Engine for Memory {
         };
         let of = |address: SocketAddr| services[at].service.destinations.iter().position(|it| it.address == address);
         match step {
-            Step::AddService(_) => return refusal("it is there"),
-            Step::EditService(service) => {
+            KernelChange::AddService(_) => return refusal("it is there"),
+            KernelChange::EditService(service) => {
                 let destinations = std::mem::take(&mut services[at].service.destinations);
                 services[at] = Service { destinations, ..service.clone() }.into();
             }
-            Step::RemoveService(_) => drop(services.remove(at)),
-            Step::AddDestination(_, destination) => {
+            KernelChange::RemoveService(_) => drop(services.remove(at)),
+            KernelChange::AddDestination(_, destination) => {
                 assert_eq!(of(destination.address), None);
                 services[at].service.destinations.push(destination.clone());
             }
-            Step::EditDestination(_, destination) => {
+            KernelChange::EditDestination(_, destination) => {
                 let there = of(destination.address).unwrap();
                 services[at].service.destinations[there] = destination.clone();
             }
-            Step::RemoveDestination(_, address) => {
+            KernelChange::RemoveDestination(_, address) => {
                 let there = of(*address).unwrap();
                 services[at].service.destinations.remove(there);
             }
@@ -112,12 +112,12 @@ impl Engine for Memory {
         REMOVAL
     }
 
-    fn give_to(&mut self, _: u32, _: u32) -> Result<(), Fault> {
+    fn give_to(&mut self, _: u32, _: u32) -> Result<(), KernelError> {
         self.is_given.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    fn figures(&mut self) -> Result<Vec<Figures>, Fault> {
+    fn figures(&mut self) -> Result<Vec<Figures>, KernelError> {
         let server = |address| DestinationFigures {
             address,
             counters: Counters::default(),
@@ -144,7 +144,7 @@ pub(crate) fn service(port: u16) -> Service {
         lower: 0,
     };
     Service {
-        key: Key::Address { protocol: Protocol::Tcp, address: ([10, 0, 0, 1], port).into() },
+        key: ServiceKey::Address { protocol: Protocol::Tcp, address: ([10, 0, 0, 1], port).into() },
         scheduler: Scheduler::RoundRobin,
         hash_port: false,
         fallback: false,
@@ -155,15 +155,15 @@ pub(crate) fn service(port: u16) -> Service {
 }
 
 /// Few enough that they meet.
-fn keys() -> impl Strategy<Value = Key> {
+fn keys() -> impl Strategy<Value = ServiceKey> {
     let address = |protocol, last: u8, ipv6| {
         let ip = if ipv6 { IpAddr::V6(Ipv6Addr::from(u128::from(last))) } else { IpAddr::V4([10, 0, 0, last].into()) };
-        Key::Address { protocol, address: SocketAddr::new(ip, 80) }
+        ServiceKey::Address { protocol, address: SocketAddr::new(ip, 80) }
     };
     let protocol = prop_oneof![Just(Protocol::Tcp), Just(Protocol::Udp)];
     prop_oneof![
         (protocol, 1..3u8, any::<bool>()).prop_map(move |(protocol, last, ipv6)| address(protocol, last, ipv6)),
-        (1..3u32, any::<bool>()).prop_map(|(mark, ipv6)| Key::Mark { mark, ipv6 }),
+        (1..3u32, any::<bool>()).prop_map(|(mark, ipv6)| ServiceKey::Mark { mark, ipv6 }),
     ]
 }
 

@@ -12,10 +12,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use baton_kernel::Fault;
-use baton_kernel::packet::{EtherType, Filter, PacketSocket};
+use baton_kernel::KernelError;
+use baton_kernel::packet::{EtherType, FrameFilter, PacketSocket};
 use baton_kernel::route::{Address, Link, Routing};
-use baton_kernel::state::{Place, State};
+use baton_kernel::state::{NamespaceId, State};
 use serde::{Deserialize, Serialize};
 
 use crate::station::Station;
@@ -55,7 +55,7 @@ impl fmt::Display for Vip {
 
 /// What is remembered of an address that we put there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Put {
+struct PlacedVip {
     vip: Vip,
     /// The kernel was seen to keep our number with it.
     is_marked: bool,
@@ -63,14 +63,14 @@ struct Put {
 
 /// The record. One of another boot or of a network namespace that is gone is none.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Written {
-    place: Place,
-    put: Vec<Put>,
+struct VipFile {
+    place: NamespaceId,
+    put: Vec<PlacedVip>,
 }
 
 /// What [`Vips::reconcile`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct VipReport {
     /// Put there just now: these want an announcement.
     pub added: Vec<Vip>,
     /// Were there, and are ours.
@@ -80,7 +80,7 @@ pub struct Report {
     /// Taken away.
     pub removed: Vec<Vip>,
     /// What could not be done; the rest was.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<KernelError>,
 }
 
 /// The virtual addresses of one owner in this network namespace.
@@ -88,7 +88,7 @@ pub struct Report {
 pub struct Vips {
     routing: Routing,
     state: State,
-    place: Place,
+    place: NamespaceId,
     owner: String,
 }
 
@@ -97,14 +97,14 @@ impl Vips {
     ///
     /// # Errors
     /// Without the right to the record's folder.
-    pub fn open(owner: &str) -> Result<Vips, Fault> {
+    pub fn open(owner: &str) -> Result<Vips, KernelError> {
         Vips::open_in(RUN, owner)
     }
 
     /// Opens the record of an owner in another folder.
-    pub(crate) fn open_in(run: &str, owner: &str) -> Result<Vips, Fault> {
+    pub(crate) fn open_in(run: &str, owner: &str) -> Result<Vips, KernelError> {
         let owner = if owner.is_empty() { NAME } else { owner }.to_owned();
-        Ok(Vips { routing: Routing::open()?, state: State::open(run)?, place: Place::here(), owner })
+        Ok(Vips { routing: Routing::open()?, state: State::open(run)?, place: NamespaceId::here(), owner })
     }
 
     /// Gives the record to a user and a group. To be called by a program that gives up root, before it does so; it keeps
@@ -112,7 +112,7 @@ impl Vips {
     ///
     /// # Errors
     /// Without the right to.
-    pub fn give_to(&self, user: u32, group: u32) -> Result<(), Fault> {
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), KernelError> {
         self.state.give_to(user, group)
     }
 
@@ -120,7 +120,7 @@ impl Vips {
     ///
     /// # Errors
     /// When the record cannot be read or written, or addresses cannot be listed. What goes wrong with one address is in the report.
-    pub fn reconcile(&mut self, wanted: &[Vip]) -> Result<Report, Fault> {
+    pub fn reconcile(&mut self, wanted: &[Vip]) -> Result<VipReport, KernelError> {
         let lock = self.state.lock_within(KIND, &self.owner, PATIENCE)?;
         let report = self.reconcile_alone(wanted);
         drop(lock);
@@ -131,7 +131,7 @@ impl Vips {
     ///
     /// # Errors
     /// When the record cannot be read, or addresses cannot be listed.
-    pub fn ours(&mut self) -> Result<Vec<Vip>, Fault> {
+    pub fn ours(&mut self) -> Result<Vec<Vip>, KernelError> {
         let record = self.read()?;
         let mut ours = Vec::new();
         for put in record {
@@ -143,9 +143,9 @@ impl Vips {
         Ok(ours)
     }
 
-    fn reconcile_alone(&mut self, wanted: &[Vip]) -> Result<Report, Fault> {
+    fn reconcile_alone(&mut self, wanted: &[Vip]) -> Result<VipReport, KernelError> {
         let mut record = self.read()?;
-        let mut report = Report::default();
+        let mut report = VipReport::default();
         for vip in wanted {
             if let Err(fault) = self.put(vip, &mut record, &mut report) {
                 report.faults.push(fault);
@@ -166,7 +166,7 @@ impl Vips {
         Ok(report)
     }
 
-    fn put(&mut self, vip: &Vip, record: &mut Vec<Put>, report: &mut Report) -> Result<(), Fault> {
+    fn put(&mut self, vip: &Vip, record: &mut Vec<PlacedVip>, report: &mut VipReport) -> Result<(), KernelError> {
         let link = self.routing.link(&vip.interface)?;
         let known = record.iter().find(|put| put.vip == *vip);
         match (self.there(vip, &link)?, known) {
@@ -181,7 +181,7 @@ impl Vips {
             (None, _) => {
                 // First the record: what is in it and not there does no harm, the other way round it would stay for ever.
                 record.retain(|put| put.vip != *vip);
-                record.push(Put { vip: vip.clone(), is_marked: false });
+                record.push(PlacedVip { vip: vip.clone(), is_marked: false });
                 self.save(record)?;
                 let added = self.routing.add_address(&address(vip, &link)).and_then(|added| {
                     let there = self.there(vip, &link)?;
@@ -190,7 +190,7 @@ impl Vips {
                 match added {
                     Ok((true, is_marked)) => {
                         record.retain(|put| put.vip != *vip);
-                        record.push(Put { vip: vip.clone(), is_marked });
+                        record.push(PlacedVip { vip: vip.clone(), is_marked });
                         report.added.push(vip.clone());
                     }
                     // Somebody else was faster.
@@ -200,7 +200,7 @@ impl Vips {
                     }
                     Err(fault) => {
                         record.retain(|put| put.vip != *vip);
-                        return Err(Fault::new(format!("virtual address {vip}"), fault.reason, fault.remedy));
+                        return Err(KernelError::new(format!("virtual address {vip}"), fault.reason, fault.remedy));
                     }
                 }
             }
@@ -208,7 +208,7 @@ impl Vips {
         Ok(())
     }
 
-    fn take_away(&mut self, put: &Put) -> Result<bool, Fault> {
+    fn take_away(&mut self, put: &PlacedVip) -> Result<bool, KernelError> {
         let Some(link) = self.routing.find_link(&put.vip.interface)? else { return Ok(false) };
         match self.there(&put.vip, &link)? {
             Some(there) if is_ours(&there, put) => self.remove(&there),
@@ -218,7 +218,7 @@ impl Vips {
     }
 
     /// Removes this address alone: the kernel would take others of its network along.
-    fn remove(&mut self, there: &Address) -> Result<bool, Fault> {
+    fn remove(&mut self, there: &Address) -> Result<bool, KernelError> {
         let (interface, IpAddr::V4(_)) = (there.interface, there.address) else {
             return self.routing.remove_address(there);
         };
@@ -229,7 +229,7 @@ impl Vips {
         {
             let place = format!("virtual address {}/{}", there.address, there.prefix);
             let reason = format!("it stays, for other addresses of its network would go with it: {fault}");
-            return Err(Fault::new(place, reason, "set net.ipv4.conf.all.promote_secondaries=1"));
+            return Err(KernelError::new(place, reason, "set net.ipv4.conf.all.promote_secondaries=1"));
         }
         let removed = self.routing.remove_address(there);
         if !is_on {
@@ -240,7 +240,7 @@ impl Vips {
     }
 
     /// Whether its interface has other addresses of its network.
-    fn has_company(&mut self, of: &Address) -> Result<bool, Fault> {
+    fn has_company(&mut self, of: &Address) -> Result<bool, KernelError> {
         let network = |address: &Address| match address.address {
             IpAddr::V4(bits) => u32::from(bits).checked_shr(32 - u32::from(address.prefix.min(32))),
             IpAddr::V6(_) => None,
@@ -254,9 +254,9 @@ impl Vips {
     }
 
     /// Whether somebody else has put the address on the interface with another prefix.
-    fn is_otherwise(&mut self, vip: &Vip, link: &Link, record: &[Put]) -> Result<bool, Fault> {
+    fn is_otherwise(&mut self, vip: &Vip, link: &Link, record: &[PlacedVip]) -> Result<bool, KernelError> {
         let of_ours = |known: &Address| {
-            let is_it = |put: &&Put| put.vip == Vip { prefix: known.prefix, ..vip.clone() };
+            let is_it = |put: &&PlacedVip| put.vip == Vip { prefix: known.prefix, ..vip.clone() };
             record.iter().find(is_it).is_some_and(|put| is_ours(known, put))
         };
         let addresses = self.routing.addresses()?;
@@ -264,29 +264,29 @@ impl Vips {
         Ok(there.any(|known| !of_ours(known)))
     }
 
-    fn there(&mut self, vip: &Vip, link: &Link) -> Result<Option<Address>, Fault> {
+    fn there(&mut self, vip: &Vip, link: &Link) -> Result<Option<Address>, KernelError> {
         let is_it =
             |known: &Address| (known.interface, known.address, known.prefix) == (link.index, vip.address, vip.prefix);
         Ok(self.routing.addresses()?.into_iter().find(is_it))
     }
 
-    fn read(&self) -> Result<Vec<Put>, Fault> {
-        let written: Option<Written> = self.state.read(KIND, &self.owner)?;
+    fn read(&self) -> Result<Vec<PlacedVip>, KernelError> {
+        let written: Option<VipFile> = self.state.read(KIND, &self.owner)?;
         Ok(written.filter(|written| written.place == self.place).map(|written| written.put).unwrap_or_default())
     }
 
-    fn save(&self, record: &[Put]) -> Result<(), Fault> {
+    fn save(&self, record: &[PlacedVip]) -> Result<(), KernelError> {
         match record {
             [] => self.state.remove(KIND, &self.owner),
             some => {
-                let written = Written { place: self.place.clone(), put: some.to_vec() };
+                let written = VipFile { place: self.place.clone(), put: some.to_vec() };
                 self.state.write(KIND, &self.owner, &written)
             }
         }
     }
 }
 
-fn is_ours(there: &Address, put: &Put) -> bool {
+fn is_ours(there: &Address, put: &PlacedVip) -> bool {
     there.protocol == PROTOCOL || !put.is_marked
 }
 
@@ -305,7 +305,7 @@ fn address(vip: &Vip, link: &Link) -> Address {
 
 /// Tells everybody on the link that the address is here now, once: ARP announcements (RFC 5227 3), as request and as reply, or an
 /// unsolicited neighbour advertisement (RFC 4861 7.2.6). Gives what could not be told.
-pub fn announce(vips: &[Vip]) -> Vec<Fault> {
+pub fn announce(vips: &[Vip]) -> Vec<KernelError> {
     let mut routing = match Routing::open() {
         Ok(routing) => routing,
         Err(fault) => return vec![fault],
@@ -313,7 +313,7 @@ pub fn announce(vips: &[Vip]) -> Vec<Fault> {
     vips.iter().filter_map(|vip| announce_one(&mut routing, vip).err()).collect()
 }
 
-fn announce_one(routing: &mut Routing, vip: &Vip) -> Result<(), Fault> {
+fn announce_one(routing: &mut Routing, vip: &Vip) -> Result<(), KernelError> {
     let station = Station::of(routing, &vip.interface)?;
     let frames = match vip.address {
         IpAddr::V4(address) => {
@@ -326,8 +326,8 @@ fn announce_one(routing: &mut Routing, vip: &Vip) -> Result<(), Fault> {
     };
     let kind = if vip.address.is_ipv4() { EtherType::Arp } else { EtherType::Ipv6 };
     // It only sends: nothing has that kind at that place.
-    let socket = PacketSocket::open(station.link.index, kind, &Filter::new().half(12, 0))?;
+    let socket = PacketSocket::open(station.link.index, kind, &FrameFilter::new().half(12, 0))?;
     let send =
-        |frame: &Vec<u8>| socket.send(frame).map_err(|error| Fault::io(format!("announcement of {vip}"), &error));
+        |frame: &Vec<u8>| socket.send(frame).map_err(|error| KernelError::io(format!("announcement of {vip}"), &error));
     frames.iter().try_for_each(send)
 }

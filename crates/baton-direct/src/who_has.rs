@@ -10,8 +10,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use baton_kernel::Fault;
-use baton_kernel::packet::{EtherType, Filter, PacketSocket};
+use baton_kernel::KernelError;
+use baton_kernel::packet::{EtherType, FrameFilter, PacketSocket};
 use baton_kernel::route::{Mac, Routing};
 
 use crate::station::Station;
@@ -28,7 +28,7 @@ const ADDRESSES_MAX: usize = 1024;
 ///
 /// # Errors
 /// Without CAP_NET_RAW, or on an interface without neighbours.
-pub fn who_has(interface: &str, address: IpAddr, within: Duration) -> Result<Vec<Mac>, Fault> {
+pub fn who_has(interface: &str, address: IpAddr, within: Duration) -> Result<Vec<Mac>, KernelError> {
     let station = Station::of(&mut Routing::open()?, interface)?;
     Ok(ask(&station, &[address], within, ANSWERS_MAX)?.into_iter().map(|(_, mac)| mac).collect())
 }
@@ -37,7 +37,7 @@ pub fn who_has(interface: &str, address: IpAddr, within: Duration) -> Result<Vec
 ///
 /// # Errors
 /// As [`who_has`].
-pub(crate) fn first(station: &Station, address: IpAddr, within: Duration) -> Result<Option<Mac>, Fault> {
+pub(crate) fn first(station: &Station, address: IpAddr, within: Duration) -> Result<Option<Mac>, KernelError> {
     Ok(ask(station, &[address], within, 1)?.first().map(|(_, mac)| *mac))
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn first(station: &Station, address: IpAddr, within: Duration) -> Res
 ///
 /// # Errors
 /// Of the kernel.
-pub fn known_as(interface: &str, macs: &[Mac]) -> Result<BTreeMap<Mac, Vec<IpAddr>>, Fault> {
+pub fn known_as(interface: &str, macs: &[Mac]) -> Result<BTreeMap<Mac, Vec<IpAddr>>, KernelError> {
     let mut routing = Routing::open()?;
     let index = routing.link(interface)?.index;
     let mut known: BTreeMap<Mac, Vec<IpAddr>> = BTreeMap::new();
@@ -60,7 +60,7 @@ pub fn known_as(interface: &str, macs: &[Mac]) -> Result<BTreeMap<Mac, Vec<IpAdd
 
 /// Another machine that answers for a virtual address of this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Other {
+pub struct OtherOwner {
     /// The virtual address.
     pub vip: IpAddr,
     /// The interface that has it here, and on which the other one answers.
@@ -76,7 +76,7 @@ pub struct Other {
 ///
 /// # Errors
 /// Without CAP_NET_RAW. An interface that is down has nobody who answers.
-pub fn others(vips: &[IpAddr], within: Duration) -> Result<Vec<Other>, Fault> {
+pub fn others(vips: &[IpAddr], within: Duration) -> Result<Vec<OtherOwner>, KernelError> {
     let mut routing = Routing::open()?;
     let mut here: BTreeMap<u32, Vec<IpAddr>> = BTreeMap::new();
     for address in routing.addresses()?.into_iter().filter(|address| vips.contains(&address.address)) {
@@ -96,16 +96,16 @@ pub fn others(vips: &[IpAddr], within: Duration) -> Result<Vec<Other>, Fault> {
             let known = known_as(&station.link.name, &macs)?;
             others.extend(answers.into_iter().map(|(vip, mac)| {
                 let known = known.get(&mac).into_iter().flatten().copied().filter(|known| *known != vip).collect();
-                Other { vip, interface: station.link.name.clone(), mac, known }
+                OtherOwner { vip, interface: station.link.name.clone(), mac, known }
             }));
         }
     }
     Ok(others)
 }
 
-impl fmt::Display for Other {
+impl fmt::Display for OtherOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Other { vip, interface, mac, known } = self;
+        let OtherOwner { vip, interface, mac, known } = self;
         let known: Vec<String> = known.iter().map(ToString::to_string).collect();
         let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
         write!(
@@ -117,16 +117,21 @@ impl fmt::Display for Other {
 }
 
 /// Who says of which address that they have it. The addresses are of one family.
-fn ask(station: &Station, addresses: &[IpAddr], within: Duration, enough: usize) -> Result<Vec<(IpAddr, Mac)>, Fault> {
+fn ask(
+    station: &Station,
+    addresses: &[IpAddr],
+    within: Duration,
+    enough: usize,
+) -> Result<Vec<(IpAddr, Mac)>, KernelError> {
     let questions: Vec<Vec<u8>> = addresses.iter().map(|address| question(station, *address)).collect();
     let (kind, filter) = match addresses {
         [IpAddr::V4(one)] => (EtherType::Arp, arp::claims(*one)),
         [IpAddr::V6(one)] => (EtherType::Ipv6, ndp::claims(*one)),
         [IpAddr::V6(_), ..] => (EtherType::Ipv6, ndp::all_claims()),
-        [IpAddr::V4(_), ..] | [] => (EtherType::Arp, Filter::new()),
+        [IpAddr::V4(_), ..] | [] => (EtherType::Arp, FrameFilter::new()),
     };
     let socket = PacketSocket::open(station.link.index, kind, &filter)?;
-    let fault = |error: io::Error| Fault::io(format!("questions for addresses on {}", station.link.name), &error);
+    let fault = |error: io::Error| KernelError::io(format!("questions for addresses on {}", station.link.name), &error);
     let mut answers: Vec<(IpAddr, Mac)> = Vec::new();
     let start = Instant::now();
     for number in 1..=QUESTIONS {

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use baton_direct::probe::{Asked, Found, Missing, With, probe};
+use baton_direct::probe::{MissingVip, ProbeMethod, ProbeResult, ProbeTarget, probe};
 use baton_direct::vip::{PROTOCOL, Vip, Vips, announce};
 use baton_direct::who_has::{known_as, others, who_has};
-use baton_kernel::packet::{EtherType, Filter, PacketSocket};
+use baton_kernel::packet::{EtherType, FrameFilter, PacketSocket};
 use baton_kernel::route::Routing;
 use link::{Machine, alone, vips};
 
@@ -99,16 +99,16 @@ fn a_probe_tells_whether_the_address_is_set_up() {
         let [director, one] = [Machine::new("director", 1), Machine::new("one", 11)];
         for vip in vips() {
             let server = one.address(vip);
-            let ask = |with, within| director.inside(|| probe(&Asked { vip, server, with }, within).unwrap());
+            let ask = |with, within| director.inside(|| probe(&ProbeTarget { vip, server, with }, within).unwrap());
             // Nobody listens, and a director that does not have the address is no other case than one that has.
             for _ in 0..2 {
-                assert_eq!(ask(With::Tcp(80), SHORT), Found::Missing(Missing::Silent), "{vip}");
-                assert_eq!(ask(With::Echo, SHORT), Found::Missing(Missing::Silent), "{vip}");
+                assert_eq!(ask(ProbeMethod::Tcp(80), SHORT), ProbeResult::Missing(MissingVip::Silent), "{vip}");
+                assert_eq!(ask(ProbeMethod::Echo, SHORT), ProbeResult::Missing(MissingVip::Silent), "{vip}");
                 put(&one, vip, "lo");
-                assert_eq!(ask(With::Tcp(80), PATIENCE), Found::SetUp { listens: Some(false) }, "{vip}");
-                assert_eq!(ask(With::Echo, PATIENCE), Found::SetUp { listens: None }, "{vip}");
+                assert_eq!(ask(ProbeMethod::Tcp(80), PATIENCE), ProbeResult::SetUp { listens: Some(false) }, "{vip}");
+                assert_eq!(ask(ProbeMethod::Echo, PATIENCE), ProbeResult::SetUp { listens: None }, "{vip}");
                 let listener = one.inside(|| TcpListener::bind((vip, 80)).unwrap());
-                assert_eq!(ask(With::Tcp(80), PATIENCE), Found::SetUp { listens: Some(true) }, "{vip}");
+                assert_eq!(ask(ProbeMethod::Tcp(80), PATIENCE), ProbeResult::SetUp { listens: Some(true) }, "{vip}");
                 drop(listener);
                 one.run(&format!("ip address del {vip} dev lo"));
                 let _ = director
@@ -128,7 +128,8 @@ fn a_probe_leaves_no_connection_behind() {
             let listener = one.inside(|| TcpListener::bind((vip, 80)).unwrap());
             let server = one.address(vip);
             for _ in 0..20 {
-                let found = director.inside(|| probe(&Asked { vip, server, with: With::Tcp(80) }, PATIENCE).unwrap());
+                let found = director
+                    .inside(|| probe(&ProbeTarget { vip, server, with: ProbeMethod::Tcp(80) }, PATIENCE).unwrap());
                 assert!(found.is_set_up());
             }
             let end = Instant::now() + PATIENCE;
@@ -150,9 +151,9 @@ fn a_server_that_forwards_does_not_answer_with_anothers_address() {
             one.run("sysctl -qw net.ipv4.ip_forward=1");
             one.run("sysctl -qw net.ipv6.conf.all.forwarding=1");
             put(&two, vip, "eth0");
-            let asked = Asked { vip, server: one.address(vip), with: With::Tcp(80) };
+            let asked = ProbeTarget { vip, server: one.address(vip), with: ProbeMethod::Tcp(80) };
             let found = director.inside(|| probe(&asked, PATIENCE).unwrap());
-            assert_eq!(found, Found::Missing(Missing::Forwards), "{vip}");
+            assert_eq!(found, ProbeResult::Missing(MissingVip::Forwards), "{vip}");
         }
     });
 }
@@ -163,15 +164,15 @@ fn what_cannot_be_asked_is_said() {
         let [director, one] = [Machine::new("director", 1), Machine::new("one", 11)];
         let [vip, vip6] = vips();
         let ask = |vip, server: &str| {
-            let asked = Asked { vip, server: server.parse().unwrap(), with: With::Tcp(80) };
+            let asked = ProbeTarget { vip, server: server.parse().unwrap(), with: ProbeMethod::Tcp(80) };
             director.inside(move || probe(&asked, SHORT))
         };
-        assert_eq!(ask(vip, "192.0.2.99").unwrap(), Found::Missing(Missing::NoNeighbour));
-        assert_eq!(ask(vip, "198.51.100.1").unwrap(), Found::Missing(Missing::NoWay));
+        assert_eq!(ask(vip, "192.0.2.99").unwrap(), ProbeResult::Missing(MissingVip::NoNeighbour));
+        assert_eq!(ask(vip, "198.51.100.1").unwrap(), ProbeResult::Missing(MissingVip::NoWay));
         director.run("ip route add default via 192.0.2.11");
-        assert_eq!(ask(vip, "198.51.100.1").unwrap(), Found::Missing(Missing::Behind(one.ipv4())));
+        assert_eq!(ask(vip, "198.51.100.1").unwrap(), ProbeResult::Missing(MissingVip::Behind(one.ipv4())));
         assert!(ask(vip6, "192.0.2.11").unwrap_err().to_string().contains("of one family"));
-        assert_eq!(ask(vip, "192.0.2.1").unwrap(), Found::Missing(Missing::NotHere));
+        assert_eq!(ask(vip, "192.0.2.1").unwrap(), ProbeResult::Missing(MissingVip::NotHere));
         put(&director, vip, "lo");
         assert!(ask(vip, "192.0.2.1").unwrap().is_set_up());
         let alone = director.inside(|| {
@@ -369,7 +370,7 @@ fn an_announcement_moves_an_address_that_neighbours_know() {
 fn flood(machine: Machine, frames: Vec<Vec<u8>>, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     let socket = machine.inside(|| {
         let eth0 = Routing::open().unwrap().link("eth0").unwrap().index;
-        PacketSocket::open(eth0, EtherType::Arp, &Filter::new()).unwrap()
+        PacketSocket::open(eth0, EtherType::Arp, &FrameFilter::new()).unwrap()
     });
     std::thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
@@ -400,11 +401,11 @@ fn a_flood_of_lies_and_rubbish_ends_with_the_time() {
         let stop = Arc::new(AtomicBool::new(false));
         let flood = flood(liar, frames, stop.clone());
         let answers = director.inside(|| who_has("eth0", vip, SHORT));
-        let asked = Asked { vip, server: liar.ipv4(), with: With::Tcp(80) };
+        let asked = ProbeTarget { vip, server: liar.ipv4(), with: ProbeMethod::Tcp(80) };
         let found = director.inside(|| probe(&asked, SHORT));
         stop.store(true, Ordering::Relaxed);
         flood.join().unwrap();
         assert_eq!(answers.unwrap(), ["02:00:00:00:00:42".parse().unwrap()]);
-        assert_eq!(found.unwrap(), Found::Missing(Missing::Silent));
+        assert_eq!(found.unwrap(), ProbeResult::Missing(MissingVip::Silent));
     });
 }

@@ -13,8 +13,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use baton_direct::xdp::Where;
-use baton_direct::{Asked, Destination, Director, Key, OnExit, Protocol, Report, Service, Settings};
+use baton_direct::xdp::XdpHook;
+use baton_direct::{
+    Destination, Director, DirectorReport, DirectorSettings, EngineChoice, OnExit, Protocol, Service, ServiceKey,
+};
 use baton_kernel::bpf::direct::{self, Direct};
 use baton_kernel::route::Routing;
 use flows::{Held, PATIENCE, all_go_on, ask, hold, lab, machine, new_director, on, pass};
@@ -37,11 +39,11 @@ fn services(servers: &[(&Machine, u32)]) -> Vec<Service> {
 }
 
 fn open() -> Director {
-    Director::open(Asked::Xdp, &settings("eth0", Where::Driver)).unwrap()
+    Director::open(EngineChoice::Xdp, &settings("eth0", XdpHook::Driver)).unwrap()
 }
 
-fn settings(interface: &str, place: Where) -> Settings {
-    let mut settings = Settings::default();
+fn settings(interface: &str, place: XdpHook) -> DirectorSettings {
+    let mut settings = DirectorSettings::default();
     settings.xdp.interfaces = vec![interface.into()];
     settings.xdp.connections = Some(10_000);
     settings.xdp.place = place;
@@ -49,7 +51,7 @@ fn settings(interface: &str, place: Where) -> Settings {
 }
 
 #[track_caller]
-fn reconciled(director: &mut Director, services: &[Service]) -> Report {
+fn reconciled(director: &mut Director, services: &[Service]) -> DirectorReport {
     let report = director.reconcile(services).unwrap();
     assert!(report.failed.is_empty() && report.refused.is_empty(), "{report:?}");
     report
@@ -95,7 +97,7 @@ fn the_agent_that_gives_up_root() {
     let Ok(jail) = env::var(JAIL) else { return };
     let mut services: Vec<Service> = serde_json::from_str(&env::var(JAILED_SERVICES).unwrap()).unwrap();
     // Nobody names an interface: it is found when services come, and that is later.
-    let mut director = Director::open(Asked::Xdp, &Settings::default()).unwrap();
+    let mut director = Director::open(EngineChoice::Xdp, &DirectorSettings::default()).unwrap();
     director.give_to(NOBODY, NOBODY).unwrap();
     nix::unistd::chroot(jail.as_str()).unwrap();
     env::set_current_dir("/").unwrap();
@@ -313,9 +315,9 @@ fn an_interface_that_is_gone_is_told_and_stops_nothing_else() {
         lab.director.run("ip link add eth1 type veth peer name beside1");
         lab.director.run("ip link set eth1 up");
         let both = || {
-            let mut settings = settings("eth0", Where::Stack);
+            let mut settings = settings("eth0", XdpHook::Stack);
             settings.xdp.interfaces.push("eth1".into());
-            Director::open(Asked::Xdp, &settings).unwrap()
+            Director::open(EngineChoice::Xdp, &settings).unwrap()
         };
         lab.director.inside(|| reconciled(&mut both(), &services(&[(one, 1), (two, 1)])));
         let mut held = hold(lab, 8);
@@ -351,9 +353,9 @@ fn how_many_connections_are_remembered_is_said_and_asked_for() {
         let processors = direct::processors() as u32;
         lab.director.inside(|| {
             let by = |connections| {
-                let mut settings = settings("eth0", Where::Stack);
+                let mut settings = settings("eth0", XdpHook::Stack);
                 settings.xdp.connections = connections;
-                Director::open(Asked::Xdp, &settings).unwrap()
+                Director::open(EngineChoice::Xdp, &settings).unwrap()
             };
             let remembered = || Direct::find(&direct::folder().unwrap()).unwrap().unwrap().remembered().unwrap();
             let mut director = by(Some(5000 * processors));
@@ -387,7 +389,8 @@ fn servers_that_nobody_answers_for_are_looked_for_together() {
         let many = |ports: u16| -> Vec<Service> {
             let of_port = |port: u16| {
                 let mut service = service(vips()[0], &[(one, 1)]);
-                service.key = Key::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vips()[0], port) };
+                service.key =
+                    ServiceKey::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vips()[0], port) };
                 let unknown = (101..104).map(|number| Destination {
                     address: SocketAddr::from(([192, 0, 2, number], port)),
                     ..service.destinations[0].clone()
@@ -443,7 +446,7 @@ fn in_the_stack_of_a_veth() {
         let [one, two] = [0, 1].map(|at| &lab.servers[at]);
         run("ip link set dev director xdp off");
         lab.director.inside(|| {
-            let mut director = Director::open(Asked::Xdp, &settings("eth0", Where::Best)).unwrap();
+            let mut director = Director::open(EngineChoice::Xdp, &settings("eth0", XdpHook::Best)).unwrap();
             reconciled(&mut director, &services(&[(one, 1), (two, 1)]));
             assert!(director.manner().starts_with("on eth0 (generic: what a veth"), "{}", director.manner());
         });
@@ -487,9 +490,10 @@ fn it_moves_between_driver_and_stack_and_no_packet_gets_beside_it() {
                     all_go_on(&mut held);
                     answers
                 });
-                let to_stack = change(Where::Stack, "move the program on interface eth0 from its driver to the stack");
+                let to_stack =
+                    change(XdpHook::Stack, "move the program on interface eth0 from its driver to the stack");
                 let to_driver =
-                    change(Where::Driver, "move the program on interface eth0 from the stack to its driver");
+                    change(XdpHook::Driver, "move the program on interface eth0 from the stack to its driver");
                 ([to_stack, to_driver], asked.join().unwrap())
             });
             assert!(manner[0].starts_with("on eth0 (generic: the stack is asked for)"), "{manner:?}");
@@ -500,7 +504,7 @@ fn it_moves_between_driver_and_stack_and_no_packet_gets_beside_it() {
         drop(director);
         // Another process that is asked for nothing: on a veth it is in the stack.
         lab.director.inside(|| {
-            let mut director = Director::open(Asked::Xdp, &settings("eth0", Where::Best)).unwrap();
+            let mut director = Director::open(EngineChoice::Xdp, &settings("eth0", XdpHook::Best)).unwrap();
             reconciled(&mut director, &services);
             assert!(director.manner().starts_with("on eth0 (generic: what a veth"), "{}", director.manner());
         });
@@ -514,7 +518,7 @@ fn the_driver_of_a_veth_needs_somebody_at_the_other_end() {
         run("ip link set dev director xdp off");
         let services = services(&[(&lab.servers[0], 1)]);
         let refused = || {
-            let refused = lab.director.inside(|| open().look(&settings("eth0", Where::Driver), &services).unwrap());
+            let refused = lab.director.inside(|| open().look(&settings("eth0", XdpHook::Driver), &services).unwrap());
             refused.into_iter().map(|refused| format!("{}: {}", refused.what, refused.why)).collect::<Vec<_>>()
         };
         assert!(
@@ -533,7 +537,7 @@ fn the_driver_of_a_veth_needs_somebody_at_the_other_end() {
         assert!(troubles.len() == 1 && troubles[0].contains("all that the program sends is dropped"), "{troubles:?}");
         // Where a driver has no XDP at all.
         lab.director.run("ip link add link eth0 name mac0 type macvlan mode bridge");
-        let settings = settings("mac0", Where::Driver);
+        let settings = settings("mac0", XdpHook::Driver);
         let refused = lab.director.inside(|| open().look(&settings, &services).unwrap());
         assert!(refused[0].why.contains("its driver has no XDP: leave `driver` out"), "{refused:?}");
     });
@@ -552,7 +556,7 @@ fn in_the_stack_where_a_driver_has_no_xdp() {
         lab.director.run(&format!("ip address add {}/24 dev mac0", lab.director.ipv4()));
         lab.director.run(&format!("ip address add {}", on(vip, "mac0")));
         lab.director.inside(|| {
-            let mut director = Director::open(Asked::Xdp, &settings("mac0", Where::Best)).unwrap();
+            let mut director = Director::open(EngineChoice::Xdp, &settings("mac0", XdpHook::Best)).unwrap();
             reconciled(&mut director, &[service(vip, &[(one, 1), (two, 1)])]);
             assert!(director.manner().contains("mac0 (generic"), "{}", director.manner());
         });
@@ -566,7 +570,8 @@ fn in_the_stack_where_a_driver_has_no_xdp() {
         lab.director.run(&format!("ip address add {}", on(vip, "mac0")));
         let mac = lab.director.inside(|| Routing::open().unwrap().link("mac0").unwrap().mac.unwrap());
         lab.client.run(&format!("ip neighbour replace {vip} lladdr {mac} dev eth0"));
-        let mut director = lab.director.inside(|| Director::open(Asked::Xdp, &settings("mac0", Where::Best)).unwrap());
+        let mut director =
+            lab.director.inside(|| Director::open(EngineChoice::Xdp, &settings("mac0", XdpHook::Best)).unwrap());
         let start = Instant::now();
         while !lab.director.inside(|| director.refresh().unwrap()).is_empty() {
             assert!(start.elapsed() < PATIENCE, "the servers are not found");
@@ -589,10 +594,10 @@ fn what_was_half_done_is_mended() {
             for (place, _) in maps.places().unwrap() {
                 maps.remove_place(&place).unwrap();
             }
-            let stray = direct::Place::new(direct::TCP, "192.0.2.8:80".parse().unwrap());
+            let stray = direct::VirtualAddressKey::new(direct::TCP, "192.0.2.8:80".parse().unwrap());
             maps.set_place(&stray, 7).unwrap();
             let server = maps.server(0).unwrap();
-            maps.set_server(9, &direct::Server { service: 200, ..server }).unwrap();
+            maps.set_server(9, &direct::ServerSlot { service: 200, ..server }).unwrap();
             for table in 0..4 {
                 maps.set_table(table, &[direct::NOBODY; direct::TABLE]).unwrap();
             }

@@ -11,8 +11,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-use baton_direct::xdp::Where;
-use baton_direct::{Asked, Director, Service, Settings};
+use baton_direct::xdp::XdpHook;
+use baton_direct::{Director, DirectorSettings, EngineChoice, Service};
 use baton_kernel::route::Mac;
 use flows::{Held, Lab, PATIENCE, ask, second_network};
 use link::{Machine, run, vips, web};
@@ -21,8 +21,8 @@ fn service(vip: IpAddr, servers: &[&str]) -> Service {
     web(vip, servers.iter().map(|address| (address.parse().unwrap(), 1)))
 }
 
-fn settings(interface: Option<&str>, place: Where) -> Settings {
-    let mut settings = Settings::default();
+fn settings(interface: Option<&str>, place: XdpHook) -> DirectorSettings {
+    let mut settings = DirectorSettings::default();
     settings.xdp.interfaces = interface.map(Into::into).into_iter().collect();
     settings.xdp.connections = Some(10_000);
     settings.xdp.place = place;
@@ -31,9 +31,9 @@ fn settings(interface: Option<&str>, place: Where) -> Settings {
 
 /// Sets it up; gives what is said of where it is.
 #[track_caller]
-fn set_up(machine: &Machine, settings: &Settings, services: &[Service]) -> String {
+fn set_up(machine: &Machine, settings: &DirectorSettings, services: &[Service]) -> String {
     machine.inside(|| {
-        let mut director = Director::open(Asked::Xdp, settings).unwrap();
+        let mut director = Director::open(EngineChoice::Xdp, settings).unwrap();
         director.set(settings);
         let report = director.reconcile(services).unwrap();
         assert!(report.failed.is_empty() && report.refused.is_empty(), "{report:?}");
@@ -46,9 +46,9 @@ fn set_up(machine: &Machine, settings: &Settings, services: &[Service]) -> Strin
 }
 
 /// What is against it, a sentence each.
-fn refused(machine: &Machine, settings: &Settings, services: &[Service]) -> Vec<String> {
+fn refused(machine: &Machine, settings: &DirectorSettings, services: &[Service]) -> Vec<String> {
     let refused = machine.inside(|| {
-        let mut director = Director::open(Asked::Xdp, settings).unwrap();
+        let mut director = Director::open(EngineChoice::Xdp, settings).unwrap();
         director.look(settings, services).unwrap()
     });
     refused.into_iter().map(|refused| format!("{}: {}", refused.what, refused.why)).collect()
@@ -61,10 +61,10 @@ fn servers_behind_another_interface() {
         let vip = vips()[0];
         let services = [service(vip, &["198.51.100.11", "198.51.100.12"])];
         // What no driver would send is refused, not dropped.
-        let driver = settings(Some("eth0"), Where::Driver);
+        let driver = settings(Some("eth0"), XdpHook::Driver);
         let refused = refused(&lab.director, &driver, &services);
         assert!(refused.len() == 1 && refused[0].starts_with("interface eth1: what its driver sends"), "{refused:?}");
-        let manner = set_up(&lab.director, &settings(Some("eth0"), Where::Best), &services);
+        let manner = set_up(&lab.director, &settings(Some("eth0"), XdpHook::Best), &services);
         assert!(manner.starts_with("on eth0 (generic: what a veth"), "{manner}");
         assert_eq!(ask(&lab.client, vip, 20).values().sum::<usize>(), 20);
         let mut held = Held::new(&lab.client, vip);
@@ -177,16 +177,16 @@ fn a_driver_gives_nothing_to_one_that_does_not_send() {
         director.run("ip address add 203.0.113.2/24 dev card0");
         director.run("ip neighbour add 203.0.113.11 lladdr 02:00:00:00:00:11 dev card0");
         let vip: IpAddr = "203.0.113.7".parse().unwrap();
-        let best = settings(Some("card0"), Where::Best);
+        let best = settings(Some("card0"), XdpHook::Best);
         let manner = set_up(director, &best, &[service(vip, &["203.0.113.11"])]);
         assert_eq!(manner, "on card0 (in its driver)");
         // A server that a veth leads to, and nobody takes what its driver sends.
-        let driver = settings(Some("card0"), Where::Driver);
+        let driver = settings(Some("card0"), XdpHook::Driver);
         let services = [service(vip, &["198.51.100.11"])];
         let refused = refused(director, &driver, &services);
         assert!(refused.len() == 1 && refused[0].starts_with("interface eth1: "), "{refused:?}");
         let plan = director.inside(|| {
-            let mut director = Director::open(Asked::Xdp, &best).unwrap();
+            let mut director = Director::open(EngineChoice::Xdp, &best).unwrap();
             director.plan(&services).unwrap().to_string()
         });
         assert!(plan.contains("move the program on interface card0 from its driver to the stack"), "{plan}");
@@ -217,7 +217,7 @@ fn in_the_stack_tags_are_taken_off() {
     flows::lab(1, |lab| {
         let vip = vips()[0];
         let services = [service(vip, &["192.0.2.11"])];
-        set_up(&lab.director, &settings(Some("eth0"), Where::Stack), &services);
+        set_up(&lab.director, &settings(Some("eth0"), XdpHook::Stack), &services);
         let (mac, server) = (lab.director.mac(), &lab.servers[0]);
         let begun = || {
             let shown = server.run("ss -Htn state syn-recv");
@@ -262,15 +262,15 @@ fn in_the_stack_the_tag_of_a_vlan_is_its_interfaces() {
                     // As veths and most network cards have it, the tag is beside the frame; or it is in it.
                     for offload in ["on", "off"] {
                         run(&format!("ethtool -K director txvlan {offload} tx-vlan-stag-hw-insert {offload}"));
-                        let manner = set_up(&lab.director, &settings(interface, Where::Best), &services);
+                        let manner = set_up(&lab.director, &settings(interface, XdpHook::Best), &services);
                         assert!(manner.starts_with(&format!("on {on} (generic")), "{manner}");
                         let answers = ask(&lab.client, vip, 10);
                         let whole = answers.values().sum::<usize>() == 10 && answers.len() == 2;
                         assert!(whole, "{protocol} by {interface:?}, offload {offload}: {answers:?}");
                     }
-                    let nothing = settings(interface, Where::Best);
+                    let nothing = settings(interface, XdpHook::Best);
                     lab.director.inside(|| {
-                        let mut director = Director::open(Asked::Xdp, &nothing).unwrap();
+                        let mut director = Director::open(EngineChoice::Xdp, &nothing).unwrap();
                         director.reconcile(&[]).unwrap();
                         director.leave(baton_direct::OnExit::Flush).unwrap();
                     });
@@ -292,7 +292,7 @@ fn what_is_too_large_for_the_stack_of_an_old_kernel_is_said() {
             second_network(lab);
             let vip = vips()[0];
             let services = [service(vip, &["198.51.100.11"])];
-            let settings = settings(Some("eth0"), Where::Stack);
+            let settings = settings(Some("eth0"), XdpHook::Stack);
             set_up(&lab.director, &settings, &services);
             let mut held = Held::new(&lab.client, vip);
             lab.client.run("ethtool -K eth0 tx on tso on gso on");
@@ -300,7 +300,7 @@ fn what_is_too_large_for_the_stack_of_an_old_kernel_is_said() {
             let start = Instant::now();
             let troubles = || {
                 lab.director.inside(|| {
-                    let mut director = Director::open(Asked::Xdp, &settings).unwrap();
+                    let mut director = Director::open(EngineChoice::Xdp, &settings).unwrap();
                     (director.refresh().unwrap(), director.manner())
                 })
             };
@@ -336,7 +336,7 @@ fn on_a_bond_in_its_driver() {
             director.run("ip address add 192.0.2.2/24 dev bond0");
             director.run("ip address add 192.0.2.7/32 dev bond0");
             let services = [service(vip, &["192.0.2.11", "192.0.2.12"])];
-            let manner = set_up(director, &settings(Some("bond0"), Where::Driver), &services);
+            let manner = set_up(director, &settings(Some("bond0"), XdpHook::Driver), &services);
             assert_eq!(manner, "on bond0 (in its driver, as asked for)");
             let answers = ask(&lab.client, vip, 10);
             assert!(answers.values().sum::<usize>() == 10 && answers.len() == 2, "{answers:?}");
@@ -347,7 +347,7 @@ fn on_a_bond_in_its_driver() {
             vlan(lab, "bond0", "802.1Q");
             let vip: IpAddr = "10.9.0.7".parse().unwrap();
             let (driver, services) =
-                (settings(Some("bond0"), Where::Driver), [service(vip, &["10.9.0.11", "10.9.0.12"])]);
+                (settings(Some("bond0"), XdpHook::Driver), [service(vip, &["10.9.0.11", "10.9.0.12"])]);
             let refused = refused(director, &driver, &services);
             let because = "interface eth0: VLAN tags are taken off before the program in its driver sees them";
             assert!(refused.len() == 1 && refused[0].starts_with(because), "{refused:?}");

@@ -1,12 +1,12 @@
 //! Why something could not be done.
 
-pub use baton_kernel::Fault;
+pub use baton_kernel::KernelError;
 
 use crate::iptables;
 
-impl From<iptables::Error> for Fault {
-    fn from(error: iptables::Error) -> Fault {
+impl From<iptables::Error> for KernelError {
+    fn from(error: iptables::Error) -> KernelError {
         // Its sentence has the remedy inside.
-        Fault::new("iptables", error.to_string(), "")
+        KernelError::new("iptables", error.to_string(), "")
     }
 }

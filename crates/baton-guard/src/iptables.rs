@@ -82,7 +82,7 @@ pub enum Change {
         /// Where it goes to.
         to: Chain,
         /// Before the host's own rules, or after them.
-        place: Place,
+        place: JumpPosition,
     },
     /// That jump is gone.
     Unhook {
@@ -99,7 +99,7 @@ pub enum Change {
 
 /// Where a jump is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum JumpPosition {
     /// Before the host's own rules.
     First,
     /// After them.
@@ -401,8 +401,8 @@ impl fmt::Display for Change {
             Change::Delete(Chain(name), rule) => write!(f, "-D {name} {rule}"),
             Change::Hook { from, matching, to: Chain(to), place } => {
                 let how = match place {
-                    Place::First => "-I",
-                    Place::Last => "-A",
+                    JumpPosition::First => "-I",
+                    JumpPosition::Last => "-A",
                 };
                 write!(f, "{how} {from} {}-j {to}", spaced(matching))
             }

@@ -16,7 +16,7 @@ pub mod hold;
 pub mod iptables;
 pub mod keep;
 
-pub use fault::Fault;
+pub use fault::KernelError;
 
 /// Where runs and settings are remembered, unless `BATON_RUN_DIR` names another folder.
 pub const RUN: &str = "/run/baton-guard";

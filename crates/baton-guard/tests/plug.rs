@@ -8,21 +8,21 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_guard::Fault;
-use baton_guard::hold::{Held, Journal, Method, MethodName, Order, Target, Targets, method, plug};
+use baton_guard::KernelError;
+use baton_guard::hold::{HoldCounts, HoldMethod, HoldOrder, Journal, MethodName, Target, Targets, method, plug};
 
 /// Nothing here needs notes.
 struct NoJournal;
 
 impl Journal for NoJournal {
-    fn note(&mut self, name: &str, word: &str) -> Result<(), Fault> {
+    fn note(&mut self, name: &str, word: &str) -> Result<(), KernelError> {
         panic!("{name}: {word}");
     }
 }
 
-fn order(targets: &[SocketAddr], limit: u32) -> Order {
+fn order(targets: &[SocketAddr], limit: u32) -> HoldOrder {
     let targets = targets.iter().map(|local| Target { address: Some(local.ip()), port: local.port() }).collect();
-    Order {
+    HoldOrder {
         run: std::process::id(),
         method: MethodName::Plug,
         targets: Targets::new(targets).unwrap(),
@@ -33,7 +33,7 @@ fn order(targets: &[SocketAddr], limit: u32) -> Order {
 }
 
 /// A run that holds.
-fn begun(order: &Order) -> Box<dyn Method> {
+fn begun(order: &HoldOrder) -> Box<dyn HoldMethod> {
     let mut method = method::prepare(order).unwrap();
     method.begin(&mut NoJournal).unwrap();
     method
@@ -100,14 +100,14 @@ fn a_run_holds_its_targets_and_leaves_nothing() {
             dialling.into_iter().for_each(|dialling| drop(dialling.join().unwrap()));
             assert_eq!((held.connections, held.over_limit), (2, 0), "{held:?}");
             assert!(held.delay.is_some() && held.remarks.iter().any(|remark| remark.contains("setup")), "{held:?}");
-            assert_eq!(method.end().unwrap(), Held::default(), "a second end finds nothing to do");
+            assert_eq!(method.end().unwrap(), HoldCounts::default(), "a second end finds nothing to do");
             assert_eq!(rules(), before);
         }
         flows(&[four, six, other]);
 
         // A port of all addresses.
         let everywhere =
-            Order { targets: Targets::new(vec![format!(":{}", four.port()).parse().unwrap()]).unwrap(), ..order };
+            HoldOrder { targets: Targets::new(vec![format!(":{}", four.port()).parse().unwrap()]).unwrap(), ..order };
         let mut method = begun(&everywhere);
         let dialling = dial(four);
         wait_for(1);
@@ -208,7 +208,7 @@ fn what_cannot_be_is_refused_with_nothing_changed() {
         assert_eq!(rules(), before);
 
         // An interface that is not there.
-        let nowhere = Order { interfaces: vec!["eth7".into()], ..order.clone() };
+        let nowhere = HoldOrder { interfaces: vec!["eth7".into()], ..order.clone() };
         assert!(method::prepare(&nowhere).err().unwrap().to_string().contains("no interface 'eth7'"));
 
         // Somebody's own discipline.

@@ -44,6 +44,7 @@ mod span;
 mod target;
 mod upgrade;
 mod values;
+mod view;
 
 pub use chunk::{
     CHUNK_HEADER_MAX, CHUNK_LINE_MAX, ChunkDecoder, ChunkError, ChunkErrorKind, ChunkSender, ChunkStep, LAST_CHUNK,
@@ -61,3 +62,4 @@ pub use scan::{Limits, Parsed};
 pub use span::{Span, Text};
 pub use target::TargetForm;
 pub use values::{Values, values};
+pub use view::{FieldsMut, FieldsView, RequestMut, RequestView, ResponseMut, ResponseView};

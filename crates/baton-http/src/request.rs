@@ -69,7 +69,7 @@ impl RequestHead {
         RequestHead::default()
     }
 
-    /// Forgets the request, keeps the memory. `parse` does it by itself after a complete or refused head.
+    /// Forgets the request, keeps the memory. `parse` does it automatically after a complete or refused head.
     pub fn clear(&mut self) {
         let mut headers = std::mem::take(&mut self.headers);
         headers.clear();

@@ -52,7 +52,7 @@ impl ResponseHead {
         ResponseHead::default()
     }
 
-    /// Forgets the response, keeps the memory. `parse` does it by itself after a complete or refused head.
+    /// Forgets the response, keeps the memory. `parse` does it automatically after a complete or refused head.
     pub fn clear(&mut self) {
         let mut headers = std::mem::take(&mut self.headers);
         headers.clear();

@@ -5,8 +5,12 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+
+use crate::process::known;
 
 /// Descriptors looked at, over all processes.
 const LOOKS_MAX: usize = 500_000;
@@ -46,7 +50,7 @@ pub fn socket(inode: u32) -> io::Result<Borrowed> {
             let is_it = fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str().as_bytes() == wanted.as_bytes());
             let number = entry.file_name().to_str().and_then(|number| number.parse().ok());
             let (true, Some(number)) = (is_it, number) else { continue };
-            match take(pid, number) {
+            match take(pid as i32, number) {
                 // By now the number may lead elsewhere, and the process be another one.
                 Ok(fd) if nix::sys::stat::fstat(&fd).is_ok_and(|found| found.st_ino == u64::from(inode)) => {
                     return Ok(Borrowed { pid, fd });
@@ -64,21 +68,8 @@ pub fn socket(inode: u32) -> io::Result<Borrowed> {
 }
 
 /// A duplicate of a descriptor of another process, close-on-exec.
-fn take(pid: u32, number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: pidfd_open takes two numbers; no memory is involved.
-    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-    if process < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
-    let process = unsafe { OwnedFd::from_raw_fd(process as RawFd) };
-    // SAFETY: pidfd_getfd takes three numbers, the first of a descriptor that is open.
-    let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
-    if copy < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: as above.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy as RawFd) })
+fn take(pid: i32, number: RawFd) -> io::Result<OwnedFd> {
+    Ok(pidfd_getfd(known::open(pid)?, number, PidfdGetfdFlags::empty())?)
 }
 
 #[cfg(test)]

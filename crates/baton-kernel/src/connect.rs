@@ -125,7 +125,7 @@ pub fn start(peer: &Endpoint, options: &ConnectOptions) -> Result<Started, Conne
             Ok(()) => Ok(Started::Connected(socket.into())),
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINPROGRESS) => Ok(Started::Pending(socket.into())),
-                // A non-blocking unix connect cannot be interrupted half-way; a TCP one goes on by itself.
+                // A non-blocking unix connect cannot be interrupted half-way; a TCP one continues in the kernel.
                 Some(libc::EINTR) if !is_inet => continue,
                 Some(libc::EINTR | libc::EALREADY) => Ok(Started::Pending(socket.into())),
                 _ => Err(ConnectError { step: ConnectStep::Connect, source: error }),

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::netlink::{Attributes, Fault, Protocol, Request, Socket};
+use crate::netlink::{Attributes, NetlinkError, Protocol, Request, Socket};
 
 /// `SOCK_DIAG_BY_FAMILY` (linux/sock_diag.h).
 const DIAG_BY_FAMILY: u16 = 20;
@@ -23,7 +23,7 @@ const ADDRESS: usize = 8;
 ///
 /// # Errors
 /// When the kernel cannot be asked (`CONFIG_INET_DIAG`).
-pub fn count(address: Option<IpAddr>, port: u16) -> Result<usize, Fault> {
+pub fn count(address: Option<IpAddr>, port: u16) -> Result<usize, NetlinkError> {
     let mut socket = Socket::open(Protocol::SockDiag)?;
     let mut count = 0;
     for family in [libc::AF_INET, libc::AF_INET6] {

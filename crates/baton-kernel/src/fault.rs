@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::ipset;
 use crate::netlink;
-use crate::nftables::Refusal;
+use crate::nftables::NftablesError;
 use crate::qdisc;
 
-/// A failure that an operator is told of. It travels between processes, so that it is text.
+/// An error that is reported to an operator. It passes between processes, so that it is text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct KernelError {
     /// What was tried, such as `nftables table baton-hold-7`.
     pub place: String,
     /// What was in the way.
@@ -22,49 +22,49 @@ pub struct Fault {
     pub remedy: String,
 }
 
-impl Fault {
+impl KernelError {
     /// A fault from its three parts.
-    pub fn new(place: impl Into<String>, reason: impl Into<String>, remedy: impl Into<String>) -> Fault {
-        Fault { place: place.into(), reason: reason.into(), remedy: remedy.into() }
+    pub fn new(place: impl Into<String>, reason: impl Into<String>, remedy: impl Into<String>) -> KernelError {
+        KernelError { place: place.into(), reason: reason.into(), remedy: remedy.into() }
     }
 
     /// What the kernel refused over netlink. A missing right is named.
-    pub fn netlink(place: impl Into<String>, fault: &netlink::Fault) -> Fault {
+    pub fn netlink(place: impl Into<String>, fault: &netlink::NetlinkError) -> KernelError {
         let remedy = match fault.errno() {
             Some(Errno::EPERM | Errno::EACCES) => netlink::NO_RIGHT,
             _ => "",
         };
-        Fault::new(place, fault.to_string(), remedy)
+        KernelError::new(place, fault.to_string(), remedy)
     }
 
     /// What a system call refused. A missing right is named.
-    pub fn io(place: impl Into<String>, error: &io::Error) -> Fault {
+    pub fn io(place: impl Into<String>, error: &io::Error) -> KernelError {
         let remedy = if error.kind() == io::ErrorKind::PermissionDenied { netlink::NO_RIGHT } else { "" };
-        Fault::new(place, error.to_string(), remedy)
+        KernelError::new(place, error.to_string(), remedy)
     }
 }
 
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Fault {
+impl From<NftablesError> for KernelError {
+    fn from(refusal: NftablesError) -> KernelError {
         let remedy = refusal.remedy().unwrap_or_default();
-        Fault::new(format!("nftables: {}", refusal.what), refusal.fault.to_string(), remedy)
+        KernelError::new(format!("nftables: {}", refusal.what), refusal.fault.to_string(), remedy)
     }
 }
 
-impl From<ipset::Refusal> for Fault {
-    fn from(refusal: ipset::Refusal) -> Fault {
+impl From<ipset::IpsetError> for KernelError {
+    fn from(refusal: ipset::IpsetError) -> KernelError {
         let remedy = refusal.remedy().unwrap_or_default();
-        Fault::new(format!("ipset: {}", refusal.what), refusal.fault.to_string(), remedy)
+        KernelError::new(format!("ipset: {}", refusal.what), refusal.fault.to_string(), remedy)
     }
 }
 
-impl From<qdisc::Fault> for Fault {
-    fn from(fault: qdisc::Fault) -> Fault {
-        Fault::new("queueing discipline", fault.to_string(), fault.remedy().unwrap_or_default())
+impl From<qdisc::QdiscError> for KernelError {
+    fn from(fault: qdisc::QdiscError) -> KernelError {
+        KernelError::new("queueing discipline", fault.to_string(), fault.remedy().unwrap_or_default())
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.reason)?;
         if !self.remedy.is_empty() {
@@ -74,4 +74,4 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for KernelError {}

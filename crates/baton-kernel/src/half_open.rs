@@ -4,6 +4,7 @@
 //! available, `/proc/net/tcp` and `tcp6` are read, which list every connection of the machine as text, in pieces
 //! while connections come and go, so that their count may be off by some.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,6 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
 
 use crate::Listening;
+use crate::listen::netns_of;
 use crate::namespace;
 use crate::process::procfs;
 
@@ -45,6 +47,69 @@ pub fn clients(listening: &Listening) -> io::Result<Vec<SocketAddr>> {
     namespace::where_it_is(listening, || clients_here(local))?
 }
 
+/// Handshakes under way at many addresses: the kernel, which walks all connections for one address as for all, is asked once for each
+/// network namespace.
+#[derive(Debug, Default)]
+pub struct Handshakes {
+    /// By the namespace's cookie.
+    seen: HashMap<Option<u64>, Result<Seen, io::ErrorKind>>,
+}
+
+/// Those of one namespace.
+#[derive(Debug, Default)]
+struct Seen {
+    by_address: HashMap<(i32, SocketAddr), usize>,
+    by_port: HashMap<(i32, u16), usize>,
+}
+
+impl Handshakes {
+    /// How many were under way at the address of a listening socket when somebody first asked for one of its namespace; as [`count`].
+    ///
+    /// # Errors
+    /// As [`count`].
+    pub fn at(&mut self, listening: &Listening) -> io::Result<usize> {
+        let Some(local) = listening.local().inet() else { return Ok(0) };
+        let seen = self.seen.entry(netns_of(listening));
+        let seen = seen.or_insert_with(|| Seen::now(listening).map_err(|error| error.kind()));
+        seen.as_ref().map(|seen| seen.count(local)).map_err(|kind| (*kind).into())
+    }
+
+    /// How many namespaces the kernel was asked about.
+    pub fn asked(&self) -> usize {
+        self.seen.len()
+    }
+}
+
+impl Seen {
+    /// Of the namespace of a socket.
+    fn now(listening: &Listening) -> io::Result<Seen> {
+        namespace::where_it_is(listening, || {
+            let mut seen = Seen::default();
+            for family in [libc::AF_INET, libc::AF_INET6] {
+                let ends = diag_all(family, 0).or_else(|_| proc_net_all(family))?;
+                for (local, _) in ends {
+                    *seen.by_address.entry((family, canonical(local))).or_default() += 1;
+                    *seen.by_port.entry((family, local.port())).or_default() += 1;
+                }
+            }
+            Ok(seen)
+        })?
+    }
+
+    fn count(&self, listened: SocketAddr) -> usize {
+        let of = |family: &i32| match canonical(listened) {
+            any if any.ip().is_unspecified() => self.by_port.get(&(*family, any.port())).copied(),
+            one => self.by_address.get(&(*family, one)).copied(),
+        };
+        families(listened).iter().filter_map(of).sum()
+    }
+}
+
+/// An address without what tells two of one IP address and port apart for nobody here: IPv4 in IPv6, flow and scope.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 /// The clients with an unfinished handshake at an address of this network namespace.
 fn clients_here(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
     diag(local).or_else(|_| proc_net(local))
@@ -65,18 +130,26 @@ fn matches(listened: SocketAddr, found: SocketAddr) -> bool {
 }
 
 fn diag(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
-    let netlink =
-        socket(AddressFamily::Netlink, SockType::Datagram, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag)?;
     let mut clients = Vec::new();
     for &family in families(local) {
-        let request = request(family as u8, local.port());
-        sendto(netlink.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-        dump(&netlink, local, &mut clients)?;
+        let ends = diag_all(family, local.port())?;
+        clients.extend(ends.into_iter().filter(|(found, _)| matches(local, *found)).map(|(_, client)| client));
     }
     Ok(clients)
 }
 
-/// A dump of the TCP connections of one family in our states with our local port.
+/// Both ends of all handshakes of one family at a local port, or at all (0).
+fn diag_all(family: i32, port: u16) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
+    let netlink =
+        socket(AddressFamily::Netlink, SockType::Datagram, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag)?;
+    let request = request(family as u8, port);
+    sendto(netlink.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+    let mut ends = Vec::new();
+    dump(&netlink, &mut ends)?;
+    Ok(ends)
+}
+
+/// A dump of the TCP connections of one family in our states with our local port, or with any (0).
 fn request(family: u8, port: u16) -> [u8; REQUEST] {
     let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
     let mut bytes = [0; REQUEST];
@@ -91,7 +164,7 @@ fn request(family: u8, port: u16) -> [u8; REQUEST] {
     bytes
 }
 
-fn dump(netlink: &OwnedFd, local: SocketAddr, clients: &mut Vec<SocketAddr>) -> io::Result<()> {
+fn dump(netlink: &OwnedFd, ends: &mut Vec<(SocketAddr, SocketAddr)>) -> io::Result<()> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "sock_diag: a message cut short");
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -107,10 +180,7 @@ fn dump(netlink: &OwnedFd, local: SocketAddr, clients: &mut Vec<SocketAddr>) -> 
                     let code = i32::from_ne_bytes([code[0], code[1], code[2], code[3]]);
                     return Err(io::Error::from_raw_os_error(code.saturating_neg()));
                 }
-                _ => {
-                    let (listened, client) = diag_ends(message).ok_or_else(malformed)?;
-                    clients.extend(matches(local, listened).then_some(client));
-                }
+                _ => ends.push(diag_ends(message).ok_or_else(malformed)?),
             }
             rest = rest.get(message_length.next_multiple_of(4)..).unwrap_or_default();
         }
@@ -134,13 +204,16 @@ fn diag_ends(message: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
 fn proc_net(local: SocketAddr) -> io::Result<Vec<SocketAddr>> {
     let mut clients = Vec::new();
     for &family in families(local) {
-        // Of this thread: the namespace of the process's first thread may be another one.
-        let file = if family == libc::AF_INET { "thread-self/net/tcp" } else { "thread-self/net/tcp6" };
-        let text = procfs::read(file)?;
-        let ends = text.lines().filter_map(half_open_line);
+        let ends = proc_net_all(family)?.into_iter();
         clients.extend(ends.filter(|(found, _)| matches(local, *found)).map(|(_, client)| client));
     }
     Ok(clients)
+}
+
+fn proc_net_all(family: i32) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
+    // Of this thread: the namespace of the process's first thread may be another one.
+    let file = if family == libc::AF_INET { "thread-self/net/tcp" } else { "thread-self/net/tcp6" };
+    Ok(procfs::read(file)?.lines().filter_map(half_open_line).collect())
 }
 
 /// Both ends in a line of `/proc/net/tcp` in state 03, ours first: `1: 0100007F:1F90 0200007F:A001 03 …`.

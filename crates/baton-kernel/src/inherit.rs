@@ -6,19 +6,21 @@
 //! the caller's protocol. Descriptors that do not fit are never lost silently: that is [`ReceiveError::Truncated`].
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
 
 /// Descriptors in one message, the kernel's limit (`SCM_MAX_FD`). HAProxy sends at most 252.
 pub const FDS_MAX: usize = 253;
 
-/// Words of eight bytes that hold a control message with [`FDS_MAX`] descriptors and its header, with room for
-/// a second header.
-const CONTROL_WORDS: usize = (FDS_MAX * size_of::<RawFd>() + 64).div_ceil(8);
+/// Room for a control message with [`FDS_MAX`] descriptors, and one with credentials beside it.
+const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(FDS_MAX), ScmCredentials(1));
 
 /// What one read brought.
 #[derive(Debug)]
@@ -82,13 +84,15 @@ pub fn send(socket: &impl AsFd, payload: &[u8], fds: &[BorrowedFd<'_>]) -> io::R
     if payload.is_empty() || fds.len() > FDS_MAX {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    let numbers: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-    let rights = [ControlMessage::ScmRights(&numbers)];
-    let control = if numbers.is_empty() { &rights[..0] } else { &rights[..] };
+    let mut control = [MaybeUninit::uninit(); CONTROL_BYTES];
+    let mut control = SendAncillaryBuffer::new(&mut control);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
     let iov = [IoSlice::new(payload)];
     loop {
-        match sendmsg::<()>(socket.as_fd().as_raw_fd(), &iov, control, MsgFlags::MSG_NOSIGNAL, None) {
-            Err(Errno::EINTR) => {}
+        match sendmsg(socket, &iov, &mut control, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
             other => return Ok(other?),
         }
     }
@@ -105,55 +109,24 @@ pub fn send_all(socket: &impl AsFd, payload: &[u8], fds: &[BorrowedFd<'_>]) -> i
 
 /// Receives at most one message into `payload`.
 pub fn receive(socket: &impl AsFd, payload: &mut [u8]) -> Result<Received, ReceiveError> {
-    let mut control = [MaybeUninit::<u64>::zeroed(); CONTROL_WORDS];
-    let mut iov = libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() };
-    // SAFETY: msghdr is a C structure of integers and pointers, for which all zeroes is a valid value.
-    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    message.msg_iov = &raw mut iov;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control);
-    let length = loop {
-        // SAFETY: the header points to one iovec over `payload` and to `control`, with their true lengths; both
-        // outlive the call, and `control` is aligned for cmsghdr by its words.
-        let length = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-        if length >= 0 {
-            break length as usize;
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(ReceiveError::Io(error));
+    let mut control = [MaybeUninit::uninit(); CONTROL_BYTES];
+    let mut control = RecvAncillaryBuffer::new(&mut control);
+    let received = loop {
+        let mut iov = [IoSliceMut::new(payload)];
+        match recvmsg(socket, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other.map_err(|error| ReceiveError::Io(error.into()))?,
         }
     };
-    let fds = take_fds(&message);
-    if message.msg_flags & libc::MSG_CTRUNC != 0 {
+    let rights = |message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    };
+    let fds: Vec<OwnedFd> = control.drain().filter_map(rights).flatten().collect();
+    if received.flags.contains(ReturnFlags::CTRUNC) {
         return Err(ReceiveError::Truncated { closed: fds.len() });
     }
-    Ok(Received { length, fds })
-}
-
-/// Owns every descriptor of a message the kernel has just filled in.
-fn take_fds(message: &libc::msghdr) -> Vec<OwnedFd> {
-    let mut fds = Vec::new();
-    // SAFETY: the kernel filled `msg_control` with whole control messages and set `msg_controllen` to their
-    // length; the macros walk within it.
-    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !header.is_null() {
-        // SAFETY: not null, so CMSG_FIRSTHDR or CMSG_NXTHDR found a whole header inside the buffer.
-        let (level, kind, length) = unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len) };
-        if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS {
-            // SAFETY: as above; this computes the address of the header's data and its offset.
-            let (data, offset) = unsafe { (libc::CMSG_DATA(header).cast::<RawFd>(), libc::CMSG_LEN(0) as usize) };
-            for at in 0..length.saturating_sub(offset) / size_of::<RawFd>() {
-                // SAFETY: `at` stays below the number of descriptors that `cmsg_len` says follow the header;
-                // each was made for us by the kernel a moment ago and is owned by nobody else.
-                fds.push(unsafe { OwnedFd::from_raw_fd(data.add(at).read_unaligned()) });
-            }
-        }
-        // SAFETY: `header` is a header inside `message`'s buffer, as CMSG_NXTHDR asks.
-        header = unsafe { libc::CMSG_NXTHDR(message, header) };
-    }
-    fds
+    Ok(Received { length: received.bytes, fds })
 }
 
 #[cfg(test)]

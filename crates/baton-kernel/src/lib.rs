@@ -36,6 +36,7 @@ pub mod notify;
 pub mod output;
 pub mod packet;
 pub mod panics;
+pub mod passed;
 pub mod process;
 pub mod qdisc;
 pub mod retire;
@@ -52,6 +53,6 @@ mod sockopt;
 mod testing;
 
 pub use endpoint::Endpoint;
-pub use fault::Fault;
+pub use fault::KernelError;
 pub use group::{ListenerGroup, PreparedGroup};
 pub use listen::{ListenError, ListenOptions, Listening, Prepared};

@@ -43,7 +43,7 @@ pub fn is_name(name: &str) -> bool {
 /// What the kernel says of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Its number, as in [`Identity::netns`](crate::listen::Identity::netns).
+    /// Its number, as in [`Identity::netns`](crate::listen::SocketIdentity::netns).
     pub netns: Option<u64>,
     /// What `IPV6_V6ONLY` is there if nobody says otherwise; `None` without IPv6.
     pub v6only: Option<bool>,

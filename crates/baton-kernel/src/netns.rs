@@ -31,11 +31,10 @@ pub fn in_new<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
 fn loopback_up() -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let socket = Socket::new(Domain::IPV4, Type::DGRAM.cloexec(), None)?;
-    // SAFETY: ifreq is a C structure of integers, for which all zeroes is a valid value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let flags = libc::__c_anonymous_ifr_ifru { ifru_flags: (libc::IFF_UP | libc::IFF_RUNNING) as _ };
+    let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru: flags };
     request.ifr_name[0] = b'l' as _;
     request.ifr_name[1] = b'o' as _;
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
     // SAFETY: SIOCSIFFLAGS reads an ifreq with name and flags, both set above; the descriptor is open.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

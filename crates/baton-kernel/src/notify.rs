@@ -1,7 +1,7 @@
 //! Being told of changes in directories (inotify).
 //!
-//! A [`Queue`] watches directories that are open, so that it does not matter by which path they were found, nor what that
-//! path leads to by now; whoever cares asks [`Identity::of`] now and then. A [`Notifier`] reads it. It says *that* something has
+//! A [`InotifyQueue`] watches directories that are open, so that it does not matter by which path they were found, nor what that
+//! path leads to by now; whoever cares asks [`DirectoryIdentity::of`] now and then. A [`Notifier`] reads it. It says *that* something has
 //! happened under a name, never what: the file may have changed again since.
 
 use std::ffi::{OsStr, OsString};
@@ -22,26 +22,26 @@ use tokio::io::unix::AsyncFd;
 /// How many times the kernel's queue is read before somebody else has a turn; each time gives some 80 events.
 const READS_MAX: usize = 16;
 
-/// Where the kernel notes changes until somebody reads them; when they are too many, it notes that.
+/// The kernel's queue of changes that were not read yet; when they are too many, it reports that.
 #[derive(Debug)]
-pub struct Queue(Inotify);
+pub struct InotifyQueue(Inotify);
 
 /// What tells of changes. Lives within a tokio runtime.
 #[derive(Debug)]
 pub struct Notifier {
-    inotify: AsyncFd<Queue>,
+    inotify: AsyncFd<InotifyQueue>,
 }
 
 /// A watched directory.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Watch(i32);
 
-/// Something happened.
+/// A change in a watched directory.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Happened {
+pub enum FileEvent {
     /// Under this name a file was written and closed, moved, made, removed, or given other rights.
     Changed(Watch, OsString),
-    /// A file is being written under this name that was not there before; [`Happened::Changed`] follows when it is closed.
+    /// A file is being written under this name that was not there before; [`FileEvent::Changed`] follows when it is closed.
     Begun(Watch, OsString),
     /// The directory itself was removed, moved away, or is no longer reachable. Nothing more will be told of it if it is
     /// removed.
@@ -50,29 +50,29 @@ pub enum Happened {
     Lost,
 }
 
-/// Which directory it is, whatever it is called.
+/// A directory, independent of its name.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Identity {
+pub struct DirectoryIdentity {
     device: u64,
     inode: u64,
 }
 
-impl AsRawFd for Queue {
+impl AsRawFd for InotifyQueue {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
 }
 
-impl Queue {
+impl InotifyQueue {
     /// Watches nothing yet.
     ///
     /// # Errors
     /// When the system's limit of such queues is reached (`fs.inotify.max_user_instances`), or descriptors ran out.
-    pub fn new() -> io::Result<Queue> {
-        Ok(Queue(Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?))
+    pub fn new() -> io::Result<InotifyQueue> {
+        Ok(InotifyQueue(Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?))
     }
 
-    /// Notes what happens in an open directory from now on. The same directory has the same watch. May take some ten
+    /// Notes what happens in an open directory from now on. A directory that is opened twice has one watch. May take some ten
     /// milliseconds where nobody else watches it.
     ///
     /// # Errors
@@ -117,15 +117,15 @@ impl Notifier {
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O enabled.
-    pub fn new(queue: Queue) -> io::Result<Notifier> {
-        // SAFETY: `Queue` owns an open descriptor, always gives the same one, and closes it only when it is dropped, which the
+    pub fn new(queue: InotifyQueue) -> io::Result<Notifier> {
+        // SAFETY: `InotifyQueue` owns an open descriptor, always gives the same one, and closes it only when it is dropped, which the
         // `AsyncFd` that owns it does after deregistering.
         let watched = unsafe { AsyncFd::register_with_interest(queue, Interest::READABLE) };
         Ok(Notifier { inotify: watched.map_err(io::Error::from)? })
     }
 
     /// To watch more.
-    pub fn queue(&self) -> &Queue {
+    pub fn queue(&self) -> &InotifyQueue {
         self.inotify.get_ref()
     }
 
@@ -133,12 +133,12 @@ impl Notifier {
     ///
     /// # Errors
     /// The system's.
-    pub async fn next(&self) -> io::Result<Vec<Happened>> {
+    pub async fn next(&self) -> io::Result<Vec<FileEvent>> {
         self.inotify.async_io(Interest::READABLE, |queue| read(&queue.0)).await
     }
 }
 
-fn read(queue: &Inotify) -> io::Result<Vec<Happened>> {
+fn read(queue: &Inotify) -> io::Result<Vec<FileEvent>> {
     let mut all = Vec::new();
     for _ in 0..READS_MAX {
         match queue.read_events() {
@@ -151,28 +151,28 @@ fn read(queue: &Inotify) -> io::Result<Vec<Happened>> {
     Ok(all)
 }
 
-fn happened(event: InotifyEvent) -> Option<Happened> {
+fn happened(event: InotifyEvent) -> Option<FileEvent> {
     let watch = Watch(event.wd.as_raw());
     let is = |flags| event.mask.intersects(flags);
     if is(AddWatchFlags::IN_Q_OVERFLOW) {
-        return Some(Happened::Lost);
+        return Some(FileEvent::Lost);
     }
     if is(AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_UNMOUNT) {
-        return Some(Happened::Gone(watch));
+        return Some(FileEvent::Gone(watch));
     }
     let name = event.name?;
     // What is made by a rename, a link or a symbolic link is whole already; what is opened to be written is not.
-    Some(if is(AddWatchFlags::IN_CREATE) { Happened::Begun(watch, name) } else { Happened::Changed(watch, name) })
+    Some(if is(AddWatchFlags::IN_CREATE) { FileEvent::Begun(watch, name) } else { FileEvent::Changed(watch, name) })
 }
 
-impl Identity {
+impl DirectoryIdentity {
     /// Of an open directory.
     ///
     /// # Errors
     /// The system's.
-    pub fn of(directory: impl AsFd) -> io::Result<Identity> {
+    pub fn of(directory: impl AsFd) -> io::Result<DirectoryIdentity> {
         let found = fstat(directory.as_fd())?;
-        Ok(Identity { device: found.st_dev, inode: found.st_ino })
+        Ok(DirectoryIdentity { device: found.st_dev, inode: found.st_ino })
     }
 }
 
@@ -211,11 +211,11 @@ mod tests {
     /// What happens next, as words.
     async fn told(notifier: &Notifier) -> Vec<String> {
         let all = tokio::time::timeout(Duration::from_secs(5), notifier.next()).await.expect("something").unwrap();
-        let word = |happened: &Happened| match happened {
-            Happened::Changed(_, name) => format!("changed {}", name.display()),
-            Happened::Begun(_, name) => format!("begun {}", name.display()),
-            Happened::Gone(_) => "gone".into(),
-            Happened::Lost => "lost".into(),
+        let word = |happened: &FileEvent| match happened {
+            FileEvent::Changed(_, name) => format!("changed {}", name.display()),
+            FileEvent::Begun(_, name) => format!("begun {}", name.display()),
+            FileEvent::Gone(_) => "gone".into(),
+            FileEvent::Lost => "lost".into(),
         };
         all.iter().map(word).collect()
     }
@@ -225,7 +225,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (before, after) = (folder.path().join("one"), folder.path().join("two"));
         fs::create_dir(&before).unwrap();
-        let queue = Queue::new().unwrap();
+        let queue = InotifyQueue::new().unwrap();
         let open = File::open(&before).unwrap();
         let watch = queue.watch(&open).unwrap();
         fs::write(before.join("a"), "x").unwrap();
@@ -240,7 +240,7 @@ mod tests {
         assert!(links_in(open.as_fd(), 0).unwrap().is_empty());
         fs::rename(&before, &after).unwrap();
         assert_eq!(told(&notifier).await, ["gone"]);
-        assert_eq!(Identity::of(File::open(&after).unwrap()).unwrap(), Identity::of(&open).unwrap());
+        assert_eq!(DirectoryIdentity::of(File::open(&after).unwrap()).unwrap(), DirectoryIdentity::of(&open).unwrap());
         fs::remove_file(after.join("b")).unwrap();
         assert_eq!(told(&notifier).await, ["changed b"]);
         fs::remove_dir_all(&after).unwrap();
@@ -251,6 +251,6 @@ mod tests {
     #[test]
     fn what_is_no_directory_is_not_watched() {
         let file = tempfile::tempfile().unwrap();
-        assert!(Queue::new().unwrap().watch(&file).is_err());
+        assert!(InotifyQueue::new().unwrap().watch(&file).is_err());
     }
 }

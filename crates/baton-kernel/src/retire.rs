@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 
 use socket2::{SockFilter, SockRef};
 
-use crate::half_open;
+use crate::half_open::Handshakes;
 use crate::sockopt;
 use crate::{Endpoint, Listening};
 
@@ -57,6 +57,12 @@ impl SynFilter {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             other => other,
         }
+    }
+
+    /// Has the kernel refuse to take the filter off for as long as the socket lives, for tests of what follows from that.
+    #[doc(hidden)]
+    pub fn lock(socket: &impl AsFd) -> io::Result<()> {
+        sockopt::set_int(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1)
     }
 
     /// Whether a filter is attached.
@@ -147,33 +153,44 @@ impl Retiring {
         &self.listening
     }
 
+    /// The socket as it is: whoever takes it knows whether new connections are still kept from it.
+    pub fn into_listening(self) -> Listening {
+        self.listening
+    }
+
     /// Whether nothing is left: no handshake under way, nothing in the queue. Unix: ask only after `accept` has
     /// answered `None`, which is the whole truth there.
     ///
     /// # Errors
     /// When the kernel tells nothing of handshakes; then linger for some seconds instead.
     pub fn is_empty(&self) -> io::Result<bool> {
+        self.is_empty_beside(&mut Handshakes::default())
+    }
+
+    /// As [`Retiring::is_empty`], of one of many sockets that are looked at now.
+    ///
+    /// # Errors
+    /// As [`Retiring::is_empty`].
+    pub fn is_empty_beside(&self, handshakes: &mut Handshakes) -> io::Result<bool> {
         match self.listening.local() {
             // In this order: a handshake that ends in between moves into the queue, which is looked at later.
             Endpoint::Inet(_) => {
-                Ok(half_open::count(&self.listening)? == 0 && accept_queue(&self.listening)?.waiting == 0)
+                Ok(handshakes.at(&self.listening)? == 0 && accept_queue(&self.listening)?.waiting == 0)
             }
             Endpoint::Unix(_) | Endpoint::Abstract(_) | Endpoint::Fd(_) => Ok(true),
         }
     }
 
-    /// Puts the socket back into service, for a configuration that wants the address again. Only TCP can:
-    /// a unix socket comes back as an error and must be opened anew.
-    pub fn resume(self) -> Result<Listening, Box<RetireError>> {
-        let back = match self.listening.local() {
+    /// Lets new connections in again, for a configuration that wants the address back. Only TCP can.
+    ///
+    /// # Errors
+    /// Of a unix socket, which must be opened anew; and what the system says.
+    pub fn let_in(&self) -> io::Result<()> {
+        match self.listening.local() {
             Endpoint::Inet(_) => SynFilter::detach(&self.listening),
             Endpoint::Unix(_) | Endpoint::Abstract(_) | Endpoint::Fd(_) => {
                 Err(io::Error::new(io::ErrorKind::Unsupported, "a unix socket that was shut down stays so"))
             }
-        };
-        match back {
-            Ok(()) => Ok(self.listening),
-            Err(source) => Err(Box::new(RetireError { listening: self.listening, source })),
         }
     }
 }

@@ -22,7 +22,7 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::Fault;
+use crate::KernelError;
 
 /// The variable that names another folder than the one asked for.
 const RUN_VARIABLE: &str = "BATON_RUN_DIR";
@@ -45,17 +45,17 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Where something was written down: in which boot, and in which network namespace. The number by which a folder is named is
 /// given to another namespace when the first one is gone; this one never is. Objects of the kernel go with their place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct NamespaceId {
     boot: String,
     /// `None` where the kernel does not tell (`SO_NETNS_COOKIE`, Linux 5.14).
     netns: Option<u64>,
 }
 
-impl Place {
+impl NamespaceId {
     /// This boot, and the network namespace of this thread.
-    pub fn here() -> Place {
+    pub fn here() -> NamespaceId {
         let boot = fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
-        Place { boot, netns: crate::listen::netns_here() }
+        NamespaceId { boot, netns: crate::listen::netns_here() }
     }
 }
 
@@ -83,7 +83,7 @@ impl State {
     ///
     /// # Errors
     /// Without the right to write there.
-    pub fn open(run: &str) -> Result<State, Fault> {
+    pub fn open(run: &str) -> Result<State, KernelError> {
         State::open_at(&run_folder(run))
     }
 
@@ -91,7 +91,7 @@ impl State {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_at(run: &Path) -> Result<State, Fault> {
+    pub fn open_at(run: &Path) -> Result<State, KernelError> {
         let path = path_in(run)?;
         let folder = fs::create_dir_all(&path).and_then(|()| File::open(&path));
         let folder = folder.map_err(|error| fault(&path, &error))?;
@@ -103,7 +103,7 @@ impl State {
     ///
     /// # Errors
     /// Without the right to read there.
-    pub fn look_at(run: &str) -> Result<State, Fault> {
+    pub fn look_at(run: &str) -> Result<State, KernelError> {
         let path = path_in(&run_folder(run))?;
         match File::open(&path) {
             Ok(folder) => Ok(State { folder: Some(Arc::new(folder)), path }),
@@ -130,7 +130,7 @@ impl State {
     ///
     /// # Errors
     /// Without the right to.
-    pub fn give_to(&self, user: u32, group: u32) -> Result<(), Fault> {
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), KernelError> {
         let give = |file: &File| fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
         for name in self.files()? {
             // A file with another name elsewhere may be somebody else's.
@@ -150,7 +150,7 @@ impl State {
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn names(&self, kind: &str) -> Result<Vec<String>, Fault> {
+    pub fn names(&self, kind: &str) -> Result<Vec<String>, KernelError> {
         let name = |file: String| Some(file.strip_suffix(".json")?.strip_prefix(kind)?.strip_prefix('-')?.to_owned());
         let mut names: Vec<String> = self.files()?.into_iter().filter_map(name).take(NAMES_MAX).collect();
         names.sort_unstable();
@@ -161,7 +161,7 @@ impl State {
     ///
     /// # Errors
     /// When it cannot be read, or holds something else.
-    pub fn read<T: DeserializeOwned>(&self, kind: &str, name: &str) -> Result<Option<T>, Fault> {
+    pub fn read<T: DeserializeOwned>(&self, kind: &str, name: &str) -> Result<Option<T>, KernelError> {
         let file = file_name(kind, name, "json");
         let path = self.path.join(&file);
         let read = || {
@@ -175,16 +175,20 @@ impl State {
         };
         match read() {
             Ok(text) if text.len() as u64 > FILE_BYTES_MAX => {
-                Err(Fault::new(path.display().to_string(), "is too long to be ours", "remove it"))
+                Err(KernelError::new(path.display().to_string(), "is too long to be ours", "remove it"))
             }
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
-                Fault::new(path.display().to_string(), format!("is not what was written there: {error}"), "remove it")
+                KernelError::new(
+                    path.display().to_string(),
+                    format!("is not what was written there: {error}"),
+                    "remove it",
+                )
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => {
                 let fault = fault(&path, &error);
                 let remedy = if fault.remedy.is_empty() { "remove it".into() } else { fault.remedy };
-                Err(Fault { remedy, ..fault })
+                Err(KernelError { remedy, ..fault })
             }
         }
     }
@@ -193,7 +197,7 @@ impl State {
     ///
     /// # Errors
     /// When it cannot be written; then the old one is there.
-    pub fn write<T: Serialize>(&self, kind: &str, name: &str, value: &T) -> Result<(), Fault> {
+    pub fn write<T: Serialize>(&self, kind: &str, name: &str, value: &T) -> Result<(), KernelError> {
         let (file, aside) = (file_name(kind, name, "json"), file_name(kind, name, "new"));
         let path = self.path.join(&file);
         let text = serde_json::to_vec(value).map_err(|error| fault(&path, &io::Error::other(error)))?;
@@ -210,13 +214,13 @@ impl State {
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub fn remove(&self, kind: &str, name: &str) -> Result<(), Fault> {
+    pub fn remove(&self, kind: &str, name: &str) -> Result<(), KernelError> {
         let file = file_name(kind, name, "json");
         let path = self.path.join(&file);
         self.unlink(&file).map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENOTEMPTY) => {
                 let remedy = format!("it is not ours: see what is in it, and `rm -r {}`", path.display());
-                Fault::new(path.display().to_string(), "is a folder with something in it", remedy)
+                KernelError::new(path.display().to_string(), "is a folder with something in it", remedy)
             }
             _ => fault(&path, &error),
         })
@@ -226,7 +230,7 @@ impl State {
     ///
     /// # Errors
     /// When the file cannot be removed.
-    pub fn clear(&self, kind: &str, name: &str) -> Result<(), Fault> {
+    pub fn clear(&self, kind: &str, name: &str) -> Result<(), KernelError> {
         self.remove(kind, name)?;
         // One that cannot be removed is a file of no bytes that stays.
         let _ = self.unlink(&file_name(kind, name, "lock"));
@@ -237,7 +241,7 @@ impl State {
     ///
     /// # Errors
     /// When its file cannot be opened.
-    pub fn lock(&self, kind: &str, name: &str) -> Result<Lock, Fault> {
+    pub fn lock(&self, kind: &str, name: &str) -> Result<Lock, KernelError> {
         self.take_lock(kind, name, FlockArg::LockExclusive).map(|lock| lock.expect("waiting ends with the lock"))
     }
 
@@ -245,7 +249,7 @@ impl State {
     ///
     /// # Errors
     /// When its file cannot be opened; and when somebody has the name all the time: the words name the process.
-    pub fn lock_within(&self, kind: &str, name: &str, longest: Duration) -> Result<Lock, Fault> {
+    pub fn lock_within(&self, kind: &str, name: &str, longest: Duration) -> Result<Lock, KernelError> {
         let end = Instant::now() + longest;
         loop {
             if let Some(lock) = self.try_lock(kind, name)? {
@@ -259,7 +263,11 @@ impl State {
                     waited => format!(", and {waited} s were not enough"),
                 };
                 let reason = format!("{who} has it locked{waited}");
-                return Err(Fault::new(path.display().to_string(), reason, "see what that process does, or end it"));
+                return Err(KernelError::new(
+                    path.display().to_string(),
+                    reason,
+                    "see what that process does, or end it",
+                ));
             }
             thread::sleep(LOCK_PAUSE);
         }
@@ -269,7 +277,7 @@ impl State {
     ///
     /// # Errors
     /// When its file cannot be opened.
-    pub fn try_lock(&self, kind: &str, name: &str) -> Result<Option<Lock>, Fault> {
+    pub fn try_lock(&self, kind: &str, name: &str) -> Result<Option<Lock>, KernelError> {
         self.take_lock(kind, name, FlockArg::LockExclusiveNonblock)
     }
 
@@ -277,11 +285,11 @@ impl State {
     ///
     /// # Errors
     /// When its file cannot be opened.
-    pub fn share(&self, kind: &str, name: &str) -> Result<Lock, Fault> {
+    pub fn share(&self, kind: &str, name: &str) -> Result<Lock, KernelError> {
         self.take_lock(kind, name, FlockArg::LockShared).map(|lock| lock.expect("waiting ends with the lock"))
     }
 
-    fn take_lock(&self, kind: &str, name: &str, how: FlockArg) -> Result<Option<Lock>, Fault> {
+    fn take_lock(&self, kind: &str, name: &str, how: FlockArg) -> Result<Option<Lock>, KernelError> {
         let name = file_name(kind, name, "lock");
         let path = self.path.join(&name);
         let mut tries = LOCK_TRIES;
@@ -296,11 +304,11 @@ impl State {
                 Err((_, errno)) => return Err(fault(&path, &errno.into())),
             }
         }
-        Err(Fault::new(path.display().to_string(), "is removed again and again", "see who does that"))
+        Err(KernelError::new(path.display().to_string(), "is removed again and again", "see who does that"))
     }
 
     /// The names of all files.
-    fn files(&self) -> Result<Vec<String>, Fault> {
+    fn files(&self) -> Result<Vec<String>, KernelError> {
         let Some(folder) = self.folder.as_deref() else { return Ok(Vec::new()) };
         let list = Dir::openat(folder, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
         let list = list.map_err(|errno| fault(&self.path, &errno.into()))?;
@@ -353,7 +361,7 @@ fn run_folder(run: &str) -> PathBuf {
 }
 
 /// The folder of the calling thread's network namespace.
-fn path_in(run: &Path) -> Result<PathBuf, Fault> {
+fn path_in(run: &Path) -> Result<PathBuf, KernelError> {
     const NAMESPACE: &str = "/proc/thread-self/ns/net";
     let namespace = fs::metadata(NAMESPACE).map_err(|error| fault(Path::new(NAMESPACE), &error))?;
     Ok(run.join(namespace.ino().to_string()))
@@ -379,14 +387,14 @@ fn holder(path: &Path) -> Option<String> {
     Some(if words.is_empty() { format!("process {pid}") } else { format!("process {pid} (`{words}`)") })
 }
 
-fn fault(path: &Path, error: &io::Error) -> Fault {
+fn fault(path: &Path, error: &io::Error) -> KernelError {
     let remedy = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             format!("run it as root, or name a folder of yours in {RUN_VARIABLE}")
         }
         _ => String::new(),
     };
-    Fault::new(path.display().to_string(), error.to_string(), remedy)
+    KernelError::new(path.display().to_string(), error.to_string(), remedy)
 }
 
 #[cfg(test)]
@@ -446,10 +454,10 @@ mod tests {
 
     #[test]
     fn a_place_is_this_boot_and_this_namespace() {
-        let here = Place::here();
-        assert_eq!(here, Place::here());
+        let here = NamespaceId::here();
+        assert_eq!(here, NamespaceId::here());
         assert!(!here.boot.is_empty());
-        match crate::netns::in_new(Place::here) {
+        match crate::netns::in_new(NamespaceId::here) {
             Ok(there) => assert!(there.boot == here.boot && there != here),
             Err(error) => eprintln!("SKIPPED: no right to a network namespace ({error})"),
         }

@@ -104,9 +104,9 @@ pub fn peer(fd: &impl AsFd) -> io::Result<Peer> {
     Ok(Peer { pid: found.pid(), uid: found.uid(), gid: found.gid() })
 }
 
-/// What a socket would answer to a read now.
+/// What a read of a socket would return now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum PendingInput {
     /// Nothing: the connection is quiet.
     Nothing,
     /// Data.
@@ -119,16 +119,16 @@ pub enum Waiting {
 
 /// Looks without taking, in one system call and without touching the socket's mode: whether an idle connection
 /// may be used again, for example.
-pub fn waiting(fd: &impl AsFd) -> Waiting {
+pub fn waiting(fd: &impl AsFd) -> PendingInput {
     let mut byte = [0; 1];
     loop {
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         return match recv(fd.as_fd().as_raw_fd(), &mut byte, flags) {
-            Ok(0) => Waiting::End,
-            Ok(_) => Waiting::Data,
-            Err(nix::errno::Errno::EAGAIN) => Waiting::Nothing,
+            Ok(0) => PendingInput::End,
+            Ok(_) => PendingInput::Data,
+            Err(nix::errno::Errno::EAGAIN) => PendingInput::Nothing,
             Err(nix::errno::Errno::EINTR) => continue,
-            Err(_) => Waiting::Broken,
+            Err(_) => PendingInput::Broken,
         };
     }
 }

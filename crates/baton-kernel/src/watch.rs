@@ -3,6 +3,7 @@
 //! tokio asks its caller to promise that a watched descriptor stays the same open file. A socket that owns its descriptor
 //! and is only lent out by reference keeps that promise; this module is where it is given.
 
+use std::cell::{Cell, OnceCell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -23,6 +24,59 @@ pub fn stream(socket: Socket) -> io::Result<AsyncFd<Socket>> {
     // the `AsyncFd` that owns it does after deregistering.
     let watched = unsafe { AsyncFd::register(socket) };
     watched.map_err(io::Error::from)
+}
+
+/// A connected socket that is watched only when somebody has to wait for it: a short connection may end before.
+#[derive(Debug)]
+pub struct LazyStream {
+    /// Dropped, and so deregistered, before the socket that it watches.
+    watch: OnceCell<AsyncFd<RawFd>>,
+    socket: Socket,
+    /// The last write met a full socket. Here, beside the descriptor, the two flags take no room of their own in an idle connection.
+    pub full: Cell<bool>,
+    /// Somebody looked for its first bytes, before there was a watch, and found none.
+    pub looked: Cell<bool>,
+}
+
+impl LazyStream {
+    /// A connected, non-blocking socket that nobody watches.
+    pub fn new(socket: Socket) -> LazyStream {
+        LazyStream { watch: OnceCell::new(), socket, full: Cell::new(false), looked: Cell::new(false) }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Its watch, if it has one.
+    #[inline]
+    pub fn watched(&self) -> Option<&AsyncFd<RawFd>> {
+        self.watch.get()
+    }
+
+    /// Its watch, from now on if it had none. What came before is reported, too.
+    ///
+    /// # Errors
+    /// The reactor's: descriptors or memory ran out.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O enabled.
+    #[inline]
+    pub fn watch(&self) -> io::Result<&AsyncFd<RawFd>> {
+        match self.watch.get() {
+            Some(watch) => Ok(watch),
+            None => self.begin_watch(),
+        }
+    }
+
+    #[cold]
+    fn begin_watch(&self) -> io::Result<&AsyncFd<RawFd>> {
+        // SAFETY: the descriptor is that of `socket`, which is never replaced and is closed after the watch is dropped: fields are
+        // dropped in the order in which they are declared.
+        let watch = unsafe { AsyncFd::register(self.socket.as_raw_fd()) }.map_err(io::Error::from)?;
+        Ok(self.watch.get_or_init(|| watch))
+    }
 }
 
 /// One of several listening sockets that are shared: it stays open as long as anybody has it.
@@ -56,8 +110,8 @@ impl AsRawFd for SharedSocket {
 /// # Errors
 /// The reactor's: memory or the user's share of watches ran out.
 pub fn listening(socket: SharedSocket) -> io::Result<AsyncFd<SharedSocket>> {
-    // SAFETY: as above; the socket is one of a list that nobody can change, and open as long as the list lives, of which
-    // `SharedSocket` is an owner.
+    // SAFETY: `SharedSocket` always gives the same descriptor, one of a list that cannot change; it is open as long as the list
+    // lives, which `SharedSocket` owns a share of, and the `AsyncFd` drops that after deregistering.
     let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
     watched.map_err(io::Error::from)
 }

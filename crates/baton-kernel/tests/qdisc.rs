@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use baton_kernel::qdisc::{Fault, Handle, Match, Plug, Qdisc, Traffic};
+use baton_kernel::qdisc::{Handle, Match, Plug, Qdisc, QdiscError, Traffic};
 use nix::errno::Errno;
 
 const PRIO: Handle = Handle::qdisc(0xba70);
@@ -98,7 +98,7 @@ fn what_the_kernel_lacks_is_named() {
         let mut traffic = Traffic::of("lo").unwrap();
         traffic.add_prio(PRIO, 4).unwrap();
         let fault = traffic.add_plug(LANE, PLUG, 10_000).unwrap_err();
-        assert!(matches!(&fault, Fault::NoModule { module, .. } if module == "sch_plug"), "{fault}");
+        assert!(matches!(&fault, QdiscError::NoModule { module, .. } if module == "sch_plug"), "{fault}");
         assert!(traffic.delete_root(PRIO).unwrap());
     });
 }

@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use baton_kernel::inherit::{self, ReceiveError};
-use baton_kernel::notify::Queue;
+use baton_kernel::notify::InotifyQueue;
 use baton_kernel::process::capabilities;
 use baton_kernel::process::daemon::{Daemonized, Nowhere, daemonize};
 use baton_kernel::process::over_exec;
-use baton_kernel::process::privileges::{Identity, change_root, drop_to};
+use baton_kernel::process::privileges::{Credentials, change_root, drop_to};
 use baton_kernel::process::{self, forbid_new_rights, ignore_sigpipe, procfs, usage};
 use baton_kernel::retire::Retiring;
 use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, listen};
@@ -165,13 +165,13 @@ fn rights(root: &Path) -> i32 {
     change_root(root).unwrap();
     assert!(!Path::new("/proc/self").exists(), "the old root is out of sight");
     let identity =
-        Identity { uid: Some(65_534), gid: Some(65_533), groups: Some(vec![65_533, 65_532]), capabilities: None };
+        Credentials { uid: Some(65_534), gid: Some(65_533), groups: Some(vec![65_533, 65_532]), capabilities: None };
     drop_to(&identity).unwrap();
     assert!(nix::unistd::setuid(nix::unistd::Uid::from_raw(0)).is_err());
     assert_eq!(nix::unistd::getuid().as_raw(), 65_534);
     assert_eq!(nix::unistd::getegid().as_raw(), 65_533);
     assert_eq!(nix::unistd::getgroups().unwrap().len(), 2);
-    let error = drop_to(&Identity { uid: Some(0), ..Identity::default() }).unwrap_err();
+    let error = drop_to(&Credentials { uid: Some(0), ..Credentials::default() }).unwrap_err();
     assert_eq!(error.step, "setuid");
     AS_IT_SHOULD
 }
@@ -183,9 +183,9 @@ fn jailed(cage: &Path, outside: &Path) -> i32 {
     let before = usage::open_descriptors().unwrap();
     change_root(cage).unwrap();
     assert!(!Path::new("/proc").exists());
-    Queue::new().unwrap().watch(&watched).unwrap();
+    InotifyQueue::new().unwrap().watch(&watched).unwrap();
     assert_eq!(std::env::current_dir().unwrap(), Path::new("/"), "only the thread that watched was elsewhere");
-    drop_to(&Identity { uid: Some(65_534), gid: Some(65_534), groups: None, capabilities: None }).unwrap();
+    drop_to(&Credentials { uid: Some(65_534), gid: Some(65_534), groups: None, capabilities: None }).unwrap();
     assert!(usage::resident_bytes().unwrap() > 100_000);
     assert_eq!(usage::open_descriptors().unwrap(), before + 1, "that of /proc");
     let (one, other) = UnixStream::pair().unwrap();
@@ -203,7 +203,7 @@ fn one_right() -> i32 {
     assert_eq!(capabilities::named("cap_nonsense"), None);
     let namespace = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET);
     namespace.expect("root may have a network of its own");
-    let identity = Identity { uid: Some(65_534), gid: None, groups: None, capabilities: Some(vec![kept]) };
+    let identity = Credentials { uid: Some(65_534), gid: None, groups: None, capabilities: Some(vec![kept]) };
     drop_to(&identity).unwrap();
     assert_eq!(nix::unistd::getuid().as_raw(), 65_534);
     assert_eq!(capabilities::missing(&[kept, lost]).unwrap(), vec![lost]);

@@ -2,11 +2,12 @@
 //!
 //! What the sections say, not what the kernel shall have: that depends on servers' states too, and is another crate's.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::Source;
+use crate::{Model, Proxy, Role, Source};
 
 /// What a proxy of `mode direct` has besides its servers. Of a frontend the places, the engine and what belongs to them count,
 /// of a backend the scheduler and what belongs to it.
@@ -273,4 +274,22 @@ pub struct Sync {
     pub interface: String,
     /// `id`, by which directors of one network are told apart.
     pub id: u8,
+}
+
+/// Frontends of `mode direct` that take part, with the backends that they lead to.
+pub fn direct_pairs(model: &Model) -> impl Iterator<Item = (&Proxy, &Proxy)> {
+    let fronts = model.proxies.iter().filter(|proxy| !proxy.disabled && !proxy.places().is_empty());
+    let mut backs: HashMap<&str, &Proxy> = HashMap::new();
+    if fronts.clone().any(|front| front.default_backend.is_some()) {
+        for back in model.proxies.iter().filter(|proxy| proxy.role.is_backend()) {
+            backs.entry(&back.name).or_insert(back);
+        }
+    }
+    fronts.filter_map(move |front| {
+        let back = match &front.default_backend {
+            Some(name) => *backs.get(name.as_str())?,
+            None => Some(&**front).filter(|front| front.role == Role::Listen)?,
+        };
+        (!back.disabled && back.direct.is_some()).then_some((&**front, back))
+    })
 }

@@ -18,6 +18,8 @@ pub struct Global {
     pub nbthread: Option<u32>,
     /// `maxconn`: connections of the whole process; `None`: derived from the descriptor limit.
     pub maxconn: Option<u32>,
+    /// `maxconnrate`: connections accepted in a second, of the whole process.
+    pub maxconnrate: Option<u32>,
     /// `maxsslconn`: TLS connections with clients, of the whole process; `None`: as many as `maxconn`.
     pub maxsslconn: Option<u32>,
     /// `maxsslrate`: TLS connections accepted in a second, of the whole process.
@@ -84,6 +86,7 @@ impl Default for Global {
             master_worker: false,
             nbthread: None,
             maxconn: None,
+            maxconnrate: None,
             maxsslconn: None,
             maxsslrate: None,
             maxpipes: None,

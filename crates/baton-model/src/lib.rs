@@ -37,15 +37,17 @@ pub use check::{
     Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, InitState, MarkedDown, MarkedUp, Observe, OnError,
 };
 pub use cookie::{Cookie, CookieMode};
-pub use diff::{Change, ChangeSet, diff};
+pub use diff::{ChangeSet, Effects, Impact, ObjectChange, diff};
 pub use direct::{
     Direct, DirectBind, EngineChoice, Forwarding, IpvsTuning, ManageVip, OnExit, Place, Scheduler, Stickiness, Sync,
-    Tunnel, XdpWhere,
+    Tunnel, XdpWhere, direct_pairs,
 };
 pub use global::Global;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
 pub use options::{ConnectionMode, ErrorPage, ForwardedFor, HttpOptions, Redispatch, RetryOn, Reuse, TcpOptions};
-pub use overrides::{AdminState, Author, EffectiveServer, EndedOverride, Field, Object, Override, Overrides, Setting};
+pub use overrides::{
+    AdminState, Author, EffectiveServer, EndedOverride, Field, NO_LINE, Object, Override, Overrides, Setting,
+};
 pub use process::{Capability, CpuMap, Process};
 pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role};
 pub use rule::{Rule, Ruleset};

@@ -13,6 +13,9 @@ use crate::{Model, Server};
 /// The largest `weight`.
 const WEIGHT_MAX: u32 = 256;
 
+/// The line of a server that is not there, as text.
+pub const NO_LINE: &str = "-";
+
 /// All of them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Overrides {
@@ -38,15 +41,23 @@ pub enum Field {
     State,
     /// Of a server: `weight`.
     Weight,
+    /// Of a server: whether there is one, and what its line says. Added and deleted servers.
+    Line,
+    /// Of a server: whether it is checked. The file has `check`.
+    Health,
 }
 
 /// A field with its value.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Setting {
     /// [`Field::State`].
     State(AdminState),
     /// [`Field::Weight`].
     Weight(u32),
+    /// [`Field::Line`]: what stands behind the name of a server that was added; of the file's server its address. `None`: there is none.
+    Line(Option<Arc<str>>),
+    /// [`Field::Health`].
+    Health(bool),
 }
 
 /// What operators and the file say of a server: reasons that may apply together. Neither is `ready`.
@@ -94,7 +105,7 @@ pub struct EndedOverride {
 }
 
 /// A server's fields that can be overridden, as they are in force.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct EffectiveServer {
     /// `weight`.
     pub weight: u32,
@@ -121,6 +132,25 @@ impl Overrides {
     /// The one of a field.
     pub fn get(&self, object: &Object, field: Field) -> Option<&Override> {
         self.entries.get(&(object.clone(), field))
+    }
+
+    /// Those of servers' lines and checks, which make of what the files say what is in force: by backend, with the servers' names. The
+    /// oldest come first.
+    pub fn of_lines(&self) -> BTreeMap<&Arc<str>, Vec<(&Arc<str>, &Override)>> {
+        let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for ((Object::Server { backend, server }, field), set) in &self.entries {
+            if matches!(field, Field::Line | Field::Health) {
+                all.entry(backend).or_default().push((server, set));
+            }
+        }
+        all.values_mut().for_each(|sets| sets.sort_by_key(|(_, set)| set.at_s));
+        all
+    }
+
+    /// Takes out all of an object; which fields it had.
+    pub fn remove(&mut self, object: &Object) -> Vec<Field> {
+        let had = |field: &Field| self.entries.remove(&(object.clone(), *field)).is_some();
+        Field::ALL.into_iter().filter(had).collect()
     }
 
     /// The backends of whose servers there are any.
@@ -153,29 +183,46 @@ impl Overrides {
             return effective;
         }
         let mut key = (Object::Server { backend: backend.clone(), server: server.name.clone() }, Field::State);
-        for field in Field::ALL {
+        for field in [Field::State, Field::Weight] {
             key.1 = field;
-            let set = self.entries.get(&key).filter(|set| set.file == Setting::of(field, server));
-            match set.map(|set| set.value) {
-                Some(Setting::State(admin)) => effective.admin = admin,
-                Some(Setting::Weight(weight)) => effective.weight = weight,
-                None => {}
+            let set = self.entries.get(&key).filter(|set| set.file == Setting::of(field, Some(server)));
+            match set.map(|set| &set.value) {
+                Some(Setting::State(admin)) => effective.admin = *admin,
+                Some(Setting::Weight(weight)) => effective.weight = *weight,
+                // These two are in the server's line as it is in force.
+                Some(Setting::Line(_) | Setting::Health(_)) | None => {}
             }
         }
         effective
     }
 
-    /// Those that a model ends.
+    /// Those that a model, as the files have it, ends.
     pub fn ended_by(&self, model: &Model) -> Vec<EndedOverride> {
         let backends = self.backends();
         let mut servers: HashMap<(&str, &str), &Server> = HashMap::new();
+        let mut there: HashSet<&str> = HashSet::new();
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && backends.contains(&proxy.name)) {
+            there.insert(&proxy.name);
             servers.extend(proxy.servers.iter().map(|server| ((&*proxy.name, &*server.name), &**server)));
         }
         let ended = self.entries.iter().filter_map(|((object, field), set)| {
             let Object::Server { backend, server } = object;
-            let file = servers.get(&(&**backend, &**server)).map(|server| Setting::of(*field, server));
-            (file != Some(set.file)).then(|| EndedOverride { object: object.clone(), value: set.value, file })
+            let server = servers.get(&(&**backend, &**server)).copied();
+            let is_there = there.contains(&**backend);
+            let line = self.get(object, Field::Line).filter(|set| set.file == Setting::of(Field::Line, server));
+            let is_in_force = match line.map(|line| &line.value) {
+                _ if !is_there => false,
+                // What is set of a server that was added, no file says.
+                Some(Setting::Line(Some(_))) => true,
+                _ if *field == Field::Line => line.is_some(),
+                Some(_) => false,
+                None => server.is_some_and(|server| Setting::of(*field, Some(server)) == set.file),
+            };
+            let file = match field {
+                Field::Line => is_there.then(|| Setting::of(Field::Line, server)),
+                Field::State | Field::Weight | Field::Health => server.map(|server| Setting::of(*field, Some(server))),
+            };
+            (!is_in_force).then(|| EndedOverride { object: object.clone(), value: set.value.clone(), file })
         });
         ended.collect()
     }
@@ -207,13 +254,15 @@ impl fmt::Display for Object {
 
 impl Field {
     /// All of them.
-    pub const ALL: [Field; 2] = [Field::State, Field::Weight];
+    pub const ALL: [Field; 4] = [Field::State, Field::Weight, Field::Line, Field::Health];
 
     /// Its name, in messages and between processes.
     pub fn word(self) -> &'static str {
         match self {
             Field::State => "state",
             Field::Weight => "weight",
+            Field::Line => "line",
+            Field::Health => "health",
         }
     }
 
@@ -224,20 +273,24 @@ impl Field {
 }
 
 impl Setting {
-    /// What the file says of a server.
-    pub fn of(field: Field, server: &Server) -> Setting {
-        let file = EffectiveServer::of(server);
+    /// What the file says of a server, of none if it is not there.
+    pub fn of(field: Field, server: Option<&Server>) -> Setting {
+        let file = server.map(EffectiveServer::of).unwrap_or_default();
         match field {
             Field::State => Setting::State(file.admin),
             Field::Weight => Setting::Weight(file.weight),
+            Field::Line => Setting::Line(server.map(|server| server.address.to_string().into())),
+            Field::Health => Setting::Health(server.is_some_and(|server| server.check.enabled)),
         }
     }
 
     /// Which field it is.
-    pub fn field(self) -> Field {
+    pub fn field(&self) -> Field {
         match self {
             Setting::State(_) => Field::State,
             Setting::Weight(_) => Field::Weight,
+            Setting::Line(_) => Field::Line,
+            Setting::Health(_) => Field::Health,
         }
     }
 
@@ -246,6 +299,12 @@ impl Setting {
         match field {
             Field::State => AdminState::ALL.into_iter().find(|state| state.word() == text).map(Setting::State),
             Field::Weight => text.parse().ok().filter(|weight| *weight <= WEIGHT_MAX).map(Setting::Weight),
+            Field::Line => Some(Setting::Line((text != NO_LINE).then(|| text.into()))),
+            Field::Health => match text {
+                "enabled" => Some(Setting::Health(true)),
+                "disabled" => Some(Setting::Health(false)),
+                _ => None,
+            },
         }
     }
 }
@@ -255,6 +314,9 @@ impl fmt::Display for Setting {
         match self {
             Setting::State(state) => out.write_str(state.word()),
             Setting::Weight(weight) => write!(out, "{weight}"),
+            Setting::Line(line) => out.write_str(line.as_deref().unwrap_or(NO_LINE)),
+            Setting::Health(true) => out.write_str("enabled"),
+            Setting::Health(false) => out.write_str("disabled"),
         }
     }
 }
@@ -300,7 +362,8 @@ impl fmt::Display for Author {
 impl EndedOverride {
     /// Why it ended.
     pub fn why(&self) -> String {
-        match self.file {
+        match &self.file {
+            Some(Setting::Line(None)) => format!("{} is not in the file any more", self.object),
             Some(file) => format!("the file says {file} now"),
             None => format!("{} is not in the file any more", self.object),
         }
@@ -334,7 +397,7 @@ mod tests {
     }
 
     fn set(overrides: &mut Overrides, value: Setting, file: &Server, at_s: u64) {
-        let file = Setting::of(value.field(), file);
+        let file = Setting::of(value.field(), Some(file));
         overrides.set(s1(), Override { value, file, by: Author::default(), at_s });
     }
 
@@ -360,7 +423,7 @@ mod tests {
             "it does not come back"
         );
         let gone = overrides.settle(&model(&[]));
-        assert_eq!((gone.len(), gone[0].file, overrides.len()), (1, None, 0));
+        assert_eq!((gone.len(), gone[0].file.clone(), overrides.len()), (1, None, 0));
     }
 
     #[test]
@@ -386,15 +449,44 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_was_added_or_deleted_is_so_until_the_file_names_it_or_not() {
+        let object = |name: &str| Object::server(&"app".into(), &name.into());
+        let line = |line: Option<&str>| Setting::Line(line.map(Into::into));
+        let set = |value, file| Override { value, file, by: Author::default(), at_s: 1 };
+        let mut overrides = Overrides::default();
+        overrides.set(object("n1"), set(line(Some("127.0.0.1:9 weight 3")), line(None)));
+        overrides.set(object("n1"), set(Setting::State(AdminState::default()), Setting::State(DRAIN)));
+        let address = server(10, false).address.to_string();
+        overrides.set(object("s1"), set(line(None), line(Some(&address))));
+        let asked = model(&[server(10, false)]);
+        assert!(overrides.ended_by(&asked).is_empty());
+        let mut named = Server::new("n1", 2, None);
+        named.weight = 5;
+        let ended = |model: &Model| overrides.ended_by(model).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let gone = |field: &str| format!("server app/{field}, set at run time, ends: ");
+        let told = ended(&model(&[server(10, false), named]));
+        assert!(told.len() == 2 && told[0].starts_with(&gone("n1 state ready")), "{told:?}");
+        assert!(told[1].starts_with(&gone("n1 line 127.0.0.1:9 weight 3")), "{told:?}");
+        assert_eq!(ended(&model(&[])), [gone("s1 line -") + "server app/s1 is not in the file any more"]);
+        assert_eq!(ended(&Model::default()).len(), 3, "the backend is gone");
+        overrides.set(object("s1"), set(line(Some(&address)), line(Some(&address))));
+        assert_eq!((overrides.remove(&object("n1")).len(), overrides.is_empty()), (2, true));
+    }
+
+    #[test]
     fn settings_are_these_words_for_ever() {
         let check = |setting: Setting, field: &str, text: &str| {
             assert_eq!((setting.field().word(), setting.to_string().as_str()), (field, text));
-            assert_eq!(Field::of_word(field).and_then(|field| Setting::parse(field, text)), Some(setting));
+            assert_eq!(Field::of_word(field).and_then(|field| Setting::parse(field, text)), Some(setting.clone()));
         };
         for (state, word) in AdminState::ALL.into_iter().zip(["ready", "drain", "maint", "maint+drain"]) {
             check(Setting::State(state), "state", word);
         }
         check(Setting::Weight(256), "weight", "256");
+        check(Setting::Line(Some("127.0.0.1:1 weight 3".into())), "line", "127.0.0.1:1 weight 3");
+        check(Setting::Line(None), "line", "-");
+        check(Setting::Health(true), "health", "enabled");
+        check(Setting::Health(false), "health", "disabled");
         assert_eq!(Setting::parse(Field::State, "gone"), None);
         assert_eq!(Setting::parse(Field::Weight, "257"), None);
         assert_eq!(Field::of_word("colour"), None);

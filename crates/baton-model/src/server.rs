@@ -1,5 +1,6 @@
 //! A server of a backend (configuration manual, 5.2 "Server and default-server options").
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,21 +174,43 @@ impl ServerAddress {
     }
 
     /// Where to connect to for a client that connected to `destination`; `None` when there is no such place.
-    pub fn for_client(&self, destination: Option<SocketAddr>) -> Option<Address> {
+    pub fn for_client(&self, destination: &dyn Fn() -> Option<SocketAddr>) -> Option<Address> {
         let inet = match &self.target {
             ServerTarget::Fixed(Address::Inet(address)) => *address,
             ServerTarget::Fixed(address) => return Some(address.clone()),
-            ServerTarget::ClientDestination(written) => SocketAddr::new(destination?.ip(), written.port()),
+            ServerTarget::ClientDestination(written) => SocketAddr::new(destination()?.ip(), written.port()),
             ServerTarget::Unresolved { .. } => return None,
         };
-        let port = match (self.port_offset, inet.port(), destination) {
-            (Some(offset), _, Some(destination)) => {
-                u16::try_from(i32::from(destination.port()) + offset).ok().filter(|port| *port > 0)?
-            }
-            (None, 0, Some(destination)) => destination.port(),
-            (_, port, _) => port,
+        let port = match (self.port_offset, inet.port()) {
+            (None, port @ 1..) => port,
+            (offset, port) => match (offset, destination()) {
+                (Some(offset), Some(destination)) => {
+                    u16::try_from(i32::from(destination.port()) + offset).ok().filter(|port| *port > 0)?
+                }
+                (None, Some(destination)) => destination.port(),
+                (_, None) => port,
+            },
         };
         Some(Address::Inet(SocketAddr::new(inet.ip(), port)))
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    /// As written: a name, and not what it resolved to.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.host, &self.target) {
+            (NetAddress::Name(name, _), _) => write!(out, "{name}")?,
+            (NetAddress::Literal, ServerTarget::Fixed(Address::Inet(inet)) | ServerTarget::ClientDestination(inet)) => {
+                write!(out, "{}", inet.ip())?;
+            }
+            (NetAddress::Literal, ServerTarget::Fixed(address)) => return write!(out, "{address}"),
+            (NetAddress::Literal, ServerTarget::Unresolved { .. }) => {}
+        }
+        match (self.port_offset, self.port()) {
+            (Some(offset), _) => write!(out, ":{offset:+}"),
+            (None, 0) => Ok(()),
+            (None, port) => write!(out, ":{port}"),
+        }
     }
 }
 
@@ -242,7 +265,7 @@ mod tests {
     fn check(written: &str, offset: Option<i32>, destination: &str, expect: &str) {
         let address = Address::Inet(written.parse().expect("an address"));
         let server = ServerAddress { port_offset: offset, ..ServerAddress::literal(Some(address)) };
-        let found = server.for_client(destination.parse().ok()).map_or("nowhere".into(), |place| place.to_string());
+        let found = server.for_client(&|| destination.parse().ok()).map_or("nowhere".into(), |place| place.to_string());
         let shared = if server.depends_on_client() { "" } else { " shared" };
         assert_eq!(format!("{found}{shared}"), expect, "{written} {offset:?} for {destination}");
     }
@@ -265,7 +288,7 @@ mod tests {
     #[test]
     fn a_name_that_did_not_resolve_is_nowhere() {
         let server = ServerAddress { target: ServerTarget::Unresolved { port: 80 }, ..ServerAddress::literal(None) };
-        assert_eq!(server.for_client("192.0.2.9:8080".parse().ok()), None);
+        assert_eq!(server.for_client(&|| "192.0.2.9:8080".parse().ok()), None);
         assert!(server.is_unresolved() && server.fixed().is_none() && server.inet().is_none());
         assert_eq!((server.port(), server.service_port()), (80, 80));
     }

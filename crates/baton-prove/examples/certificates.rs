@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use baton_prove::certificates::{Authority, Kind, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, KeyKind};
 
 const COUNT_MAX: usize = 200_000;
 
@@ -23,7 +23,7 @@ struct Options {
     folder: PathBuf,
     count: usize,
     renewed: usize,
-    kind: Kind,
+    kind: KeyKind,
 }
 
 fn main() -> ExitCode {
@@ -43,8 +43,8 @@ fn main() -> ExitCode {
 
 fn options(words: &[String]) -> Option<Options> {
     let (kind, words) = match words.split_last()? {
-        (last, rest) if last == "rsa" => (Kind::Rsa2048, rest),
-        _ => (Kind::P256, words),
+        (last, rest) if last == "rsa" => (KeyKind::Rsa2048, rest),
+        _ => (KeyKind::P256, words),
     };
     let (folder, count, renewed) = match words {
         [folder, count] => (folder, count.parse().ok()?, 0),
@@ -72,7 +72,7 @@ fn run(options: &Options) -> io::Result<()> {
 }
 
 /// Issues these in as many threads as there are processors.
-fn issue(authority: &Authority, kind: Kind, folder: &Path, numbers: &[usize]) -> io::Result<()> {
+fn issue(authority: &Authority, kind: KeyKind, folder: &Path, numbers: &[usize]) -> io::Result<()> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         let share = numbers.len().div_ceil(threads).max(1);
@@ -82,7 +82,8 @@ fn issue(authority: &Authority, kind: Kind, folder: &Path, numbers: &[usize]) ->
                 scope.spawn(move || {
                     for number in numbers {
                         let name = format!("site-{number:05}.example");
-                        let issued = authority.issue(&Wanted::server([&*name, &format!("*.{name}")]).with_key(kind))?;
+                        let issued =
+                            authority.issue(&CertificateSpec::server([&*name, &format!("*.{name}")]).with_key(kind))?;
                         fs::write(folder.join(format!("{name}.pem")), issued.bundle_pem())?;
                     }
                     Ok(())

@@ -37,7 +37,7 @@ const AUTHORITY_LIFE: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
 /// The kind of a key.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Kind {
+pub enum KeyKind {
     /// ECDSA on the curve P-256.
     #[default]
     P256,
@@ -49,27 +49,27 @@ pub enum Kind {
     Ed25519,
 }
 
-impl Kind {
+impl KeyKind {
     fn generate(self) -> io::Result<KeyPair> {
         KeyPair::generate_for(match self {
-            Kind::P256 => &rcgen::PKCS_ECDSA_P256_SHA256,
-            Kind::P384 => &rcgen::PKCS_ECDSA_P384_SHA384,
-            Kind::Rsa2048 => &rcgen::PKCS_RSA_SHA256,
-            Kind::Ed25519 => &rcgen::PKCS_ED25519,
+            KeyKind::P256 => &rcgen::PKCS_ECDSA_P256_SHA256,
+            KeyKind::P384 => &rcgen::PKCS_ECDSA_P384_SHA384,
+            KeyKind::Rsa2048 => &rcgen::PKCS_RSA_SHA256,
+            KeyKind::Ed25519 => &rcgen::PKCS_ED25519,
         })
         .map_err(failed)
     }
 }
 
-/// What a certificate says; [`Wanted::server`] and [`Wanted::client`] give the usual.
+/// What a certificate says; [`CertificateSpec::server`] and [`CertificateSpec::client`] give the usual.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct CertificateSpec {
     /// The subject's common name; `None` leaves the subject empty.
     pub common_name: Option<String>,
     /// Alternative names: host names, also with `*.`, and addresses.
     pub names: Vec<String>,
     /// The kind of its key.
-    pub kind: Kind,
+    pub kind: KeyKind,
     /// Valid from then on.
     pub from: SystemTime,
     /// … and until then.
@@ -78,15 +78,15 @@ pub struct Wanted {
     pub client: bool,
 }
 
-impl Wanted {
+impl CertificateSpec {
     /// For a server with these names, the first of which is the common name too; valid from yesterday on for 47 days.
-    pub fn server<'a>(names: impl IntoIterator<Item = &'a str>) -> Wanted {
+    pub fn server<'a>(names: impl IntoIterator<Item = &'a str>) -> CertificateSpec {
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
         let yesterday = SystemTime::now() - DAY;
-        Wanted {
+        CertificateSpec {
             common_name: names.first().cloned(),
             names,
-            kind: Kind::P256,
+            kind: KeyKind::P256,
             from: yesterday,
             until: yesterday + LIFE,
             client: false,
@@ -94,25 +94,25 @@ impl Wanted {
     }
 
     /// For a client of this name, which is no alternative name.
-    pub fn client(name: &str) -> Wanted {
-        Wanted { common_name: Some(name.to_owned()), client: true, ..Wanted::server([]) }
+    pub fn client(name: &str) -> CertificateSpec {
+        CertificateSpec { common_name: Some(name.to_owned()), client: true, ..CertificateSpec::server([]) }
     }
 
     /// With a key of this kind.
-    pub fn with_key(self, kind: Kind) -> Wanted {
-        Wanted { kind, ..self }
+    pub fn with_key(self, kind: KeyKind) -> CertificateSpec {
+        CertificateSpec { kind, ..self }
     }
 
     /// Valid until yesterday.
-    pub fn expired(self) -> Wanted {
+    pub fn expired(self) -> CertificateSpec {
         let yesterday = SystemTime::now() - DAY;
-        Wanted { from: yesterday - LIFE, until: yesterday, ..self }
+        CertificateSpec { from: yesterday - LIFE, until: yesterday, ..self }
     }
 
     /// Valid from tomorrow on.
-    pub fn not_yet(self) -> Wanted {
+    pub fn not_yet(self) -> CertificateSpec {
         let tomorrow = SystemTime::now() + DAY;
-        Wanted { from: tomorrow, until: tomorrow + LIFE, ..self }
+        CertificateSpec { from: tomorrow, until: tomorrow + LIFE, ..self }
     }
 }
 
@@ -121,7 +121,7 @@ impl Wanted {
 pub struct Authority {
     root: CertifiedIssuer<'static, KeyPair>,
     between: CertifiedIssuer<'static, KeyPair>,
-    keys: Mutex<BTreeMap<(Kind, u64), Arc<Key>>>,
+    keys: Mutex<BTreeMap<(KeyKind, u64), Arc<Key>>>,
     /// The next certificate's.
     serial: AtomicU64,
 }
@@ -140,9 +140,9 @@ impl Authority {
             params.use_authority_key_identifier_extension = true;
             Ok::<_, io::Error>(params)
         };
-        let root = CertifiedIssuer::self_signed(authority(format!("{name} root"))?, Kind::P256.generate()?);
+        let root = CertifiedIssuer::self_signed(authority(format!("{name} root"))?, KeyKind::P256.generate()?);
         let root = root.map_err(failed)?;
-        let between = CertifiedIssuer::signed_by(authority(name.to_owned())?, Kind::P256.generate()?, &root);
+        let between = CertifiedIssuer::signed_by(authority(name.to_owned())?, KeyKind::P256.generate()?, &root);
         let between = between.map_err(failed)?;
         Ok(Authority { root, between, keys: Mutex::default(), serial: AtomicU64::new(1) })
     }
@@ -171,7 +171,7 @@ impl Authority {
     ///
     /// # Errors
     /// For names that cannot stand in a certificate.
-    pub fn issue(&self, wanted: &Wanted) -> io::Result<Issued> {
+    pub fn issue(&self, wanted: &CertificateSpec) -> io::Result<Issued> {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         let key = self.key(wanted.kind, serial % KEYS_OF_A_KIND)?;
         let mut params = lasting(wanted.from, wanted.until)?;
@@ -225,7 +225,7 @@ impl Authority {
         Ok(list(&self.between, serials)? + &list(&self.root, &[])?)
     }
 
-    fn key(&self, kind: Kind, number: u64) -> io::Result<Arc<Key>> {
+    fn key(&self, kind: KeyKind, number: u64) -> io::Result<Arc<Key>> {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(key) = keys.get(&(kind, number)) {
             return Ok(key.clone());
@@ -327,8 +327,9 @@ mod tests {
     fn what_is_issued_is_accepted_and_what_is_not_is_not() {
         let authority = Authority::new("Test").expect("an authority");
         let other = Authority::new("Test").expect("an authority");
-        for kind in [Kind::P256, Kind::P384, Kind::Rsa2048, Kind::Ed25519] {
-            let issued = authority.issue(&Wanted::server(["a.example", "*.b.example", "127.0.0.1"]).with_key(kind));
+        for kind in [KeyKind::P256, KeyKind::P384, KeyKind::Rsa2048, KeyKind::Ed25519] {
+            let issued =
+                authority.issue(&CertificateSpec::server(["a.example", "*.b.example", "127.0.0.1"]).with_key(kind));
             let issued = issued.expect("issued");
             for name in ["a.example", "x.b.example", "127.0.0.1"] {
                 assert_eq!(accepted(&authority, &issued, name), Ok(()), "{kind:?}");
@@ -338,16 +339,16 @@ mod tests {
             let signer = aws_lc_rs::sign::any_supported_type(&issued.key()).expect("a key");
             rustls::sign::CertifiedKey::new(issued.chain(), signer).keys_match().expect("the key of the certificate");
         }
-        let expired = authority.issue(&Wanted::server(["a.example"]).expired()).expect("issued");
+        let expired = authority.issue(&CertificateSpec::server(["a.example"]).expired()).expect("issued");
         assert!(accepted(&authority, &expired, "a.example").is_err_and(|error| error.contains("expired")));
-        let early = authority.issue(&Wanted::server(["a.example"]).not_yet()).expect("issued");
+        let early = authority.issue(&CertificateSpec::server(["a.example"]).not_yet()).expect("issued");
         assert!(accepted(&authority, &early, "a.example").is_err_and(|error| error.contains("not valid yet")));
     }
 
     #[test]
     fn one_and_the_next_have_different_keys_and_numbers() {
         let authority = Authority::new("Test").expect("an authority");
-        let issue = || authority.issue(&Wanted::client("someone")).expect("issued");
+        let issue = || authority.issue(&CertificateSpec::client("someone")).expect("issued");
         let (one, next) = (issue(), issue());
         assert_ne!(one.key_pem(), next.key_pem());
         assert_eq!(one.serial + 1, next.serial);

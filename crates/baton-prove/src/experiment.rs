@@ -20,7 +20,7 @@ mod variables;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use file::Fault;
+pub use file::ExperimentError;
 pub use network::become_root_inside;
 pub use run::{Moment, Setting, own_networks, run};
 

@@ -118,42 +118,42 @@ const REASON_MAX: usize = 200;
 
 /// Why a request ended badly: the kind and what is known besides. What the exchange returns; the caller adds the instants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct RequestFailure {
     pub(crate) kind: FailureKind,
     pub(crate) errno: Option<i32>,
     pub(crate) status: Option<u16>,
     pub(crate) reason: Option<Box<str>>,
 }
 
-impl Ended {
-    pub(crate) fn new(kind: FailureKind) -> Ended {
-        Ended { kind, errno: None, status: None, reason: None }
+impl RequestFailure {
+    pub(crate) fn new(kind: FailureKind) -> RequestFailure {
+        RequestFailure { kind, errno: None, status: None, reason: None }
     }
 
-    pub(crate) fn io(kind: FailureKind, error: &io::Error) -> Ended {
-        Ended { errno: error.raw_os_error(), ..Ended::new(kind) }
+    pub(crate) fn io(kind: FailureKind, error: &io::Error) -> RequestFailure {
+        RequestFailure { errno: error.raw_os_error(), ..RequestFailure::new(kind) }
     }
 
     /// Adds a reason.
-    pub(crate) fn because(self, reason: impl Into<String>) -> Ended {
+    pub(crate) fn because(self, reason: impl Into<String>) -> RequestFailure {
         let mut reason: String = reason.into();
         let end = (0..=REASON_MAX.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
         reason.truncate(end.unwrap_or(0));
-        Ended { reason: Some(reason.into()), ..self }
+        RequestFailure { reason: Some(reason.into()), ..self }
     }
 
     /// TLS did not come to be.
-    pub(crate) fn tls(error: &io::Error) -> Ended {
+    pub(crate) fn tls(error: &io::Error) -> RequestFailure {
         let reason = match error.kind() {
             io::ErrorKind::UnexpectedEof => "closed during the TLS handshake".to_owned(),
             io::ErrorKind::ConnectionReset => "reset during the TLS handshake".to_owned(),
             _ => error.to_string(),
         };
-        Ended::io(FailureKind::TlsHandshake, error).because(reason)
+        RequestFailure::io(FailureKind::TlsHandshake, error).because(reason)
     }
 
     /// The kind of a failed `connect`.
-    pub(crate) fn connect(error: &io::Error) -> Ended {
+    pub(crate) fn connect(error: &io::Error) -> RequestFailure {
         let kind = match error.kind() {
             // A unix socket whose path is gone is as refused as one on which nobody listens.
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => FailureKind::Refused,
@@ -161,7 +161,7 @@ impl Ended {
             io::ErrorKind::TimedOut => FailureKind::TimeoutConnect,
             _ => FailureKind::Other,
         };
-        let ended = Ended::io(kind, error);
+        let ended = RequestFailure::io(kind, error);
         match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EADDRNOTAVAIL) => ended.because(NO_PORT),
             Some(Errno::EMFILE) => ended.because(NO_DESCRIPTOR),
@@ -197,12 +197,12 @@ mod tests {
     #[test]
     fn limits_of_the_own_machine_say_what_to_do() {
         for (errno, word) in [(Errno::EADDRNOTAVAIL, "ip_local_port_range"), (Errno::EMFILE, "ulimit")] {
-            let ended = Ended::connect(&io::Error::from(errno));
+            let ended = RequestFailure::connect(&io::Error::from(errno));
             assert_eq!((ended.kind, ended.errno), (FailureKind::Other, Some(errno as i32)));
             let reason = ended.reason.expect("one");
             assert!(reason.contains(word) && reason.len() <= REASON_MAX, "{reason}");
         }
-        let long = Ended::new(FailureKind::Other).because("\u{e9}".repeat(REASON_MAX));
+        let long = RequestFailure::new(FailureKind::Other).because("\u{e9}".repeat(REASON_MAX));
         assert_eq!(long.reason.map(|reason| reason.len()), Some(REASON_MAX));
     }
 }

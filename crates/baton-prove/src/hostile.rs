@@ -1,11 +1,11 @@
-//! What peers that mean no good may send, as checks for the fuzz targets: nothing panics, every bound holds, and it makes no
+//! What hostile peers may send, as checks for the fuzz targets: nothing panics, every bound holds, and it makes no
 //! difference in which pieces it comes.
 //!
 //! Compiled for fuzzing (the feature of that name) and for the test that runs the targets' corpora.
 
 use crate::{
     origin::hostile as origin,
-    websocket::{BadFrame, Came, Frame, Incoming, MESSAGE_MAX},
+    websocket::{BadFrame, Frame, Incoming, MESSAGE_MAX, ReceivedFrame},
     wire::{self, Body, LastHead, Malformed, ResponseHead},
 };
 
@@ -28,10 +28,10 @@ pub fn http(input: &[u8]) {
 }
 
 /// How reading an answer ended: its head and body (`None`: more is needed), and how many bytes belong to it.
-type Answer = Result<(Option<ResponseHead>, Vec<u8>, bool, usize), Malformed>;
+type ReadOutcome = Result<(Option<ResponseHead>, Vec<u8>, bool, usize), Malformed>;
 
 /// Reads an answer as the client does, from pieces of this size.
-fn answer(bytes: &[u8], piece: usize, bodyless: bool) -> Answer {
+fn answer(bytes: &[u8], piece: usize, bodyless: bool) -> ReadOutcome {
     let (mut buffer, mut head, mut content, mut used) = (Vec::new(), None, Vec::new(), 0);
     for piece in bytes.chunks(piece) {
         buffer.extend_from_slice(piece);
@@ -83,7 +83,7 @@ pub fn websocket(input: &[u8]) {
 }
 
 /// What a client makes of what a server says, message by message.
-fn messages(bytes: &[u8], piece: usize) -> (Vec<(Came, Vec<u8>)>, Option<BadFrame>) {
+fn messages(bytes: &[u8], piece: usize) -> (Vec<(ReceivedFrame, Vec<u8>)>, Option<BadFrame>) {
     let (mut incoming, mut input, mut all) = (Incoming::default(), Vec::new(), Vec::new());
     for piece in bytes.chunks(piece) {
         input.extend_from_slice(piece);
@@ -94,7 +94,7 @@ fn messages(bytes: &[u8], piece: usize) -> (Vec<(Came, Vec<u8>)>, Option<BadFram
                 Ok(Some(came)) => {
                     assert!(incoming.message.len() <= MESSAGE_MAX);
                     let message =
-                        if came == Came::Message { std::mem::take(&mut incoming.message) } else { Vec::new() };
+                        if came == ReceivedFrame::Message { std::mem::take(&mut incoming.message) } else { Vec::new() };
                     all.push((came, message));
                 }
             }

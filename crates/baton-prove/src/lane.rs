@@ -9,7 +9,7 @@ use tokio::{
 
 /// A running thread whose future gives a `T`.
 #[derive(Debug)]
-pub(crate) struct Lane<T> {
+pub(crate) struct WorkerThread<T> {
     done: oneshot::Receiver<T>,
     thread: thread::JoinHandle<()>,
 }
@@ -49,13 +49,13 @@ impl Stop {
     }
 }
 
-impl<T: Send + 'static> Lane<T> {
+impl<T: Send + 'static> WorkerThread<T> {
     /// Runs the future that `work` makes on a new thread. `work` is called on that thread, inside its runtime, where
     /// `tokio::task::spawn_local` works.
     ///
     /// # Errors
     /// When the thread or its runtime cannot be made.
-    pub(crate) fn spawn<F>(name: &str, work: impl FnOnce() -> F + Send + 'static) -> io::Result<Lane<T>>
+    pub(crate) fn spawn<F>(name: &str, work: impl FnOnce() -> F + Send + 'static) -> io::Result<WorkerThread<T>>
     where
         F: Future<Output = T> + 'static,
     {
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Lane<T> {
             let _ = tell.send(result);
         })?;
         outcome.recv().map_err(|_| io::Error::other("the thread ended before its runtime was made"))??;
-        Ok(Lane { done, thread })
+        Ok(WorkerThread { done, thread })
     }
 
     /// The lane's result, when its future is done. A panic on the thread goes on in the caller.

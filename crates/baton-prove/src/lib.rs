@@ -67,4 +67,4 @@ pub use progress::Progress;
 pub use proof::Proof;
 pub use report::Report;
 pub use sessions::{SessionOptions, Sessions, SessionsHandle, SessionsResult};
-pub use stream::{Server, Target, Tls, TlsOptions};
+pub use stream::{ServerEndpoint, Target, Tls, TlsOptions};

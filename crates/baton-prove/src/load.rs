@@ -29,10 +29,10 @@ pub use stats::{LoadProgress, LoadResult};
 
 use crate::{
     failure::FailureKind,
-    lane::{Lane, Stopper},
-    load::{driver::Driver, request::Prepared, stats::Live},
+    lane::{Stopper, WorkerThread},
+    load::{driver::Driver, request::Prepared, stats::LoadCounters},
     phase::Phase,
-    stream::{Server, Target},
+    stream::{ServerEndpoint, Target},
 };
 
 /// The most connections of one load.
@@ -54,7 +54,7 @@ pub const FAILURES_KEPT_MAX: usize = 100_000;
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// The servers that requests go to, each request to the one whose place it names. Never empty.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ServerEndpoint>,
     /// What is asked over and over, in turn. Never empty.
     pub requests: Vec<Request>,
     /// Keep connections open between requests; otherwise each request has a connection of its own.
@@ -107,7 +107,7 @@ impl Default for Timeouts {
 
 impl LoadOptions {
     /// `GET /` over one keep-alive connection, closed loop, until told to stop; change the fields from there.
-    pub fn new(server: impl Into<Server>) -> LoadOptions {
+    pub fn new(server: impl Into<ServerEndpoint>) -> LoadOptions {
         LoadOptions {
             servers: vec![server.into()],
             requests: vec![Request::get("/")],
@@ -176,7 +176,7 @@ impl Load {
             UdpSocket::bind((*source, 0))
                 .map_err(|error| io::Error::new(error.kind(), format!("cannot connect from {source}: {error}")))?;
         }
-        let hosts: Vec<String> = options.servers.iter().map(Server::host).collect();
+        let hosts: Vec<String> = options.servers.iter().map(ServerEndpoint::host).collect();
         let prepared: Result<Vec<Prepared>, &'static str> = options
             .requests
             .iter()
@@ -191,7 +191,7 @@ impl Load {
         let started = Instant::now();
         let mut lanes = Vec::with_capacity(threads);
         for index in 0..threads {
-            let live = Arc::new(Live::default());
+            let live = Arc::new(LoadCounters::default());
             let driver = Driver {
                 options: options.clone(),
                 prepared: prepared.clone(),
@@ -202,7 +202,7 @@ impl Load {
                 index,
                 threads,
             };
-            let lane = Lane::spawn("load", move || driver.run())?;
+            let lane = WorkerThread::spawn("load", move || driver.run())?;
             lanes.push((lane, live));
         }
         Ok(LoadHandle { lanes, stopper, cutter: Arc::new(cutter), started })
@@ -212,7 +212,7 @@ impl Load {
 /// A load under way. Dropping it ends the load without a result.
 #[derive(Debug)]
 pub struct LoadHandle {
-    lanes: Vec<(Lane<io::Result<LoadResult>>, Arc<Live>)>,
+    lanes: Vec<(WorkerThread<io::Result<LoadResult>>, Arc<LoadCounters>)>,
     stopper: Stopper,
     cutter: Arc<Stopper>,
     started: Instant,
@@ -233,7 +233,7 @@ impl LoadHandle {
         sum
     }
 
-    /// Whether the load has ended by itself (its count or duration).
+    /// Whether the load has reached its count or duration.
     pub fn is_finished(&self) -> bool {
         self.lanes.iter().all(|(lane, _)| lane.is_finished())
     }
@@ -250,7 +250,7 @@ impl LoadHandle {
         self.cutter.clone()
     }
 
-    /// Waits until the load ends by its count or duration, and gives the result. A load without both never ends by itself.
+    /// Waits until the load ends by its count or duration, and gives the result. A load without both ends only when it is stopped.
     pub async fn wait(self) -> LoadResult {
         let mut sum = LoadResult::empty(self.started);
         for (lane, _) in self.lanes {

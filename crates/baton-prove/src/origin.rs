@@ -6,7 +6,7 @@
 //! | `/chunked/N` | the same, chunked |
 //! | `/delay/TIME` | the JSON, after this time: `200ms`, `1.5s` |
 //! | `/status/CODE` | the JSON, with this status |
-//! | `/fail/NAME` | the JSON, with this failure ([`Fault`]) |
+//! | `/fail/NAME` | the JSON, with this failure ([`InjectedFault`]) |
 //! | `/echo` | the request's body |
 //! | `/ws` | WebSocket that echoes every message |
 //! | anything else | JSON: name, port, request count, connection, method, path and headers as seen |
@@ -34,13 +34,13 @@ use std::{cell::RefCell, io, net::SocketAddr, path::PathBuf, rc::Rc, sync::Arc, 
 use tokio::{sync::mpsc, task::JoinSet};
 
 pub use count::{Committed, Counts};
-pub use fault::{DRIP_EVERY, Fault, FaultRate, Faults};
+pub use fault::{DRIP_EVERY, FaultRate, Faults, InjectedFault};
 pub use freeze::{FREEZE_MAX, FREEZES_KEPT_MAX, Freeze};
 pub use reply::pattern;
 
 use crate::{
-    lane::{Lane, Stop, Stopper},
-    origin::{count::Open, fault::Dealer, listen::Bound, peer::Peer},
+    lane::{Stop, Stopper, WorkerThread},
+    origin::{count::Open, fault::Dealer, listen::Bound, peer::OriginStream},
     stream::Target,
 };
 
@@ -109,9 +109,9 @@ impl Origin {
         let (freezer, freezes) = mpsc::unbounded_channel();
         let name = options.name.clone();
         let seen = counts.clone();
-        let lane = Lane::spawn("origin", move || async move {
+        let lane = WorkerThread::spawn("origin", move || async move {
             let dealer = RefCell::new(Dealer::new(options.faults));
-            let origin = Rc::new(Shared { name: options.name, port, counts: seen, dealer });
+            let origin = Rc::new(OriginShared { name: options.name, port, counts: seen, dealer });
             serve(bound, options.kind, options.grace, origin, freezes, stop).await
         })?;
         Ok(OriginHandle { name, address, target, counts, freezer, stopper, lane })
@@ -119,7 +119,7 @@ impl Origin {
 }
 
 /// What an origin's connections share.
-struct Shared {
+struct OriginShared {
     name: String,
     /// `None` for a unix socket.
     port: Option<u16>,
@@ -127,9 +127,14 @@ struct Shared {
     dealer: RefCell<Dealer>,
 }
 
-impl Shared {
+impl OriginShared {
     /// Which failure the request gets: the one it asks for, or the next one that is due. `can` says whether its answer can fail so.
-    fn fault(&self, asked: Option<Fault>, reused: bool, can: impl Fn(Fault) -> bool) -> Option<Fault> {
+    fn fault(
+        &self,
+        asked: Option<InjectedFault>,
+        reused: bool,
+        can: impl Fn(InjectedFault) -> bool,
+    ) -> Option<InjectedFault> {
         let dealt = self.dealer.borrow_mut().deal(|fault| asked.is_none() && can(fault));
         let fault = asked.filter(|fault| can(*fault)).or(dealt)?;
         self.counts.commit(fault, reused);
@@ -146,7 +151,7 @@ pub struct OriginHandle {
     counts: Arc<Counts>,
     freezer: mpsc::UnboundedSender<Duration>,
     stopper: Stopper,
-    lane: Lane<io::Result<()>>,
+    lane: WorkerThread<io::Result<()>>,
 }
 
 impl OriginHandle {
@@ -181,7 +186,7 @@ impl OriginHandle {
     }
 
     /// How many times it failed in this way on purpose.
-    pub fn committed(&self, fault: Fault) -> Committed {
+    pub fn committed(&self, fault: InjectedFault) -> Committed {
         self.counts.committed(fault)
     }
 
@@ -218,7 +223,7 @@ async fn serve(
     bound: Bound,
     kind: OriginKind,
     grace: Duration,
-    origin: Rc<Shared>,
+    origin: Rc<OriginShared>,
     mut freezes: mpsc::UnboundedReceiver<Duration>,
     mut stop: Stop,
 ) -> io::Result<()> {
@@ -254,7 +259,7 @@ async fn serve(
     Ok(())
 }
 
-async fn converse(peer: Peer, kind: OriginKind, origin: Rc<Shared>, stop: Stop) {
+async fn converse(peer: OriginStream, kind: OriginKind, origin: Rc<OriginShared>, stop: Stop) {
     let (number, _open) = Open::new(&origin.counts);
     peer.prepare();
     // An error is the client's going away; an origin has nobody to tell.

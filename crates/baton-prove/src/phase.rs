@@ -16,11 +16,11 @@ use std::{
 /// Written by whoever makes changes ([`Phase::begin`]), read by load threads at the end of each request.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    shared: Arc<Shared>,
+    shared: Arc<PhaseShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PhaseShared {
     /// What instants are counted from.
     base: Instant,
     /// How many changes go on at this moment.
@@ -40,7 +40,7 @@ impl Default for Phase {
 impl Phase {
     /// A phase outside of any change.
     pub fn new() -> Phase {
-        let shared = Shared {
+        let shared = PhaseShared {
             base: Instant::now(),
             active: AtomicU32::new(0),
             begun: AtomicU64::new(0),

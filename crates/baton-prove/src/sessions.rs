@@ -29,9 +29,9 @@ use tokio::{
 
 use crate::{
     failure::micros,
-    lane::{Lane, Stop, Stopper},
+    lane::{Stop, Stopper, WorkerThread},
     sessions::{tunnel::Tunnel, websocket::WebSocket},
-    stream::{NotConnected, Server},
+    stream::{NotConnected, ServerEndpoint},
     websocket::MESSAGE_MAX,
 };
 
@@ -57,7 +57,7 @@ pub enum SessionKind {
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// The server.
-    pub server: Server,
+    pub server: ServerEndpoint,
     /// What the sessions speak.
     pub kind: SessionKind,
     /// Headers of a WebSocket's handshake besides its own, as name and value; `Host` among them replaces the server's.
@@ -74,7 +74,7 @@ pub struct SessionOptions {
 
 impl SessionOptions {
     /// One session that sends 64 bytes ten times a second; change the fields from there.
-    pub fn new(server: impl Into<Server>, kind: SessionKind) -> SessionOptions {
+    pub fn new(server: impl Into<ServerEndpoint>, kind: SessionKind) -> SessionOptions {
         SessionOptions {
             server: server.into(),
             kind,
@@ -244,12 +244,12 @@ impl Sessions {
         let (stopper, stop) = Stopper::new();
         let (settle, settled) = watch::channel(0);
         let count = options.count;
-        let live = Arc::new(Live::default());
+        let live = Arc::new(SessionCounters::default());
         let started = Instant::now();
         let seen = live.clone();
-        let lane = Lane::spawn("sessions", move || async move {
+        let lane = WorkerThread::spawn("sessions", move || async move {
             let losses = RefCell::default();
-            hold_all(Rc::new(Shared { options, live: seen, started, settle, losses }), stop).await
+            hold_all(Rc::new(GroupShared { options, live: seen, started, settle, losses }), stop).await
         })?;
         Ok(SessionsHandle { live, settled, count, stopper, lane })
     }
@@ -258,11 +258,11 @@ impl Sessions {
 /// A group of sessions held open. Dropping it closes them without a result.
 #[derive(Debug)]
 pub struct SessionsHandle {
-    live: Arc<Live>,
+    live: Arc<SessionCounters>,
     settled: watch::Receiver<usize>,
     count: usize,
     stopper: Stopper,
-    lane: Lane<SessionsResult>,
+    lane: WorkerThread<SessionsResult>,
 }
 
 impl SessionsHandle {
@@ -296,7 +296,7 @@ impl SessionsHandle {
 
 /// Counters shown while the sessions live. Written by their thread, read by anybody.
 #[derive(Debug, Default)]
-struct Live {
+struct SessionCounters {
     opened: AtomicU64,
     alive: AtomicU64,
     lost: AtomicU64,
@@ -304,16 +304,16 @@ struct Live {
 }
 
 /// What the sessions of a group share.
-struct Shared {
+struct GroupShared {
     options: SessionOptions,
-    live: Arc<Live>,
+    live: Arc<SessionCounters>,
     started: Instant,
     /// How many sessions were opened or lost.
     settle: watch::Sender<usize>,
     losses: RefCell<Vec<Loss>>,
 }
 
-async fn hold_all(shared: Rc<Shared>, stop: Stop) -> SessionsResult {
+async fn hold_all(shared: Rc<GroupShared>, stop: Stop) -> SessionsResult {
     let mut sessions = JoinSet::new();
     for session in 0..shared.options.count {
         sessions.spawn_local(hold(shared.clone(), session, stop.clone()));
@@ -334,11 +334,12 @@ async fn hold_all(shared: Rc<Shared>, stop: Stop) -> SessionsResult {
 }
 
 /// One session from its opening to its end.
-async fn hold(shared: Rc<Shared>, session: usize, stop: Stop) {
+async fn hold(shared: Rc<GroupShared>, session: usize, stop: Stop) {
     let options = &shared.options;
     let mut messages = 0;
     let settled = || shared.settle.send_modify(|settled| *settled += 1);
-    let opened = timeout(options.timeout, Peer::open(options, session as u64)).await.unwrap_or(Err(LossKind::Timeout));
+    let opened =
+        timeout(options.timeout, SessionStream::open(options, session as u64)).await.unwrap_or(Err(LossKind::Timeout));
     let outcome = match opened {
         Ok(peer) => {
             shared.live.opened.fetch_add(1, Ordering::Relaxed);
@@ -360,9 +361,9 @@ async fn hold(shared: Rc<Shared>, session: usize, stop: Stop) {
 }
 
 async fn converse(
-    shared: &Shared,
+    shared: &GroupShared,
     session: usize,
-    mut peer: Peer,
+    mut peer: SessionStream,
     messages: &mut u64,
     mut stop: Stop,
 ) -> Result<(), LossKind> {
@@ -394,19 +395,19 @@ async fn converse(
 }
 
 /// The two kinds of sessions behind the same four verbs.
-enum Peer {
+enum SessionStream {
     WebSocket(WebSocket),
     Tunnel(Tunnel),
 }
 
-impl Peer {
-    async fn open(options: &SessionOptions, session: u64) -> Result<Peer, LossKind> {
+impl SessionStream {
+    async fn open(options: &SessionOptions, session: u64) -> Result<SessionStream, LossKind> {
         let stream = options.server.connect(None).await.map_err(|error| match error {
             NotConnected::Socket(error) => LossKind::new(&error),
             NotConnected::Tls(_) => LossKind::TlsHandshake,
         })?;
         match &options.kind {
-            SessionKind::Tunnel => Ok(Peer::Tunnel(Tunnel::new(stream, session, options.message_bytes))),
+            SessionKind::Tunnel => Ok(SessionStream::Tunnel(Tunnel::new(stream, session, options.message_bytes))),
             SessionKind::WebSocket { path } => {
                 let mut fields = String::new();
                 if !options.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -415,7 +416,9 @@ impl Peer {
                 for (name, value) in &options.headers {
                     fields.extend([name, ": ", value, "\r\n"]);
                 }
-                Ok(Peer::WebSocket(WebSocket::open(stream, path, &fields, session, options.message_bytes).await?))
+                Ok(SessionStream::WebSocket(
+                    WebSocket::open(stream, path, &fields, session, options.message_bytes).await?,
+                ))
             }
         }
     }
@@ -423,24 +426,24 @@ impl Peer {
     /// Watches a silent session; ends only when it is lost. May be dropped at any time without losing a byte.
     async fn watch(&mut self) -> LossKind {
         match self {
-            Peer::WebSocket(peer) => peer.watch().await,
-            Peer::Tunnel(peer) => peer.watch().await,
+            SessionStream::WebSocket(peer) => peer.watch().await,
+            SessionStream::Tunnel(peer) => peer.watch().await,
         }
     }
 
     /// Sends the next message and checks its echo.
     async fn exchange(&mut self) -> Result<(), LossKind> {
         match self {
-            Peer::WebSocket(peer) => peer.exchange().await,
-            Peer::Tunnel(peer) => peer.exchange().await,
+            SessionStream::WebSocket(peer) => peer.exchange().await,
+            SessionStream::Tunnel(peer) => peer.exchange().await,
         }
     }
 
     /// Closes in order.
     async fn close(self) -> Result<(), LossKind> {
         match self {
-            Peer::WebSocket(peer) => peer.close().await,
-            Peer::Tunnel(peer) => peer.close().await,
+            SessionStream::WebSocket(peer) => peer.close().await,
+            SessionStream::Tunnel(peer) => peer.close().await,
         }
     }
 }

@@ -25,7 +25,7 @@ const HTTPS: u16 = 443;
 
 /// A server to ask: where it is and what it is called.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct ServerEndpoint {
     /// Its address.
     pub target: Target,
     /// The `Host` header's value; `None` means the name that its certificate is checked against, else the target's address.
@@ -34,7 +34,7 @@ pub struct Server {
     pub tls: Option<Tls>,
 }
 
-impl Server {
+impl ServerEndpoint {
     /// What goes into the `Host` header.
     pub(crate) fn host(&self) -> String {
         let name = self.tls.as_ref().and_then(Tls::name);
@@ -56,20 +56,20 @@ impl Server {
     }
 }
 
-impl From<Target> for Server {
-    fn from(target: Target) -> Server {
-        Server { target, host: None, tls: None }
+impl From<Target> for ServerEndpoint {
+    fn from(target: Target) -> ServerEndpoint {
+        ServerEndpoint { target, host: None, tls: None }
     }
 }
 
-impl From<SocketAddr> for Server {
-    fn from(address: SocketAddr) -> Server {
+impl From<SocketAddr> for ServerEndpoint {
+    fn from(address: SocketAddr) -> ServerEndpoint {
         Target::from(address).into()
     }
 }
 
-impl From<PathBuf> for Server {
-    fn from(path: PathBuf) -> Server {
+impl From<PathBuf> for ServerEndpoint {
+    fn from(path: PathBuf) -> ServerEndpoint {
         Target::Unix(path).into()
     }
 }

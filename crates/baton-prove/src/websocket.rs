@@ -160,7 +160,7 @@ impl Frame {
 /// What a server sent, put together from its frames.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
-    /// The message, as far as it has come; the owner empties it after [`Came::Message`].
+    /// The message, as far as it has come; the owner empties it after [`ReceivedFrame::Message`].
     pub(crate) message: Vec<u8>,
     /// Whether a message has begun and not ended.
     begun: bool,
@@ -168,7 +168,7 @@ pub(crate) struct Incoming {
 
 /// The next thing that a server said.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum ReceivedFrame {
     /// A binary message is whole, in [`Incoming::message`].
     Message,
     /// A text frame.
@@ -179,7 +179,7 @@ pub(crate) enum Came {
 
 impl Incoming {
     /// Takes what is whole from the start of `input`; `None` when more bytes are needed. Pongs are passed over.
-    pub(crate) fn next(&mut self, input: &mut Vec<u8>) -> Result<Option<Came>, BadFrame> {
+    pub(crate) fn next(&mut self, input: &mut Vec<u8>) -> Result<Option<ReceivedFrame>, BadFrame> {
         loop {
             let Some((frame, head)) = Frame::read(input)? else { return Ok(None) };
             // RFC 6455 section 5.1: what a server sends is not masked.
@@ -192,17 +192,17 @@ impl Incoming {
             }
             let payload = &input[head..end];
             let came = match frame.opcode {
-                Opcode::Ping => Some(Came::Ping(payload.to_vec())),
+                Opcode::Ping => Some(ReceivedFrame::Ping(payload.to_vec())),
                 Opcode::Pong => None,
-                Opcode::Close => Some(Came::Close),
-                Opcode::Text => Some(Came::Text),
+                Opcode::Close => Some(ReceivedFrame::Close),
+                Opcode::Text => Some(ReceivedFrame::Text),
                 // Section 5.4: the first frame of a message names its kind, the others continue it.
                 Opcode::Binary if self.begun => return Err(BadFrame),
                 Opcode::Continuation if !self.begun => return Err(BadFrame),
                 Opcode::Binary | Opcode::Continuation => {
                     self.message.extend_from_slice(payload);
                     self.begun = !frame.last;
-                    frame.last.then_some(Came::Message)
+                    frame.last.then_some(ReceivedFrame::Message)
                 }
             };
             input.drain(..end);

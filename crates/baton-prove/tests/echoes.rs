@@ -13,7 +13,7 @@ use std::{
 };
 
 use baton_prove::{
-    Server, SessionOptions, Sessions, SessionsResult,
+    ServerEndpoint, SessionOptions, Sessions, SessionsResult,
     sessions::{LossKind, SessionKind},
     websocket::accept_key,
 };
@@ -212,7 +212,7 @@ fn upgrade(stream: &mut impl Speech) -> io::Result<()> {
     stream.write_all(format!("{answer}: {accept}\r\n\r\n").as_bytes())
 }
 
-fn check(is_websocket: bool, server: Server) {
+fn check(is_websocket: bool, server: ServerEndpoint) {
     let deeds = if is_websocket { &DEEDS[..] } else { &DEEDS[..PLAIN] };
     let kind = match is_websocket {
         true => SessionKind::WebSocket { path: "/ws".to_owned() },
@@ -267,7 +267,7 @@ fn the_same_over_tls() {
     let tls = certificates.options().build().expect("good options");
     for is_websocket in [false, true] {
         let address = faulty(is_websocket, Some(certificates.server()));
-        check(is_websocket, Server { tls: Some(tls.clone()), ..address.into() });
+        check(is_websocket, ServerEndpoint { tls: Some(tls.clone()), ..address.into() });
     }
 }
 
@@ -287,7 +287,7 @@ fn large_messages_come_back_whole_over_tls() {
         }
     });
     let tls = certificates.options().build().expect("good options");
-    let server = Server { tls: Some(tls), ..address.into() };
+    let server = ServerEndpoint { tls: Some(tls), ..address.into() };
     let options = SessionOptions {
         message_bytes: 1024 * 1024,
         interval: Some(Duration::from_millis(1)),
@@ -313,7 +313,7 @@ fn tls_that_does_not_come_to_be_loses_the_session() {
         hold(stream);
     });
     let tls = certificates.options().build().expect("good options");
-    let server = Server { tls: Some(tls), ..address.into() };
+    let server = ServerEndpoint { tls: Some(tls), ..address.into() };
     let options = SessionOptions { count: 3, ..SessionOptions::new(server, SessionKind::Tunnel) };
     let result = run(async { Sessions::start(options).expect("started").stop().await });
     assert_eq!((result.opened, result.kinds().as_str()), (0, "tls_handshake 3"));

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use baton_prove::{
     FailureKind, Load, LoadOptions, LoadResult, Origin, OriginHandle, OriginOptions, Request,
     load::BodyCheck,
-    origin::{Fault, Faults, pattern},
+    origin::{Faults, InjectedFault, pattern},
 };
 use proptest::{
     collection::vec,
@@ -24,23 +24,27 @@ use support::{run, shape::Shape};
 const LENGTH: usize = 20;
 
 /// The failures that take no time.
-const QUICK: [Fault; 12] = [
-    Fault::Reset,
-    Fault::Close,
-    Fault::HalfHead,
-    Fault::HalfBody,
-    Fault::ResetBody,
-    Fault::WrongLength,
-    Fault::WrongBody,
-    Fault::WrongStatus,
-    Fault::TooLong,
-    Fault::Malformed,
-    Fault::CloseAfter,
-    Fault::ResetAfter,
+const QUICK: [InjectedFault; 12] = [
+    InjectedFault::Reset,
+    InjectedFault::Close,
+    InjectedFault::HalfHead,
+    InjectedFault::HalfBody,
+    InjectedFault::ResetBody,
+    InjectedFault::WrongLength,
+    InjectedFault::WrongBody,
+    InjectedFault::WrongStatus,
+    InjectedFault::TooLong,
+    InjectedFault::Malformed,
+    InjectedFault::CloseAfter,
+    InjectedFault::ResetAfter,
 ];
 
 /// Asks as many requests as the script has entries.
-fn ask(shape: Shape, script: &[Option<Fault>], set: impl FnOnce(&mut LoadOptions)) -> (OriginHandle, LoadResult) {
+fn ask(
+    shape: Shape,
+    script: &[Option<InjectedFault>],
+    set: impl FnOnce(&mut LoadOptions),
+) -> (OriginHandle, LoadResult) {
     let faults = Faults::Script(script.to_vec());
     let origin = Origin::start(OriginOptions { faults, ..OriginOptions::new("faulty") }).expect("started");
     let expect = BodyCheck::Exactly(Arc::from(pattern(LENGTH)));
@@ -57,25 +61,27 @@ fn ask(shape: Shape, script: &[Option<Fault>], set: impl FnOnce(&mut LoadOptions
 /// The kinds that the client has to count, from what the origin did.
 fn expected(origin: &OriginHandle, asked: u64) -> Vec<(FailureKind, u64)> {
     let did = |fault| origin.committed(fault).total();
-    let instead = [origin.committed(Fault::Reset), origin.committed(Fault::Close)];
+    let instead = [origin.committed(InjectedFault::Reset), origin.committed(InjectedFault::Close)];
     // Requests that went into a connection just when the origin ended it after an answer: it never saw them.
     let unseen = asked - origin.requests();
     let counts = |kind| match kind {
         FailureKind::ResetBeforeFirstByte => instead[0].fresh + instead[1].fresh,
         FailureKind::ClosedOnReuse => instead[0].reused + instead[1].reused + unseen,
-        FailureKind::Truncated => did(Fault::HalfHead) + did(Fault::HalfBody) + did(Fault::ResetBody),
-        FailureKind::TimeoutFirstByte => did(Fault::Silence),
-        FailureKind::TimeoutWhole => did(Fault::Stall),
-        FailureKind::WrongLength => did(Fault::WrongLength),
-        FailureKind::WrongBody => did(Fault::WrongBody),
-        FailureKind::WrongStatus => did(Fault::WrongStatus),
-        FailureKind::Malformed => did(Fault::Malformed) + did(Fault::TooLong),
+        FailureKind::Truncated => {
+            did(InjectedFault::HalfHead) + did(InjectedFault::HalfBody) + did(InjectedFault::ResetBody)
+        }
+        FailureKind::TimeoutFirstByte => did(InjectedFault::Silence),
+        FailureKind::TimeoutWhole => did(InjectedFault::Stall),
+        FailureKind::WrongLength => did(InjectedFault::WrongLength),
+        FailureKind::WrongBody => did(InjectedFault::WrongBody),
+        FailureKind::WrongStatus => did(InjectedFault::WrongStatus),
+        FailureKind::Malformed => did(InjectedFault::Malformed) + did(InjectedFault::TooLong),
         _ => 0,
     };
     FailureKind::ALL.into_iter().map(|kind| (kind, counts(kind))).collect()
 }
 
-fn check(shape: Shape, script: &[Option<Fault>], set: impl FnOnce(&mut LoadOptions)) {
+fn check(shape: Shape, script: &[Option<InjectedFault>], set: impl FnOnce(&mut LoadOptions)) {
     let (origin, result) = ask(shape, script, set);
     let (counts, asked) = (result.counts, script.len() as u64);
     assert_eq!(counts.requests, asked, "{shape:?}");
@@ -86,12 +92,13 @@ fn check(shape: Shape, script: &[Option<Fault>], set: impl FnOnce(&mut LoadOptio
 
     // The origin did as scripted, for as many requests as it saw.
     let seen = &script[..origin.requests() as usize];
-    for fault in Fault::ALL {
+    for fault in InjectedFault::ALL {
         let scripted = seen.iter().filter(|entry| **entry == Some(fault)).count() as u64;
         assert_eq!(origin.committed(fault).total(), scripted, "{fault} {shape:?}");
     }
     // A connection that ends after its answer is found closed, or costs the request that came too early, or had no further one.
-    let after = origin.committed(Fault::CloseAfter).total() + origin.committed(Fault::ResetAfter).total();
+    let after =
+        origin.committed(InjectedFault::CloseAfter).total() + origin.committed(InjectedFault::ResetAfter).total();
     let (unseen, noticed) = (asked - origin.requests(), result.closed_idle);
     if shape.keep_alive {
         assert!(unseen + noticed <= after && after <= unseen + noticed + shape.concurrency as u64, "{shape:?}");
@@ -103,7 +110,7 @@ fn check(shape: Shape, script: &[Option<Fault>], set: impl FnOnce(&mut LoadOptio
 }
 
 /// A third of the requests fail, in every way, and no two neighbours of one kind of failure are alike.
-fn mixed(length: usize) -> Vec<Option<Fault>> {
+fn mixed(length: usize) -> Vec<Option<InjectedFault>> {
     (0..length).map(|number| (number * 7 % 3 == 1).then(|| QUICK[(number / 3 + number / 36) % QUICK.len()])).collect()
 }
 
@@ -130,20 +137,20 @@ fn a_request_that_is_not_answered_in_time_is_counted_as_such() {
     let short = Duration::from_millis(30);
     for shape in Shape::all() {
         // Every request is too late: however slow the machine, none of them can be anything else.
-        check(shape, &[Some(Fault::Silence); 14], |options| options.timeouts.first_byte = short);
+        check(shape, &[Some(InjectedFault::Silence); 14], |options| options.timeouts.first_byte = short);
     }
     for shape in Shape::all() {
-        check(shape, &[Some(Fault::Stall); 14], |options| options.timeouts.whole = short);
+        check(shape, &[Some(InjectedFault::Stall); 14], |options| options.timeouts.whole = short);
     }
 }
 
 #[test]
 fn timeouts_among_right_answers_are_told_apart() {
-    let script: Vec<Option<Fault>> = (0..40)
+    let script: Vec<Option<InjectedFault>> = (0..40)
         .map(|number| match number % 20 {
-            3 => Some(Fault::Silence),
-            11 => Some(Fault::Stall),
-            17 => Some(Fault::Reset),
+            3 => Some(InjectedFault::Silence),
+            11 => Some(InjectedFault::Stall),
+            17 => Some(InjectedFault::Reset),
             _ => None,
         })
         .collect();
@@ -160,10 +167,10 @@ fn timeouts_among_right_answers_are_told_apart() {
 #[test]
 fn a_slow_drip_is_an_answer_like_another() {
     let shape = Shape { keep_alive: true, threads: 1, concurrency: 4, rate: None };
-    check(shape, &[None, Some(Fault::Drip), None, Some(Fault::Drip)], |_| {});
+    check(shape, &[None, Some(InjectedFault::Drip), None, Some(InjectedFault::Drip)], |_| {});
 }
 
-fn scripts() -> impl Strategy<Value = Vec<Option<Fault>>> {
+fn scripts() -> impl Strategy<Value = Vec<Option<InjectedFault>>> {
     // From nearly clean to nothing but failures.
     (1..10_u32).prop_flat_map(|weight| {
         vec(prop_oneof![(10 - weight) => Just(None), weight => select(&QUICK[..]).prop_map(Some)], 1..60)

@@ -10,7 +10,7 @@ use std::{
 };
 
 use baton_prove::{
-    FailureKind, Load, LoadOptions, LoadResult, Report, Request, Server, Target, TlsOptions,
+    FailureKind, Load, LoadOptions, LoadResult, Report, Request, ServerEndpoint, Target, TlsOptions,
     load::{BodyCheck, StatusCheck},
     stream::Verify,
 };
@@ -56,7 +56,7 @@ fn check(kind: Option<FailureKind>, request: Request, script: impl Fn(&mut TcpSt
 }
 
 /// Requests to this server: all end in `kind`, in whatever shape they are asked.
-fn check_all(kind: FailureKind, server: impl Into<Server>, set: impl Fn(&mut LoadOptions)) {
+fn check_all(kind: FailureKind, server: impl Into<ServerEndpoint>, set: impl Fn(&mut LoadOptions)) {
     let options = LoadOptions { count: Some(7), ..LoadOptions::new(server) };
     for shape in Shape::all() {
         let mut options = shape.of(options.clone());
@@ -203,7 +203,7 @@ fn timeouts() {
 #[test]
 fn tls_that_is_broken_off_is_a_failed_handshake() {
     let tls = TlsOptions { verify: Verify::Nothing, ..TlsOptions::default() }.build().expect("good options");
-    let over = |address: SocketAddr| Server { tls: Some(tls.clone()), ..address.into() };
+    let over = |address: SocketAddr| ServerEndpoint { tls: Some(tls.clone()), ..address.into() };
     // A fatal alert (RFC 8446 section 6.2: handshake_failure) instead of the server's hello; a close; a reset.
     let alert = server(|_, stream| {
         let _ = stream.read(&mut [0; 4096]);

@@ -12,7 +12,7 @@ use std::{
 use baton_prove::{
     Load, LoadOptions, Origin, OriginHandle, OriginOptions, Request,
     load::{BodyCheck, StatusCheck},
-    origin::{Fault, Faults, OriginKind, pattern},
+    origin::{Faults, InjectedFault, OriginKind, pattern},
 };
 use support::run;
 
@@ -173,13 +173,13 @@ fn the_tcp_echo_echoes() {
 
 #[test]
 fn a_failure_is_exactly_what_its_name_says() {
-    let check = |text: &str, fault: Fault, expect: &str| {
+    let check = |text: &str, fault: InjectedFault, expect: &str| {
         let origin = origin();
         let mut stream = TcpStream::connect(origin.address()).expect("connected");
         stream.write_all(text.as_bytes()).expect("sent");
         let mut answer = Vec::new();
         let ended = stream.read_to_end(&mut answer);
-        let is_reset = matches!(fault, Fault::Reset | Fault::ResetBody | Fault::ResetAfter);
+        let is_reset = matches!(fault, InjectedFault::Reset | InjectedFault::ResetBody | InjectedFault::ResetAfter);
         assert_eq!(ended.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset), is_reset, "{text}");
         let answer = String::from_utf8(answer).expect("text").replace("Content-Type: text/plain\r\n", "");
         assert_eq!(answer, expect, "{text}");
@@ -188,30 +188,39 @@ fn a_failure_is_exactly_what_its_name_says() {
     let whole = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabcdef";
     let of = |fault: &str| format!("GET /bytes/6?fail={fault} HTTP/1.1\r\n\r\n");
     let chunked = |fault: &str| format!("GET /chunked/6?fail={fault} HTTP/1.1\r\n\r\n");
-    check(&of("reset"), Fault::Reset, "");
-    check(&of("close"), Fault::Close, "");
-    check(&of("malformed"), Fault::Malformed, "this is no answer\r\n");
-    check(&of("half-body"), Fault::HalfBody, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
-    check(&of("reset-body"), Fault::ResetBody, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
-    check(&of("close-after"), Fault::CloseAfter, whole);
-    check(&of("reset-after"), Fault::ResetAfter, whole);
-    check("GET /status/204?fail=half-head HTTP/1.1\r\n\r\n", Fault::HalfHead, &"HTTP/1.1 204 No Content\r\n\r\n"[..13]);
-    check(&chunked("half-body"), Fault::HalfBody, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    check(&of("reset"), InjectedFault::Reset, "");
+    check(&of("close"), InjectedFault::Close, "");
+    check(&of("malformed"), InjectedFault::Malformed, "this is no answer\r\n");
+    check(&of("half-body"), InjectedFault::HalfBody, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
+    check(&of("reset-body"), InjectedFault::ResetBody, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
+    check(&of("close-after"), InjectedFault::CloseAfter, whole);
+    check(&of("reset-after"), InjectedFault::ResetAfter, whole);
+    check(
+        "GET /status/204?fail=half-head HTTP/1.1\r\n\r\n",
+        InjectedFault::HalfHead,
+        &"HTTP/1.1 204 No Content\r\n\r\n"[..13],
+    );
+    check(
+        &chunked("half-body"),
+        InjectedFault::HalfBody,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+    );
     // The connection goes on after the others; the request that follows closes it.
     let goes_on = |text: String| text.replace(" HTTP/1.1\r\n\r\n", " HTTP/1.1\r\nConnection: close\r\n\r\n");
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n";
-    check(&goes_on(of("wrong-body")), Fault::WrongBody, &format!("{head}abceef"));
-    check(&goes_on(of("too-long")), Fault::TooLong, &format!("{head}abcdef!"));
-    check(&goes_on(of("drip")), Fault::Drip, &format!("{head}abcdef"));
+    check(&goes_on(of("wrong-body")), InjectedFault::WrongBody, &format!("{head}abceef"));
+    check(&goes_on(of("too-long")), InjectedFault::TooLong, &format!("{head}abcdef!"));
+    check(&goes_on(of("drip")), InjectedFault::Drip, &format!("{head}abcdef"));
     let short = head.replace(": 6", ": 5");
-    check(&goes_on(of("wrong-length")), Fault::WrongLength, &format!("{short}abcde"));
+    check(&goes_on(of("wrong-length")), InjectedFault::WrongLength, &format!("{short}abcde"));
     let wrong = head.replace("200 OK", "500 Internal Server Error");
-    check(&goes_on(of("wrong-status")), Fault::WrongStatus, &format!("{wrong}abcdef"));
+    check(&goes_on(of("wrong-status")), InjectedFault::WrongStatus, &format!("{wrong}abcdef"));
 }
 
 #[test]
 fn what_an_answer_cannot_do_is_not_done_and_not_counted() {
-    let script = vec![Some(Fault::HalfBody), Some(Fault::WrongBody), None, Some(Fault::TooLong)];
+    let script =
+        vec![Some(InjectedFault::HalfBody), Some(InjectedFault::WrongBody), None, Some(InjectedFault::TooLong)];
     let options = OriginOptions { faults: Faults::Script(script), ..OriginOptions::new("a") };
     let origin = Origin::start(options).expect("started");
     let text = "GET /bytes/0 HTTP/1.1\r\n\r\nHEAD /bytes/9 HTTP/1.1\r\n\r\nGET /bytes/1?fail=wrong-body HTTP/1.1\r\n\r\n\
@@ -219,8 +228,11 @@ fn what_an_answer_cannot_do_is_not_done_and_not_counted() {
     let answer = talk(origin.address(), text).replace("Content-Type: text/plain\r\n", "");
     let head = |length: u64| format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
     assert_eq!(answer, format!("{}{}{}`{}a!", head(0), head(9), head(1), head(1)));
-    assert_eq!(origin.committed(Fault::HalfBody).total(), 0);
-    assert_eq!((origin.committed(Fault::WrongBody).reused, origin.committed(Fault::TooLong).reused), (1, 1));
+    assert_eq!(origin.committed(InjectedFault::HalfBody).total(), 0);
+    assert_eq!(
+        (origin.committed(InjectedFault::WrongBody).reused, origin.committed(InjectedFault::TooLong).reused),
+        (1, 1)
+    );
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use baton_prove::{Load, LoadOptions, LoadResult, Origin, OriginOptions, Request, Server, Target, load::BodyCheck};
+use baton_prove::{
+    Load, LoadOptions, LoadResult, Origin, OriginOptions, Request, ServerEndpoint, Target, load::BodyCheck,
+};
 use support::{read_head, reset, run, say, server};
 
 fn load(options: LoadOptions) -> LoadResult {
@@ -15,7 +17,7 @@ fn load(options: LoadOptions) -> LoadResult {
 }
 
 /// A server that says its name to all that a connection asks.
-fn named(name: &'static str) -> Server {
+fn named(name: &'static str) -> ServerEndpoint {
     let address = server(move |_, stream| {
         while read_head(stream) {
             say(stream, format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len()));
@@ -67,7 +69,7 @@ fn hosts_are_the_servers_own() {
         sees.lock().expect("no panic").push_str(&head);
         say(stream, "HTTP/1.1 204 No Content\r\n\r\n");
     });
-    let servers = vec![address.into(), Server { host: Some("example.org".to_owned()), ..address.into() }];
+    let servers = vec![address.into(), ServerEndpoint { host: Some("example.org".to_owned()), ..address.into() }];
     let requests = vec![Request::get("/0"), Request::get("/1").to(1)];
     let result =
         load(LoadOptions { count: Some(2), keep_alive: false, servers, requests, ..LoadOptions::new(address) });

@@ -5,6 +5,10 @@ mod support;
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -253,13 +257,16 @@ fn a_lost_websocket_says_why() {
 
 #[test]
 fn pings_are_answered_and_messages_may_come_in_parts() {
-    let address = server(|_, stream| {
+    let has_answered = Arc::new(AtomicBool::new(false));
+    let answered = has_answered.clone();
+    let address = server(move |_, stream| {
         upgrade(stream);
         say(stream, [0x89, 2, b'h', b'i']);
         let mut pong = [0; 2 + 4 + 2];
         stream.read_exact(&mut pong).expect("a pong");
         assert_eq!(pong[..2], [0x8a, 0x82]);
         assert_eq!([pong[6] ^ pong[2], pong[7] ^ pong[3]], *b"hi");
+        answered.store(true, Ordering::Release);
         // A pong nobody asked for is allowed, and so are an empty first part and a ping between parts.
         say(stream, [0x8a, 0, 0x8a, 1, b'x']);
         let payload = read_frame(stream).expect("a message");
@@ -273,6 +280,10 @@ fn pings_are_answered_and_messages_may_come_in_parts() {
         let options = SessionOptions { interval: None, ..SessionOptions::new(address, websocket()) };
         let sessions = Sessions::start(options).expect("started");
         sessions.ready().await;
+        // The only message is sent when it is stopped: not before the ping came.
+        while !has_answered.load(Ordering::Acquire) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let result = sessions.stop().await;
         assert_eq!((result.alive, result.messages), (1, 1), "{:?}", result.losses);
     });

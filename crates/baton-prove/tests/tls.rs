@@ -11,7 +11,7 @@ use std::{
 };
 
 use baton_prove::{
-    FailureKind, Load, LoadOptions, LoadResult, Request, Server, Target, TlsOptions,
+    FailureKind, Load, LoadOptions, LoadResult, Request, ServerEndpoint, Target, TlsOptions,
     load::BodyCheck,
     stream::{ClientCertificate, TlsVersion, Verify},
 };
@@ -61,8 +61,8 @@ impl Haproxy {
     }
 }
 
-fn over(target: impl Into<Server>, tls: &TlsOptions) -> Server {
-    Server { tls: Some(tls.build().expect("good options")), ..target.into() }
+fn over(target: impl Into<ServerEndpoint>, tls: &TlsOptions) -> ServerEndpoint {
+    ServerEndpoint { tls: Some(tls.build().expect("good options")), ..target.into() }
 }
 
 fn load(options: LoadOptions) -> LoadResult {

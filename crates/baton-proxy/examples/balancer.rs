@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use baton_model::{Address, Algorithm, Proxy, Role, Server, UriHash};
-use baton_proxy::balance::{Ask, BackendState, HealthState, Picked, Slot, Wanted};
+use baton_proxy::balance::{BackendState, HealthState, PickCriteria, Picked, Slot, WantedServer};
 
 /// How long each kind of choice is measured.
 const WINDOW: Duration = Duration::from_millis(200);
@@ -106,8 +106,8 @@ fn choices(proxy: &Proxy, threads: usize) -> String {
     let mut line = String::new();
     for threads in [1, threads] {
         let plain = |_| None;
-        let by_cookie = |number: u32| Some(Wanted::Cookie(cookies[number as usize % count].as_bytes()));
-        let by_name = |number: u32| Some(Wanted::Name(&names[number as usize % count]));
+        let by_cookie = |number: u32| Some(WantedServer::Cookie(cookies[number as usize % count].as_bytes()));
+        let by_name = |number: u32| Some(WantedServer::Name(&names[number as usize % count]));
         line += &format!(
             "{:>9.0}{:>9.0}{:>9.0}",
             requests(&state, threads, &plain),
@@ -121,7 +121,7 @@ fn choices(proxy: &Proxy, threads: usize) -> String {
     let state = BackendState::new(&Arc::new(narrow), Instant::now());
     let mut taken: Vec<Slot> = Vec::new();
     for name in &names {
-        let ask = Ask { wanted: Some(Wanted::Name(name)), ..Ask::new(Instant::now()) };
+        let ask = PickCriteria { wanted: Some(WantedServer::Name(name)), ..PickCriteria::new(Instant::now()) };
         if let Picked::Slot(slot) = state.pick(&ask) {
             taken.push(slot);
         }
@@ -130,14 +130,18 @@ fn choices(proxy: &Proxy, threads: usize) -> String {
     let last = taken.swap_remove(count / 2);
     drop(last);
     let one_free = requests_without_key(&state);
-    let ask = Ask::new(Instant::now());
+    let ask = PickCriteria::new(Instant::now());
     let _last = state.pick(&ask);
     let full = requests_without_key(&state);
     format!("{line}{one_free:>9.0}{full:>9.0}")
 }
 
 /// Requests one after the other in each thread; how many nanoseconds of CPU time each of them takes.
-fn requests<'a>(state: &Arc<BackendState>, threads: usize, wanted: &(dyn Fn(u32) -> Option<Wanted<'a>> + Sync)) -> f64 {
+fn requests<'a>(
+    state: &Arc<BackendState>,
+    threads: usize,
+    wanted: &(dyn Fn(u32) -> Option<WantedServer<'a>> + Sync),
+) -> f64 {
     let (stop, total, spent) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let now = Instant::now();
     let work = |seed: u32| {
@@ -146,7 +150,7 @@ fn requests<'a>(state: &Arc<BackendState>, threads: usize, wanted: &(dyn Fn(u32)
         while done % 64 != 0 || !stop.load(Ordering::Relaxed) {
             random = next(random);
             let wanted = wanted(random);
-            drop(black_box(state.pick(&Ask { key: Some(random), random, wanted, ..Ask::new(now) })));
+            drop(black_box(state.pick(&PickCriteria { key: Some(random), random, wanted, ..PickCriteria::new(now) })));
             done += 1;
         }
         total.fetch_add(done, Ordering::Relaxed);
@@ -168,7 +172,7 @@ fn requests_without_key(state: &Arc<BackendState>) -> f64 {
     let (began, spent, mut random, mut done) = (Instant::now(), cpu_time(), 1, 0);
     while done % 64 != 0 || began.elapsed() < WINDOW {
         random = next(random);
-        drop(black_box(state.pick(&Ask { random, ..Ask::new(now) })));
+        drop(black_box(state.pick(&PickCriteria { random, ..PickCriteria::new(now) })));
         done += 1;
     }
     (cpu_time() - spent) as f64 / f64::from(done)
@@ -208,7 +212,7 @@ fn changes(proxy: &Proxy) -> String {
             let mut began = Instant::now();
             while !stop.load(Ordering::Relaxed) {
                 random = next(random);
-                drop(black_box(state.pick(&Ask { key: Some(random), random, ..Ask::new(now) })));
+                drop(black_box(state.pick(&PickCriteria { key: Some(random), random, ..PickCriteria::new(now) })));
                 let ended = Instant::now();
                 longest.fetch_max((ended - began).as_nanos() as u64, Ordering::Relaxed);
                 count.fetch_add(1, Ordering::Relaxed);

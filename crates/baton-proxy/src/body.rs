@@ -32,7 +32,9 @@ impl BodyState {
             return;
         }
         match framing {
-            Framing::None | Framing::UntilClose | Framing::Tunnel => self.arrived = Arrived::Whole,
+            Framing::None | Framing::Tunnel => self.arrived = Arrived::Whole,
+            // Its source says where it ends.
+            Framing::UntilClose => {}
             Framing::Length(length) if (input.len() as u64) < length => {}
             Framing::Length(length) => {
                 self.walked = usize::try_from(length).unwrap_or(usize::MAX);
@@ -60,6 +62,14 @@ impl BodyState {
                     return;
                 }
             }
+        }
+    }
+
+    /// The source has ended with these bytes in the input. Only a body whose source says where it ends is whole by that.
+    pub fn end(&mut self, framing: Framing, input: &[u8]) {
+        if framing == Framing::UntilClose {
+            self.walked = input.len();
+            self.arrived = Arrived::Whole;
         }
     }
 

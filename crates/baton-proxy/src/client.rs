@@ -11,9 +11,10 @@ use crate::buffer::Buffer;
 use crate::connection::{Connection, Membership};
 use crate::core::{Core, Interrupt, until};
 use crate::deadline::Deadline;
-use crate::exchange::Exchange;
+use crate::exchange::Origin;
 use crate::proxy_protocol::{self, Header, Malformed};
 use crate::session::Session;
+use crate::transport::Transport;
 use crate::view::FrontendSlot;
 
 /// The longest we wait for a client to close, once all is said.
@@ -43,16 +44,17 @@ impl Client {
     /// Takes over an accepted socket.
     ///
     /// # Errors
-    /// The socket cannot be set up or watched.
+    /// The socket cannot be set up.
     pub fn new(socket: Socket, peer: &SockAddr, membership: Membership, slot: Rc<FrontendSlot>) -> io::Result<Client> {
         let connection = Connection::new(socket, peer, &slot.view(), membership)?;
         Ok(Client { connection, session: Session::new(slot), input: None, deadline: Deadline::default() })
     }
 
-    /// Begins the next exchange, with what was read of it already.
-    pub fn begin(&mut self, core: &Core) -> (Exchange<'_>, &mut Input) {
+    /// What it lends to its next exchange, which has the connection for itself; and what was read already.
+    pub fn origin(&mut self) -> (Origin<'_>, &mut Input) {
         let Client { connection, session, input, deadline } = self;
-        (Exchange::begin(core, connection, session, deadline), input)
+        let (client, orders) = (Transport::Connection(&connection.stream), connection.orders());
+        (Origin { connection, session, client, orders, deadline }, input)
     }
 
     /// The bytes that were read but not used.
@@ -88,7 +90,7 @@ impl Client {
                     Header::Complete { len, addresses } => {
                         buffer.consume(len);
                         if let Some(addresses) = addresses {
-                            self.connection.addresses = addresses;
+                            self.connection.speak_for(addresses);
                         }
                         return Ok(());
                     }
@@ -146,26 +148,5 @@ impl Client {
             }
         }
         core.buffers.give(buffer);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::exchange::Said;
-
-    /// Two exchanges of one connection are in work at once: it compiles.
-    fn _two_at_once(core: &Core, client: &Client, [one, other]: &mut [Deadline; 2]) {
-        let Client { connection, session, .. } = client;
-        let mut exchanges =
-            [Exchange::begin(core, connection, session, one), Exchange::begin(core, connection, session, other)];
-        exchanges.iter_mut().for_each(|exchange| exchange.heed(Said::default()));
-    }
-
-    /// A connection is taken apart and put together again: it compiles.
-    fn _apart_and_together(client: Client) -> Client {
-        let Client { connection: Connection { stream, addresses, accepted, membership }, session, input, deadline } =
-            client;
-        Client { connection: Connection { stream, addresses, accepted, membership }, session, input, deadline }
     }
 }

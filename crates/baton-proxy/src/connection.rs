@@ -1,8 +1,9 @@
 //! The first of the three lives on the request line: a client's connection. What is about one request only is no part of it, so
 //! that several could be in work at once. It has no `Drop` of its own: it can be taken apart and put together again.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,8 +24,10 @@ use crate::view::FrontendView;
 pub struct Connection {
     /// The socket, or TLS over it.
     pub stream: Stream,
-    /// Who talks to whom.
-    pub addresses: Addresses,
+    /// The client's address, or what a PROXY header says it is; `None` on unix sockets.
+    pub source: Option<SocketAddr>,
+    /// The address that the client connected to, once somebody asked for it.
+    pub destination: OnceCell<Option<SocketAddr>>,
     /// When it was accepted, or its TLS handshake was done.
     pub accepted: Instant,
     /// Its place among the open ones.
@@ -35,21 +38,35 @@ impl Connection {
     /// Takes over an accepted socket.
     ///
     /// # Errors
-    /// The socket cannot be set up or watched.
+    /// The socket cannot be set up.
     pub fn new(socket: Socket, peer: &SockAddr, view: &FrontendView, membership: Membership) -> io::Result<Connection> {
-        let mut addresses = Addresses { source: peer.as_socket(), destination: None };
-        if addresses.source.is_some() {
-            addresses.destination = socket.local_addr().ok().and_then(|local| local.as_socket());
-        }
         if view.plan.proxy.tcp.no_linger {
             socket.set_linger(Some(Duration::ZERO))?;
         }
         if view.plan.proxy.tcp.client_keepalive {
             socket.set_keepalive(true)?;
         }
-        let stream = Stream::new(socket)?;
         let accepted = membership.registered.core.now();
-        Ok(Connection { stream, addresses, accepted, membership })
+        let (stream, source, destination) = (Stream::accepted(socket), peer.as_socket(), OnceCell::new());
+        Ok(Connection { stream, source, destination, accepted, membership })
+    }
+
+    /// The address that the client connected to, or what a PROXY header says it is; `None` on unix sockets. The kernel is asked
+    /// when somebody asks for the first time: most requests need it for nothing.
+    pub fn destination(&self) -> Option<SocketAddr> {
+        let ask = || self.stream.socket().local_addr().ok().and_then(|local| local.as_socket());
+        *self.destination.get_or_init(|| self.source.and_then(|_| ask()))
+    }
+
+    /// Who talks to whom.
+    pub fn addresses(&self) -> Addresses {
+        Addresses { source: self.source, destination: self.destination() }
+    }
+
+    /// Who talks to whom, as a PROXY header says.
+    pub fn speak_for(&mut self, addresses: Addresses) {
+        self.source = addresses.source;
+        self.destination = OnceCell::from(addresses.destination);
     }
 
     /// The listener that accepted it.
@@ -72,7 +89,8 @@ impl Connection {
 /// TLS. Counted from its first moment until it is dropped.
 #[derive(Debug)]
 pub struct Membership {
-    registered: Registered,
+    /// Its place among those of its core, which knows it by that.
+    pub registered: Registered,
     listener: Arc<ListenerPlan>,
     frontend: Arc<FrontendState>,
     left: Cell<bool>,

@@ -19,13 +19,13 @@ use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::generation::Generation;
 use crate::log::LogWriter;
+use crate::messages::Messages;
 use crate::pipes::Pipes;
 use crate::pool::Upstreams;
 use crate::spare::Spare;
 use crate::state::Registry;
 use crate::stream::RecordPool;
 use crate::view::{FrontendSlot, FrontendView};
-use crate::work::Work;
 
 /// Memory of finished requests that a core keeps for the next ones.
 const WORK_KEPT_MAX: usize = 256;
@@ -59,7 +59,7 @@ pub struct Core {
     serial: Cell<u32>,
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
-    spare: Spare<Box<Work>>,
+    spare: Spare<Box<Messages>>,
     open: Arc<AtomicUsize>,
     random: Cell<u64>,
 }
@@ -196,21 +196,21 @@ impl Core {
     }
 
     /// Memory for a request, with the bytes that were read already.
-    pub fn work(&self, input: Option<Buffer>) -> Box<Work> {
+    pub fn messages(&self, input: Option<Buffer>) -> Box<Messages> {
         let input = input.unwrap_or_else(|| self.buffers.take());
         match self.spare.take() {
-            Some(mut work) => {
-                work.input = input;
-                work
+            Some(mut messages) => {
+                messages.input = input;
+                messages
             }
-            None => Box::new(Work::new(input)),
+            None => Box::new(Messages::new(input)),
         }
     }
 
     /// Takes the memory back, and returns the bytes of the next request.
-    pub fn rest(&self, mut work: Box<Work>) -> Option<Buffer> {
-        let input = work.clear(&self.buffers);
-        self.spare.give(work);
+    pub fn rest(&self, mut messages: Box<Messages>) -> Option<Buffer> {
+        let input = messages.clear(&self.buffers);
+        self.spare.give(messages);
         input
     }
 

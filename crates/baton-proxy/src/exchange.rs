@@ -1,30 +1,38 @@
 //! The third of the three lives on the request line: one request and its response, or all bytes of a connection in `mode tcp`. It
 //! ends with its log line.
 //!
-//! Its messages, head and body of either direction, are beside it in [`Work`](crate::work::Work): `mode tcp` has none.
+//! Who makes an exchange is the only difference between protocols: [`http1`](crate::http1) makes one after the other of a
+//! connection, [`mux`](crate::mux) several at a time. What the stages of the line, rules and the log know of either is in here.
 
 use std::task::Context;
 
 use baton_rules::{LogLevel, Variables};
 
 use crate::connection::Connection;
-use crate::core::{Core, until};
+use crate::core::{Core, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::facts::LogFacts;
+use crate::messages::Messages;
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::work::Work;
+use crate::transport::Transport;
 
-/// One request in work.
+/// One request in work. `M` is what goes through it: the two messages of HTTP, or the first bytes of a connection in `mode tcp`.
 #[derive(Debug)]
-pub struct Exchange<'a> {
+pub struct Exchange<'a, M = Box<Messages>> {
     /// The connection that it came by.
     pub connection: &'a Connection,
     /// The session that it belongs to.
     pub session: &'a Session,
+    /// What carries its request from the client and its response there.
+    pub client: Transport<'a>,
+    /// What it is told.
+    pub orders: &'a Orders,
     /// When its current wait ends.
     pub deadline: &'a mut Deadline,
+    /// What goes through it.
+    pub messages: M,
     /// Whether it is the session's first.
     pub is_first: bool,
     /// What the log line prints.
@@ -39,49 +47,57 @@ pub struct Exchange<'a> {
     pub no_retry: bool,
 }
 
-impl<'a> Exchange<'a> {
+/// Where an exchange comes from: what its maker lends it.
+#[derive(Debug)]
+pub struct Origin<'a> {
+    /// The connection.
+    pub connection: &'a Connection,
+    /// The session.
+    pub session: &'a Session,
+    /// What carries its messages.
+    pub client: Transport<'a>,
+    /// What it is told.
+    pub orders: &'a Orders,
+    /// Its timer.
+    pub deadline: &'a mut Deadline,
+}
+
+impl<'a, M> Exchange<'a, M> {
     /// Begins the session's next exchange. The first one begins with the connection.
-    pub fn begin(
+    #[inline(always)]
+    pub fn begin(core: &Core, origin: Origin<'a>, messages: M) -> Exchange<'a, M> {
+        Exchange::with_room(core, origin, messages, (Variables::default(), Vec::new()))
+    }
+
+    /// Made in its place: with what it is lent, it is not moved once more.
+    #[inline(always)]
+    fn with_room(
         core: &Core,
-        connection: &'a Connection,
-        session: &'a Session,
-        deadline: &'a mut Deadline,
-    ) -> Exchange<'a> {
+        origin: Origin<'a>,
+        messages: M,
+        (variables, line): (Variables, Vec<u8>),
+    ) -> Exchange<'a, M> {
+        let Origin { connection, session, client, orders, deadline } = origin;
         let is_first = session.count_request();
         let began = if is_first { connection.accepted } else { core.now() };
         Exchange {
             connection,
             session,
+            client,
+            orders,
             deadline,
+            messages,
             is_first,
-            facts: LogFacts::new(began),
+            facts: LogFacts::new(began, line),
             progress: Progress::new(session.view()),
-            variables: Variables::default(),
+            variables,
             log_level: None,
             no_retry: false,
         }
     }
 
-    /// Sends what is composed for the client in `work.down`.
-    pub async fn send(&mut self, core: &Core, work: &mut Work) -> Result<(), Ended> {
-        let limit = self.progress.frontend.plan.proxy.timeouts.client;
-        let Exchange { connection, deadline, .. } = self;
-        let mut sent = 0;
-        while sent < work.down.len() {
-            deadline.set(limit.map(|limit| core.now() + limit));
-            let write = |cx: &mut Context<'_>| connection.stream.poll_write(cx, &work.down[sent..]);
-            match until(core, connection.orders(), deadline, write).await {
-                Ok(Ok(count)) => sent += count,
-                Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Last)),
-                Err(_) => return Err(Ended::new(Cause::ClientTimeout, Phase::Last)),
-            }
-        }
-        work.down.clear();
-        Ok(())
-    }
-
     /// Heeds what rules said about this exchange. Once it is not to be logged, no later level takes that back.
-    pub fn heed(&mut self, said: Said) {
+    pub fn heed(&mut self, said: RuleEffects) {
         if said.log_level.is_some() {
             self.log_level = said.log_level;
         }
@@ -92,9 +108,42 @@ impl<'a> Exchange<'a> {
     }
 }
 
+impl<'a> Exchange<'a> {
+    /// Begins the session's next exchange in `mode http`, with memory that the core lends.
+    #[inline(always)]
+    pub fn of_http(core: &Core, origin: Origin<'a>, mut messages: Box<Messages>) -> Exchange<'a> {
+        let room = (std::mem::take(&mut messages.variables), std::mem::take(&mut messages.line));
+        Exchange::with_room(core, origin, messages, room)
+    }
+
+    /// Its end: what it was lent goes back to its messages.
+    pub fn end(&mut self) {
+        self.messages.variables = std::mem::take(&mut self.variables);
+        self.messages.line = self.facts.take_line();
+    }
+
+    /// Sends what is composed for the client.
+    pub async fn send(&mut self, core: &Core) -> Result<(), Ended> {
+        let limit = self.progress.frontend.plan.proxy.timeouts.client;
+        let Exchange { client, orders, deadline, messages, .. } = self;
+        let mut sent = 0;
+        while sent < messages.down.len() {
+            deadline.set(limit.map(|limit| core.now() + limit));
+            let write = |cx: &mut Context<'_>| client.poll_write(cx, &messages.down[sent..]);
+            match until(core, orders, deadline, write).await {
+                Ok(Ok(count)) => sent += count,
+                Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Last)),
+                Err(_) => return Err(Ended::new(Cause::ClientTimeout, Phase::Last)),
+            }
+        }
+        messages.down.clear();
+        Ok(())
+    }
+}
+
 /// What rules said about the exchange that they looked at.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Said {
+pub struct RuleEffects {
     /// What `set-log-level` asked for.
     pub log_level: Option<LogLevel>,
     /// `disable-l7-retry` applied.

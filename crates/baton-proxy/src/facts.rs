@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_http::{Name, ResponseHead};
+use baton_http::{Name, RequestView, ResponseView};
 
 /// The facts of one exchange: anybody may read what is known, and note by the methods here what happens.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub struct Known {
     pub missing: Option<Arc<str>>,
     /// Whether a request head was understood: its line can be logged.
     pub has_request: bool,
+    /// The request line as received, kept only where it is logged.
+    pub line: Vec<u8>,
     /// The line was written already (`option logasap`).
     pub logged: bool,
     /// Nothing to log: an idle connection that closed, a monitor's probe.
@@ -73,8 +75,9 @@ pub enum Retry {
 }
 
 impl LogFacts {
-    /// Nothing but the time is known.
-    pub fn new(began: Instant) -> LogFacts {
+    /// Nothing but the time is known. `line` is room for the request line.
+    #[inline(always)]
+    pub fn new(began: Instant, line: Vec<u8>) -> LogFacts {
         LogFacts(Known {
             began,
             request_time: None,
@@ -93,6 +96,7 @@ impl LogFacts {
             cookie: *b"--",
             missing: None,
             has_request: false,
+            line,
             logged: false,
             silent: false,
         })
@@ -103,6 +107,17 @@ impl LogFacts {
         self.0.has_request = true;
         self.0.bytes_in += len as u64;
         self.request_received(now);
+    }
+
+    /// Keeps the request line for the log, in room that may be lent.
+    pub fn keep_line(&mut self, request: RequestView<'_>) {
+        self.0.line.clear();
+        request.write_line(&mut self.0.line);
+    }
+
+    /// Gives back the room for the request line.
+    pub fn take_line(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0.line)
     }
 
     /// What the request had to wait for is there: its head, or a body that was waited for.
@@ -233,8 +248,8 @@ impl LogFacts {
     }
 
     /// The server's response has a head of this size, counted as HAProxy counts it.
-    pub fn sent_head(&mut self, head: &ResponseHead, buf: &[u8]) {
-        self.sent(counted_head(head, buf));
+    pub fn sent_head(&mut self, head: ResponseView<'_>) {
+        self.sent(counted_head(head));
     }
 
     /// A response of our own that is only a status line with this reason.
@@ -262,9 +277,9 @@ impl Deref for LogFacts {
 const HEAD_OVERHEAD: u64 = 20 + 8 + 3 + 1;
 
 /// The size of a response's head by HAProxy's way of counting.
-fn counted_head(head: &ResponseHead, buf: &[u8]) -> u64 {
+fn counted_head(head: ResponseView<'_>) -> u64 {
     // What the connection layer takes out or puts in is not counted.
-    let ours = head.headers.all_known(buf, Name::Connection).filter(|field| baton_http::is_only_ours(field.value));
+    let ours = head.fields().all_known(Name::Connection).filter(|field| baton_http::is_only_ours(field.value));
     let ours: usize = ours.map(|field| field.name.len() + field.value.len()).sum();
-    HEAD_OVERHEAD + (head.reason(buf).len() + head.headers.bytes() - ours + head.dropped) as u64
+    HEAD_OVERHEAD + (head.reason().len() + head.fields().bytes() - ours + head.dropped()) as u64
 }

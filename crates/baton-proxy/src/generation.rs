@@ -4,7 +4,6 @@
 //! commits it with [`Generation::commit`], and hands it to every core. State is not in here but in the
 //! [`Registry`], which is why nothing is lost between two generations.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -17,16 +16,9 @@ use baton_tls::{Acceptor, Connector, Connectors};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::BackendState;
-use crate::state::{BackendFigures, CounterBlock, FrontendState, ListenerState, Registry};
-use crate::upstream::Encryption;
-
-/// Things by name. The names are the configuration's, of which nobody makes up such that collide; that a request's word may be
-/// looked up adds none.
-pub type ByName<T> = HashMap<Arc<str>, T, FxBuildHasher>;
-
-/// A listening address for as long as it is open, whatever frontend it serves.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
-pub struct ListenerId(pub u64);
+use crate::state::{BackendFigures, ByName, FrontendState, ListenerId, ListenerState, Registry, ServerPlan};
+use crate::transport::Multiplexer;
+use crate::upstream::ServerTlsContext;
 
 /// One configuration, ready for use.
 #[derive(Debug)]
@@ -81,17 +73,6 @@ pub struct BackendPlan {
     pub fullconn: u32,
 }
 
-/// A server of a generation.
-#[derive(Debug)]
-pub struct ServerPlan {
-    /// What was asked.
-    pub server: Arc<Server>,
-    /// Traffic figures.
-    pub counters: Arc<CounterBlock>,
-    /// TLS with it, for traffic or for checks alone.
-    pub encryption: Option<Arc<Encryption>>,
-}
-
 /// Open sockets of one address.
 #[derive(Debug)]
 pub struct ListenerPlan {
@@ -105,6 +86,8 @@ pub struct ListenerPlan {
     pub frontend: Arc<FrontendPlan>,
     /// TLS for its clients; `None`: they speak plainly.
     pub tls: Option<Arc<Acceptor>>,
+    /// What its clients speak in `mode http`; `None`: HTTP/1.
+    pub mux: Option<Arc<dyn Multiplexer>>,
     /// Its figures, with the connections that are open (`maxconn` of the `bind`).
     pub state: Arc<ListenerState>,
     /// Sockets, each served by at least one core, and each core serving at least one. With fewer sockets than cores
@@ -143,6 +126,8 @@ pub struct OpenListener {
     pub shards: Arc<[OwnedFd]>,
     /// TLS for its clients.
     pub tls: Option<Arc<Acceptor>>,
+    /// What its clients speak in `mode http`; `None`: HTTP/1.
+    pub mux: Option<Arc<dyn Multiplexer>>,
 }
 
 impl Generation {
@@ -212,6 +197,69 @@ impl Generation {
         })
     }
 
+    /// This one with other servers of one backend, for which `proxy` stands in `model`; nothing else differs. `encryption` is TLS with a
+    /// server that is new.
+    pub fn with_servers(
+        &self,
+        model: Arc<Model>,
+        proxy: &Arc<Proxy>,
+        encryption: Option<Arc<ServerTlsContext>>,
+    ) -> Generation {
+        let used = self.backends.get(&proxy.name);
+        let mut backends = ByName::clone(&self.backends);
+        let plan = used.map(|used| Arc::new(used.with_servers(proxy, encryption)));
+        if let Some(plan) = &plan {
+            backends.insert(proxy.name.clone(), Arc::clone(plan));
+        }
+        let leads_there = |frontend: &FrontendPlan| {
+            frontend.default_backend.as_ref().map(Arc::as_ptr) == used.map(Arc::as_ptr) && used.is_some()
+        };
+        let again = |frontend: &Arc<FrontendPlan>| {
+            let is_itself = frontend.proxy.role == proxy.role && frontend.proxy.name == proxy.name;
+            if !is_itself && !leads_there(frontend) {
+                return Arc::clone(frontend);
+            }
+            Arc::new(FrontendPlan {
+                proxy: if is_itself { Arc::clone(proxy) } else { Arc::clone(&frontend.proxy) },
+                rules: Arc::clone(&frontend.rules),
+                state: Arc::clone(&frontend.state),
+                default_backend: match leads_there(frontend) {
+                    true => plan.clone(),
+                    false => frontend.default_backend.clone(),
+                },
+            })
+        };
+        let frontends: Vec<Arc<FrontendPlan>> = self.frontends.iter().map(again).collect();
+        let listener = |listener: &Arc<ListenerPlan>| {
+            let at = self.named.get(&listener.frontend.proxy.name).copied();
+            let frontend = at.and_then(|at| frontends.get(at)).filter(|plan| !Arc::ptr_eq(plan, &listener.frontend));
+            match frontend {
+                None => Arc::clone(listener),
+                Some(frontend) => Arc::new(ListenerPlan {
+                    id: listener.id,
+                    bind: listener.bind.clone(),
+                    number: listener.number,
+                    frontend: Arc::clone(frontend),
+                    tls: listener.tls.clone(),
+                    mux: listener.mux.clone(),
+                    state: Arc::clone(&listener.state),
+                    shards: Weak::clone(&listener.shards),
+                }),
+            }
+        };
+        Generation {
+            number: self.number,
+            model,
+            maxconn: self.maxconn,
+            idle_max: self.idle_max,
+            listeners: self.listeners.iter().map(listener).collect(),
+            frontends,
+            named: self.named.clone(),
+            backends: Arc::new(backends),
+            reconfigured: 0,
+        }
+    }
+
     /// Whether a backend is what it was: its plan is the same one.
     pub fn has_same_backend(&self, before: Option<&Generation>, name: &str) -> bool {
         let used = before.and_then(|before| before.backends.get(name));
@@ -228,7 +276,7 @@ impl Generation {
         let mut numbers: FxHashMap<BindKey<'_>, u64> = FxHashMap::default();
         let mut numbered: Option<&Arc<FrontendPlan>> = None;
         let mut listeners = Vec::with_capacity(open.len());
-        for OpenListener { id, frontend, bind, shards, tls } in open {
+        for OpenListener { id, frontend, bind, shards, tls, mux } in open {
             let Some(frontend) = self.frontend(&frontend) else { continue };
             if !numbered.is_some_and(|before| Arc::ptr_eq(before, frontend)) {
                 numbered = Some(frontend);
@@ -240,7 +288,7 @@ impl Generation {
             let number = bind.id.map(u64::from).or(numbers.get(&bind.key()).copied()).unwrap_or_default();
             let (frontend, state) = (frontend.clone(), registry.listener(id));
             let shards = Arc::downgrade(&shards);
-            listeners.push(Arc::new(ListenerPlan { id, bind, number, frontend, tls, state, shards }));
+            listeners.push(Arc::new(ListenerPlan { id, bind, number, frontend, tls, mux, state, shards }));
         }
         self.listeners = listeners;
     }
@@ -248,7 +296,11 @@ impl Generation {
     /// Makes it the one in use in the place of the one `before`: registers its state, and gives backends that stay, and are not what
     /// they were, their new settings. Cannot fail.
     pub fn commit(mut self, before: Option<&Generation>, registry: &Registry, now: Instant) -> Arc<Generation> {
-        registry.keep(&self);
+        registry.keep(
+            self.listeners.iter().map(|plan| plan.id),
+            self.frontends.iter().map(|plan| &plan.state),
+            self.backends.values().map(|plan| (&plan.state, &plan.figures)),
+        );
         let overrides = registry.overrides();
         let overridden = overrides.backends();
         for plan in self.backends.values() {
@@ -326,6 +378,33 @@ impl BackendPlan {
         if plan.encrypts_as(self) { Arc::clone(self) } else { Arc::new(plan) }
     }
 
+    /// This one with other servers, of which those that are the same objects have the plans that they had.
+    fn with_servers(&self, proxy: &Arc<Proxy>, encryption: Option<Arc<ServerTlsContext>>) -> BackendPlan {
+        let plan = |server: &Arc<Server>| {
+            let used = self.servers.get(&server.name);
+            let plan = match used.filter(|used| Arc::ptr_eq(&used.server, server)) {
+                Some(used) => Arc::clone(used),
+                None => Arc::new(ServerPlan {
+                    server: Arc::clone(server),
+                    counters: self.figures.server(&server.name),
+                    encryption: match used.filter(|used| used.server.any_tls() == server.any_tls()) {
+                        Some(used) => used.encryption.clone(),
+                        None => encryption.clone(),
+                    },
+                }),
+            };
+            (Arc::clone(&server.name), plan)
+        };
+        BackendPlan {
+            proxy: Arc::clone(proxy),
+            rules: Arc::clone(&self.rules),
+            state: Arc::clone(&self.state),
+            figures: Arc::clone(&self.figures),
+            servers: Arc::new(proxy.servers.iter().map(plan).collect()),
+            fullconn: self.fullconn,
+        }
+    }
+
     /// Whether the balancer has nothing to learn from the other plan: the proxy says the same (its number may be another one).
     fn balances_as(&self, other: &BackendPlan) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
@@ -359,7 +438,7 @@ impl BackendPlan {
         for plan in servers.values_mut().filter(|plan| plan.server.any_tls().is_some()) {
             let server = &plan.server;
             let before = self.state.server(&server.name).and_then(|state| state.encryption());
-            match Encryption::prepare(server, connectors, files, before.as_deref()) {
+            match ServerTlsContext::prepare(server, connectors, files, before.as_deref()) {
                 Ok(encryption) => {
                     let (server, counters) = (server.clone(), plan.counters.clone());
                     *plan = Arc::new(ServerPlan { server, counters, encryption });

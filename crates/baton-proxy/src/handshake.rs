@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use baton_model::Mode;
 use baton_tls::rustls::server::UnbufferedServerConnection;
-use baton_tls::{Acceptor, Chosen, Hello, Unwanted};
+use baton_tls::{Acceptor, ChosenConfig, Hello, Unwanted};
 
 use crate::client::Client;
 use crate::core::{Core, Interrupt, until};
@@ -30,7 +30,7 @@ const INTERNAL: [u8; 7] = alert(80);
 
 /// Why a client is not served.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Failed {
+pub enum HandshakeFailure {
     /// It closed before the end of the handshake.
     Closed {
         /// It sent nothing.
@@ -51,35 +51,35 @@ pub enum Failed {
     Ordered,
 }
 
-impl Failed {
+impl HandshakeFailure {
     /// The log's words; `None` where nothing is logged. `dont_log_null`: silence is nothing to be told (`option dontlognull`),
     /// which for HAProxy includes a client that stops in the middle.
     pub fn text(self, dont_log_null: bool) -> Option<&'static str> {
         match self {
-            Failed::Closed { silent: true } | Failed::Late if dont_log_null => None,
-            Failed::Closed { .. } if dont_log_null => Some("SSL handshake failure"),
-            Failed::Closed { .. } => Some("Connection closed during SSL handshake"),
-            Failed::Late => Some("Timeout during SSL handshake"),
-            Failed::Broken => Some("Connection error during SSL handshake"),
-            Failed::Refused => Some("SSL handshake failure"),
-            Failed::Untrusted { by_chain: true } => Some("SSL client CA chain cannot be verified"),
-            Failed::Untrusted { by_chain: false } => Some("SSL client certificate not trusted"),
-            Failed::Ordered => Some("Stopped during SSL handshake"),
+            HandshakeFailure::Closed { silent: true } | HandshakeFailure::Late if dont_log_null => None,
+            HandshakeFailure::Closed { .. } if dont_log_null => Some("SSL handshake failure"),
+            HandshakeFailure::Closed { .. } => Some("Connection closed during SSL handshake"),
+            HandshakeFailure::Late => Some("Timeout during SSL handshake"),
+            HandshakeFailure::Broken => Some("Connection error during SSL handshake"),
+            HandshakeFailure::Refused => Some("SSL handshake failure"),
+            HandshakeFailure::Untrusted { by_chain: true } => Some("SSL client CA chain cannot be verified"),
+            HandshakeFailure::Untrusted { by_chain: false } => Some("SSL client certificate not trusted"),
+            HandshakeFailure::Ordered => Some("Stopped during SSL handshake"),
         }
     }
 }
 
-impl From<Interrupt> for Failed {
-    fn from(interrupt: Interrupt) -> Failed {
+impl From<Interrupt> for HandshakeFailure {
+    fn from(interrupt: Interrupt) -> HandshakeFailure {
         match interrupt {
-            Interrupt::Timeout => Failed::Late,
-            Interrupt::Abort => Failed::Ordered,
+            Interrupt::Timeout => HandshakeFailure::Late,
+            Interrupt::Abort => HandshakeFailure::Ordered,
         }
     }
 }
 
 /// Agrees on TLS with a client, within `timeout client`, and remembers the facts. A client that cannot be served was told why.
-pub async fn agree(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Result<(), Failed> {
+pub async fn agree(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Result<(), HandshakeFailure> {
     let limit = client.session.view().plan.proxy.timeouts.client;
     client.deadline.set(limit.map(|limit| core.now() + limit));
     let figures = &core.registry.tls;
@@ -99,7 +99,7 @@ pub async fn agree(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Res
     outcome
 }
 
-async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Result<(), Failed> {
+async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Result<(), HandshakeFailure> {
     let mut received = core.records.take();
     if let Some(input) = client.take_input() {
         received.append(&input);
@@ -121,10 +121,12 @@ async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Resul
     let stream = &connection.stream;
     match until(core, connection.orders(), deadline, |cx| stream.poll_handshake(cx)).await? {
         Ok(()) => {}
-        Err(Broken::Closed) => return Err(Failed::Closed { silent: false }),
-        Err(Broken::Socket(_)) => return Err(Failed::Broken),
-        Err(Broken::Protocol(_, None)) => return Err(Failed::Refused),
-        Err(Broken::Protocol(_, Some(refusal))) => return Err(Failed::Untrusted { by_chain: refusal.depth > 0 }),
+        Err(Broken::Closed) => return Err(HandshakeFailure::Closed { silent: false }),
+        Err(Broken::Socket(_)) => return Err(HandshakeFailure::Broken),
+        Err(Broken::Protocol(_, None)) => return Err(HandshakeFailure::Refused),
+        Err(Broken::Protocol(_, Some(refusal))) => {
+            return Err(HandshakeFailure::Untrusted { by_chain: refusal.depth > 0 });
+        }
     }
     client.connection.stream.note_facts(|agreed| chosen.facts(agreed));
     if client.session.view().plan.proxy.mode == Mode::Http {
@@ -141,7 +143,7 @@ async fn hello(
     client: &mut Client,
     acceptor: &Acceptor,
     received: &mut Records,
-) -> Result<Chosen, Failed> {
+) -> Result<ChosenConfig, HandshakeFailure> {
     loop {
         match Hello::read(received.bytes()) {
             Ok(hello) => {
@@ -164,20 +166,20 @@ async fn hello(
         let stream = &connection.stream;
         let read = until(core, connection.orders(), deadline, |cx| stream.poll_read(cx, received.room())).await;
         match read {
-            Ok(Ok(0)) => return Err(Failed::Closed { silent }),
+            Ok(Ok(0)) => return Err(HandshakeFailure::Closed { silent }),
             Ok(Ok(count)) => received.filled(count),
-            Ok(Err(_)) => return Err(Failed::Broken),
+            Ok(Err(_)) => return Err(HandshakeFailure::Broken),
             Err(interrupt) => return Err(interrupt.into()),
         }
     }
 }
 
 /// Tells the client why not, as far as the socket takes it.
-fn refuse<T>(client: &Client, alert: [u8; 7]) -> Result<T, Failed> {
+fn refuse<T>(client: &Client, alert: [u8; 7]) -> Result<T, HandshakeFailure> {
     let mut cx = Context::from_waker(Waker::noop());
     // A few bytes on a new connection: the socket has room for them.
     let _: Poll<_> = client.connection.stream.poll_write(&mut cx, &alert);
-    Err(Failed::Refused)
+    Err(HandshakeFailure::Refused)
 }
 
 /// A fatal alert, not encrypted (RFC 8446 6).

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{ProxyProtocol, Server};
+use baton_model::{ProxyProtocol, Server, diff};
 
 use crate::balance::{ServerState, Slot};
 use crate::clock::Clock;
@@ -16,7 +16,7 @@ use crate::generation::Generation;
 use crate::state::CounterBlock;
 use crate::stream::Stream;
 use crate::supervise;
-use crate::upstream::{Agreed, Encryption, is_same};
+use crate::upstream::{Agreed, ServerTlsContext, is_same};
 
 /// How often connections that were closed by their server, or are not needed any more, are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -45,12 +45,9 @@ pub struct ServerConnection {
 impl ServerConnection {
     /// Whether a request for `config` may go over it: a reload may have changed where the server is and how it is spoken to, and
     /// a runtime command whom to trust.
-    pub fn fits(&self, config: &Arc<Server>, encryption: Option<&Arc<Encryption>>) -> bool {
+    pub fn fits(&self, config: &Arc<Server>, encryption: Option<&Arc<ServerTlsContext>>) -> bool {
         is_same(self.encryption.as_ref(), encryption)
-            && (Arc::ptr_eq(&self.config, config)
-                || (self.config.address == config.address
-                    && self.config.send_proxy == config.send_proxy
-                    && self.config.source_address == config.source_address))
+            && (Arc::ptr_eq(&self.config, config) || !diff::reconnects(&self.config, config))
     }
 
     /// Whether it was encrypted by files that hold the same still.

@@ -2,12 +2,11 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::task::Poll;
 
-use baton_http::{ChunkDecoder, Parsed, RequestHead};
+use baton_http::{ChunkDecoder, Parsed, RequestHead, RequestMut};
 use baton_model::{Proxy, Ruleset};
 use baton_rules::{
-    Body, Content, Context, Denial, Listener, ProxyName, ProxyRules, Reply, Request, Response, VariableScopes,
+    Body, Context, Denial, Listener, ProxyName, ProxyRules, Reply, Request, Response, TcpContent, VariableScopes,
     Variables, Verdict,
 };
 use baton_tls::Facts;
@@ -17,17 +16,17 @@ use crate::client::{Client, Input};
 use crate::connection::Connection;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
-use crate::exchange::{Exchange, Said};
+use crate::exchange::{Exchange, RuleEffects};
+use crate::messages::Messages;
 use crate::parse;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::state::Counter;
 use crate::view::{BackendView, FrontendView};
-use crate::work::Work;
 
 /// An answer of our own.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct OwnResponse {
     /// Head and body, as a server would send them.
     pub page: Vec<u8>,
     /// How the log says it ended.
@@ -36,7 +35,7 @@ pub struct Answer {
 
 /// What an evaluation looks at, besides the client, the frontend and the messages.
 #[derive(Clone, Copy, Default)]
-pub struct About<'a> {
+pub struct EvaluationContext<'a> {
     /// The backend, once chosen.
     pub backend: Option<&'a BackendView>,
     /// The server of the exchange is seen too: its response is there.
@@ -44,7 +43,7 @@ pub struct About<'a> {
     /// What was agreed on with it.
     pub server_tls: Option<&'a Facts>,
     /// What the client sent, in `mode tcp`.
-    pub content: Option<Content<'a>>,
+    pub content: Option<TcpContent<'a>>,
     /// No more data is waited for.
     pub last_chance: bool,
 }
@@ -58,50 +57,66 @@ pub fn with_connection<T>(
 ) -> T {
     let Client { connection, session, .. } = client;
     let is_first = session.requests() == 0;
-    let scene = Scene { connection, session, frontend: view, server: None, is_first, variables: None };
-    run(core, scene, About::default(), None, None, evaluate).0
+    let scene = EvaluationScope { connection, session, frontend: view, server: None, is_first, variables: None };
+    run(core, scene, EvaluationContext::default(), None, None, evaluate).0
 }
 
 /// Evaluates with the request.
 pub fn with_request<T>(
     core: &Core,
     exchange: &mut Exchange<'_>,
-    work: &mut Work,
     backend: Option<&BackendView>,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
-    let request = request_of(work);
-    with(core, exchange, About { backend, ..About::default() }, Some(request), None, evaluate)
+    request_with(core, exchange, EvaluationContext { backend, ..EvaluationContext::default() }, evaluate)
 }
 
-/// The request before it is passed on, with as much of its body as is there.
-fn request_of(work: &mut Work) -> Request<'_> {
-    // More bytes would change nothing about a malformed one: relaying it finds the error.
-    let complete = work.body.arrived() != Arrived::Partly;
-    let body = Body::of(work.request.framing, &work.input, &work.request_chunks);
-    Request { head: &mut work.request, buf: work.input.pinned(), body, complete }
-}
-
-/// Evaluates for an exchange, which heeds what was said about it.
-fn with<T>(
+/// Evaluates with the request before it is passed on, and as much of its body as is there.
+fn request_with<T>(
     core: &Core,
     exchange: &mut Exchange<'_>,
-    about: About<'_>,
-    request: Option<Request<'_>>,
-    response: Option<Response<'_>>,
+    about: EvaluationContext<'_>,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
-    let Exchange { connection, session, is_first, progress, variables, .. } = exchange;
-    let progress = &*progress;
-    let (frontend, server) = (&progress.frontend, about.sees_server.then_some(progress));
-    let scene = Scene { connection, session, frontend, server, is_first: *is_first, variables: Some(variables) };
-    let (value, said) = run(core, scene, about, request, response, evaluate);
+    let (scene, messages) = scene(exchange, about);
+    // More bytes would change nothing about a malformed one: relaying it finds the error.
+    let complete = messages.body.arrived() != Arrived::Partly;
+    let Messages { request, input, request_chunks, .. } = &mut **messages;
+    let body = Body::of(request.framing, input, request_chunks);
+    let request = Request { head: RequestMut::new(request, input.pinned()), body, complete };
+    let (value, said) = run(core, scene, about, Some(request), None, evaluate);
     exchange.heed(said);
     value
 }
 
+/// Evaluates with the request as its server sees it, and the response: the server's, or our own that was read from `page`.
+fn response_with<T>(
+    core: &Core,
+    exchange: &mut Exchange<'_>,
+    about: EvaluationContext<'_>,
+    page: Option<&[u8]>,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    let (scene, messages) = scene(exchange, about);
+    let (request, response) = messages.both_mut(page);
+    let request = Request { head: request, body: Body::NONE, complete: true };
+    let (value, said) = run(core, scene, about, Some(request), Some(Response { head: response }), evaluate);
+    exchange.heed(said);
+    value
+}
+
+/// The scene of an exchange, which is to heed what is said in it, and what goes through it.
+fn scene<'s, M>(exchange: &'s mut Exchange<'_, M>, about: EvaluationContext<'_>) -> (EvaluationScope<'s>, &'s mut M) {
+    let Exchange { connection, session, is_first, progress, variables, messages, .. } = exchange;
+    let progress = &*progress;
+    let (frontend, server) = (&progress.frontend, about.sees_server.then_some(progress));
+    let scene =
+        EvaluationScope { connection, session, frontend, server, is_first: *is_first, variables: Some(variables) };
+    (scene, messages)
+}
+
 /// In whose name an evaluation is.
-struct Scene<'a> {
+struct EvaluationScope<'a> {
     connection: &'a Connection,
     session: &'a Session,
     frontend: &'a FrontendView,
@@ -114,24 +129,24 @@ struct Scene<'a> {
 
 fn run<T>(
     core: &Core,
-    scene: Scene<'_>,
-    about: About<'_>,
+    scene: EvaluationScope<'_>,
+    about: EvaluationContext<'_>,
     request: Option<Request<'_>>,
     response: Option<Response<'_>>,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
-) -> (T, Said) {
+) -> (T, RuleEffects) {
     fn name(proxy: &baton_model::Proxy) -> ProxyName<'_> {
         ProxyName { name: &proxy.name, id: proxy.id }
     }
-    let Scene { connection, session, frontend, server, is_first, variables } = scene;
+    let EvaluationScope { connection, session, frontend, server, is_first, variables } = scene;
     let random = || core.random() as u32;
     let usable_servers = |name: &str| frontend.backends.get(name).map(|backend| backend.usable_servers());
     let (mut scratch, mut of_session) = (core.scratch.take(), session.variables.take());
     let listener = connection.listener();
     let mut cx = Context {
         now: core.wall(),
-        client: connection.addresses.source,
-        destination: connection.addresses.destination,
+        client: connection.source,
+        destination: &|| connection.destination(),
         client_tls: connection.tls(),
         server_tls: about.server_tls,
         frontend: name(&frontend.plan.proxy),
@@ -164,14 +179,13 @@ fn run<T>(
             .flatten()
             .for_each(|counters| counters.add(core.number, Counter::FailedRewrites, failed.into()));
     }
-    (value, Said { log_level, no_retry })
+    (value, RuleEffects { log_level, no_retry })
 }
 
 /// `tcp-request content` rules of one proxy in `mode http`, where the request's head is there: they may wait for its body.
 pub async fn content(
     core: &Core,
     exchange: &mut Exchange<'_>,
-    work: &mut Work,
     rules: &ProxyRules,
     backend: Option<&BackendView>,
 ) -> Result<(), Ended> {
@@ -182,9 +196,8 @@ pub async fn content(
     let due = rules.inspect_delay.map(|delay| core.now() + delay);
     let mut last_chance = due.is_none();
     loop {
-        let request = request_of(work);
-        let about = About { backend, last_chance, ..About::default() };
-        let verdict = with(core, exchange, about, Some(request), None, |cx| rules.tcp_content(cx));
+        let about = EvaluationContext { backend, last_chance, ..EvaluationContext::default() };
+        let verdict = request_with(core, exchange, about, |cx| rules.tcp_content(cx));
         match verdict {
             Verdict::Reject => {
                 note_rejection(exchange, &view, backend);
@@ -194,12 +207,12 @@ pub async fn content(
             _ => return Ok(()),
         }
         exchange.deadline.set(due);
-        last_chance = match parse::read_body(core, exchange, work).await {
+        last_chance = match parse::read_body(core, exchange).await {
             Ok(Ok(count)) => count == 0,
             Ok(Err(_)) | Err(Interrupt::Timeout) => true,
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Request)),
         };
-        if work.body.arrived() == Arrived::Malformed {
+        if exchange.messages.body.arrived() == Arrived::Malformed {
             exchange.facts.forget_request_time();
             return Err(Ended::new(Cause::Proxy, Phase::Request));
         }
@@ -220,8 +233,7 @@ fn note_rejection(exchange: &mut Exchange<'_>, frontend: &FrontendView, backend:
 /// `tcp-request content` rules of one proxy in `mode tcp`: waits for bytes until they decide, at most `inspect-delay`.
 pub async fn stream_content(
     core: &Core,
-    exchange: &mut Exchange<'_>,
-    input: &mut Input,
+    exchange: &mut Exchange<'_, Input>,
     rules: &ProxyRules,
     backend: Option<&BackendView>,
 ) -> Result<(), Ended> {
@@ -231,16 +243,15 @@ pub async fn stream_content(
     let due = rules.inspect_delay.map(|delay| core.now() + delay);
     let mut last_chance = due.is_none();
     loop {
-        match with_stream(core, exchange, input, backend, last_chance, |cx| rules.tcp_content(cx)) {
+        match with_stream(core, exchange, backend, last_chance, |cx| rules.tcp_content(cx)) {
             Verdict::Reject => return Err(Ended::refused(Cause::Proxy, Phase::Request, 0)),
             Verdict::Wait if !last_chance => {}
             _ => return Ok(()),
         }
         exchange.deadline.set(due);
+        let Exchange { client, orders, deadline, messages: input, .. } = &mut *exchange;
         let buffer = input.get_or_insert_with(|| Box::new(core.buffers.take()));
-        let Exchange { connection, deadline, .. } = &mut *exchange;
-        let stream = &connection.stream;
-        let read = until(core, connection.orders(), deadline, |cx| stream.poll_read(cx, buffer.room())).await;
+        let read = until(core, orders, deadline, |cx| client.poll_read(cx, buffer.room())).await;
         last_chance = match read {
             Ok(Ok(count)) => {
                 buffer.filled(count);
@@ -255,43 +266,44 @@ pub async fn stream_content(
 /// Evaluates with what a client in `mode tcp` sent so far, and with the request if that is one.
 pub fn with_stream<T>(
     core: &Core,
-    exchange: &mut Exchange<'_>,
-    input: &Input,
+    exchange: &mut Exchange<'_, Input>,
     backend: Option<&BackendView>,
     last_chance: bool,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
+    let view = exchange.progress.frontend.clone();
+    let about = EvaluationContext { backend, last_chance, ..EvaluationContext::default() };
+    let (scene, input) = scene(exchange, about);
     let bytes: &[u8] = input.as_deref().map(|buffer| &**buffer).unwrap_or_default();
     let (mut head, decoder) = (RequestHead::new(), ChunkDecoder::default());
-    let parsed =
-        if bytes.is_empty() { Ok(Parsed::Partial) } else { head.parse(bytes, &exchange.progress.frontend.limits) };
+    let parsed = if bytes.is_empty() { Ok(Parsed::Partial) } else { head.parse(bytes, &view.limits) };
     let may_become_http = matches!(parsed, Ok(Parsed::Partial)) && !head.is_hopeless(bytes);
     let request = match parsed {
         Ok(Parsed::Complete(len)) => {
             let body = Body::of(head.framing, &bytes[len..], &decoder);
-            Some(Request { head: &mut head, buf: &bytes[..len], body, complete: last_chance })
+            Some(Request { head: RequestMut::new(&mut head, &bytes[..len]), body, complete: last_chance })
         }
         Ok(Parsed::Partial) | Err(_) => None,
     };
-    let content = Some(Content { bytes, may_become_http });
-    let about = About { backend, content, last_chance, ..About::default() };
-    with(core, exchange, about, request, None, evaluate)
+    let about = EvaluationContext { content: Some(TcpContent { bytes, may_become_http }), ..about };
+    let (value, said) = run(core, scene, about, request, None, evaluate);
+    exchange.heed(said);
+    value
 }
 
 /// `http-request` and `redirect` rules of one proxy. `Some` is the answer they give.
 pub async fn request(
     core: &Core,
     exchange: &mut Exchange<'_>,
-    work: &mut Work,
     rules: &ProxyRules,
     backend: Option<&BackendView>,
-) -> Result<Option<Answer>, Ended> {
+) -> Result<Option<OwnResponse>, Ended> {
     let (has_rules, has_redirects) = (rules.has(Ruleset::HttpRequest), rules.has(Ruleset::Redirect));
     if !has_rules && !has_redirects {
         return Ok(None);
     }
     let view = exchange.progress.frontend.clone();
-    let verdict = with_request(core, exchange, work, backend, |cx| {
+    let verdict = with_request(core, exchange, backend, |cx| {
         let verdict = if has_rules { rules.http_request(cx) } else { Verdict::Continue };
         match verdict {
             Verdict::Continue | Verdict::Allow if has_redirects => {
@@ -317,11 +329,11 @@ pub async fn request(
         }
         Verdict::Redirect(redirect) => {
             let mut page = Vec::new();
-            redirect.write_head(!work.request.framing.is_empty(), &mut page);
-            Ok(Some(Answer { page, ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
+            redirect.write_head(!exchange.messages.request.framing.is_empty(), &mut page);
+            Ok(Some(OwnResponse { page, ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
         }
         Verdict::Return(reply) => {
-            Ok(Some(Answer { page: page(&reply), ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
+            Ok(Some(OwnResponse { page: page(&reply), ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
         }
         Verdict::Reject => {
             exchange.facts.denied();
@@ -335,10 +347,10 @@ pub async fn request(
     }
 }
 
-fn deny(denial: Denial, phase: Phase) -> Result<Answer, Ended> {
+fn deny(denial: Denial, phase: Phase) -> Result<OwnResponse, Ended> {
     let ended = Ended::refused(Cause::Proxy, phase, denial.status);
     match denial.reply {
-        Some(reply) => Ok(Answer { page: page(&reply), ended: Some(ended) }),
+        Some(reply) => Ok(OwnResponse { page: page(&reply), ended: Some(ended) }),
         None => Err(ended),
     }
 }
@@ -350,11 +362,10 @@ fn page(reply: &Reply) -> Vec<u8> {
     page
 }
 
-/// `http-response` rules of one proxy, on the response in `work`.
+/// `http-response` rules of one proxy, on the server's response.
 pub fn response(
     core: &Core,
     exchange: &mut Exchange<'_>,
-    work: &mut Work,
     rules: &ProxyRules,
     backend: &Rc<BackendView>,
     server_tls: Option<&Facts>,
@@ -362,11 +373,9 @@ pub fn response(
     if !rules.has(Ruleset::HttpResponse) {
         return Ok(());
     }
-    let Work { request, response, input, received, .. } = work;
-    let request = Request { head: request, buf: input.pinned(), body: Body::NONE, complete: true };
-    let response = Response { head: response, buf: received };
-    let about = About { backend: Some(backend), sees_server: true, server_tls, ..About::default() };
-    let verdict = with(core, exchange, about, Some(request), Some(response), |cx| rules.http_response(cx));
+    let about =
+        EvaluationContext { backend: Some(backend), sees_server: true, server_tls, ..EvaluationContext::default() };
+    let verdict = response_with(core, exchange, about, None, |cx| rules.http_response(cx));
     match verdict {
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(()),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
@@ -392,28 +401,19 @@ pub fn response(
     }
 }
 
-/// `http-after-response` rules of backend and frontend, on the response in `work`: the server's, or our own that was read
+/// `http-after-response` rules of backend and frontend, on the response: the server's, or our own that was read
 /// from `page`. False: a rewrite failed.
 #[must_use]
-pub fn after(
-    core: &Core,
-    exchange: &mut Exchange<'_>,
-    work: &mut Work,
-    page: Option<&[u8]>,
-    server_tls: Option<&Facts>,
-) -> bool {
+pub fn after(core: &Core, exchange: &mut Exchange<'_>, page: Option<&[u8]>, server_tls: Option<&Facts>) -> bool {
     let frontend = exchange.progress.frontend.clone();
     let backend = exchange.progress.backend().cloned();
     let own = &frontend.plan.rules;
     let other = backend.as_ref().filter(|backend| backend.plan.proxy.name != frontend.plan.proxy.name);
     let lists = [other.map(|backend| &backend.plan.rules), Some(own)];
     for rules in lists.into_iter().flatten().filter(|rules| rules.has(Ruleset::HttpAfterResponse)) {
-        let Work { request, response, input, received, .. } = &mut *work;
-        let request = Request { head: request, buf: input.pinned(), body: Body::NONE, complete: true };
-        let response = Response { head: response, buf: page.unwrap_or(received) };
         let backend = backend.as_deref();
-        let about = About { backend, sees_server: true, server_tls, ..About::default() };
-        let verdict = with(core, exchange, about, Some(request), Some(response), |cx| rules.http_after_response(cx));
+        let about = EvaluationContext { backend, sees_server: true, server_tls, ..EvaluationContext::default() };
+        let verdict = response_with(core, exchange, about, page, |cx| rules.http_after_response(cx));
         if verdict == Verdict::Failed {
             return false;
         }
@@ -428,13 +428,9 @@ async fn tarpit(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -
     if exchange.deadline.due().is_none() {
         return Ok(());
     }
-    let Exchange { connection, deadline, .. } = exchange;
+    let Exchange { client, orders, deadline, .. } = exchange;
     // A client that only ends its direction gets its answer all the same.
-    let broken = until(core, connection.orders(), deadline, |cx| match connection.stream.poll_closed(cx) {
-        Poll::Ready(Err(_)) => Poll::Ready(()),
-        Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
-    });
-    match broken.await {
+    match until(core, orders, deadline, |cx| client.poll_broken(cx)).await {
         Ok(()) => Err(Ended::new(Cause::ClientAborted, Phase::Tarpit)),
         Err(Interrupt::Timeout) => Ok(()),
         Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Tarpit)),

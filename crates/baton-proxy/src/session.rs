@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use baton_rules::Variables;
 
@@ -45,6 +46,17 @@ impl Session {
         let before = self.requests.get();
         self.requests.set(before.saturating_add(1));
         before == 0
+    }
+
+    /// When the client, which has no request in work, must have begun one.
+    pub fn request_due(&self, accepted: Instant, now: Instant) -> Option<Instant> {
+        let view = self.view();
+        let timeouts = &view.plan.proxy.timeouts;
+        let (limit, since) = match self.requests() {
+            0 => (timeouts.http_request.or(timeouts.client), accepted),
+            _ => (timeouts.http_keep_alive.or(timeouts.http_request).or(timeouts.client), now),
+        };
+        limit.map(|limit| since + limit)
     }
 
     /// The server connection that only this client may use, for a request that takes it.

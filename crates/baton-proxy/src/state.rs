@@ -1,6 +1,6 @@
 //! What outlives a configuration: counters, balancing state, and what operators set, keyed by name.
 //!
-//! Continuity needs no set-up because nothing here belongs to a [`Generation`](crate::Generation): a reload looks the
+//! Continuity needs no set-up because nothing here belongs to one configuration: a reload looks the
 //! names up and finds what was there. Each core counts for itself, readers add the cores up.
 
 use std::collections::HashMap;
@@ -8,12 +8,20 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use baton_model::{Overrides, Proxy};
-use rustc_hash::FxHashSet;
+use baton_model::{Overrides, Proxy, Server};
+use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::balance::BackendState;
-use crate::generation::{ByName, ListenerId, ServerPlan};
 use crate::times::{CoreTimes, Times};
+use crate::upstream::ServerTlsContext;
+
+/// Things by name. The names are the configuration's, of which nobody makes up such that collide; that a request's word may be
+/// looked up adds none.
+pub type ByName<T> = HashMap<Arc<str>, T, FxBuildHasher>;
+
+/// A listening address for as long as it is open, whatever frontend it serves.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u64);
 
 /// The figures that are counted, in the order of HAProxy's statistics (management manual, 9.1 "CSV format").
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -292,6 +300,17 @@ pub struct TlsFigures {
     pub resumed: AtomicU64,
 }
 
+/// A server of a generation.
+#[derive(Debug)]
+pub struct ServerPlan {
+    /// What was asked.
+    pub server: Arc<Server>,
+    /// Traffic figures.
+    pub counters: Arc<CounterBlock>,
+    /// TLS with it, for traffic or for checks alone.
+    pub encryption: Option<Arc<ServerTlsContext>>,
+}
+
 /// A backend's and its servers' traffic figures; what the balancer needs is in [`BackendState`].
 #[derive(Debug)]
 pub struct BackendFigures {
@@ -332,6 +351,8 @@ pub struct Registry {
     pub started: Instant,
     /// Connections of the whole process, for the global `maxconn`.
     pub open: AtomicI64,
+    /// Connections accepted in the current second by the whole process, counted for `maxconnrate` only.
+    pub rate: Rate,
     /// Pipes of the whole process, for `maxpipes`.
     pub pipes: Arc<AtomicUsize>,
     /// TLS with clients.
@@ -356,6 +377,7 @@ impl Registry {
             started: now,
             open: AtomicI64::new(0),
             pipes: Arc::default(),
+            rate: Rate::default(),
             tls: TlsFigures::default(),
             inner: Mutex::default(),
             overrides: Mutex::default(),
@@ -427,17 +449,18 @@ impl Registry {
     }
 
     /// Registers what a generation uses and forgets what none uses any more. Part of the commit: cannot fail.
-    pub fn keep(&self, generation: &crate::Generation) {
+    pub fn keep<'a>(
+        &self,
+        listeners: impl Iterator<Item = ListenerId>,
+        frontends: impl Iterator<Item = &'a Arc<FrontendState>>,
+        backends: impl Iterator<Item = (&'a Arc<BackendState>, &'a Arc<BackendFigures>)>,
+    ) {
         let mut names = self.names();
-        let open: FxHashSet<ListenerId> = generation.listeners.iter().map(|plan| plan.id).collect();
+        let open: FxHashSet<ListenerId> = listeners.collect();
         names.listeners.retain(|id, _| open.contains(id));
-        names.frontends =
-            generation.frontends.iter().map(|plan| (plan.state.name.clone(), plan.state.clone())).collect();
-        names.backends = generation
-            .backends
-            .values()
-            .map(|plan| (plan.proxy.name.clone(), (plan.state.clone(), plan.figures.clone())))
-            .collect();
+        names.frontends = frontends.map(|state| (state.name.clone(), state.clone())).collect();
+        names.backends =
+            backends.map(|(state, figures)| (figures.name.clone(), (state.clone(), figures.clone()))).collect();
     }
 
     fn names(&self) -> std::sync::MutexGuard<'_, Names> {

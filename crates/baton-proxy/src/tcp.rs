@@ -2,35 +2,39 @@
 
 use std::rc::Rc;
 
-use crate::attempt::{Attempts, Load, Opened};
+use crate::attempt::{Attempts, Opened};
 use crate::balance::Slot;
 use crate::client::{Client, Input};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::pool::ServerConnection;
+use crate::preference::Preference;
 use crate::record;
 use crate::relay::tunnel::{self, Pump};
 use crate::relay::unless_cut;
 use crate::route;
+use crate::transport::Transport;
 use crate::view::BackendView;
-use crate::wish::Wish;
 
 /// Serves a connection to its end.
 pub async fn serve(core: &Rc<Core>, client: &mut Client) {
-    let (mut exchange, input) = client.begin(core);
-    let exchange = &mut exchange;
-    let opened = open(core, exchange, input).await;
+    let (origin, input) = client.origin();
+    let read = input.take();
+    let mut exchange = Exchange::begin(core, origin, read);
+    let opened = open(core, &mut exchange).await;
     let unserved = opened.as_ref().err().copied();
     let outcome = match opened {
-        Ok((backend, connection)) => relay(core, exchange, input, &backend, connection).await,
+        Ok((backend, connection)) => relay(core, &mut exchange, &backend, connection).await,
         Err(ended) => Err(ended),
     };
     exchange.progress.leave();
-    record::write(core, exchange, outcome, &[]);
+    record::write(core, &exchange, outcome);
     let Some(ended) = unserved else { return };
+    let Exchange { messages: read, progress, .. } = exchange;
+    *input = read;
     // Nobody has read what the client has sent: closing now would reset the connection instead of ending it.
-    if !exchange.progress.frontend.plan.proxy.tcp.no_linger {
+    if !progress.frontend.plan.proxy.tcp.no_linger {
         client.connection.membership.leave();
         client.drain(core, ended.cause == Cause::Proxy).await;
     }
@@ -39,10 +43,9 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) {
 /// The backend, and a connection to one of its servers.
 async fn open(
     core: &Rc<Core>,
-    exchange: &mut Exchange<'_>,
-    input: &mut Input,
+    exchange: &mut Exchange<'_, Input>,
 ) -> Result<(Rc<BackendView>, (ServerConnection, Slot)), Ended> {
-    let backend = match route::tcp_backend(core, exchange, input).await {
+    let backend = match route::tcp_backend(core, exchange).await {
         Ok(backend) => backend,
         Err(ended) => {
             if ended.cause == Cause::Proxy {
@@ -52,8 +55,8 @@ async fn open(
         }
     };
     exchange.progress.enter(&backend);
-    let wish = Wish { key: route::stream_key(core, exchange, input, &backend), ..Wish::default() };
-    match Attempts::new(&backend, wish).open(core, exchange, Load::Stream(input)).await? {
+    let preference = Preference { key: route::stream_key(core, exchange, &backend), ..Preference::default() };
+    match Attempts::new(&backend, preference).open(core, exchange).await? {
         Opened::Server(slot, connection) => Ok((backend, (connection, slot))),
         // Only requests are.
         Opened::Answered(_) => Err(Ended::new(Cause::Internal, Phase::Connect)),
@@ -62,19 +65,19 @@ async fn open(
 
 async fn relay(
     core: &Rc<Core>,
-    exchange: &mut Exchange<'_>,
-    input: &mut Input,
+    exchange: &mut Exchange<'_, Input>,
     backend: &BackendView,
     connection: (ServerConnection, Slot),
 ) -> Result<(), Ended> {
-    record::write_early(core, exchange, &[], 0);
+    record::write_early(core, exchange, 0);
     let patience = exchange.progress.frontend.patience(backend);
     let (splice_up, splice_down) = exchange.progress.frontend.splicers(&core.pipes, backend);
-    let mut up = Pump::new(input.take().map(|buffer| *buffer).filter(|buffer| !buffer.is_empty())).splicing(splice_up);
+    let mut up = Pump::new(exchange.messages.take().map(|buffer| *buffer).filter(|buffer| !buffer.is_empty()))
+        .splicing(splice_up);
     let mut down = Pump::default().splicing(splice_down);
-    let Exchange { connection: client, deadline, .. } = &mut *exchange;
-    let ends = ((&client.stream, &mut up), (&connection.0.stream, &mut down));
-    let relayed = tunnel::run(core, client.orders(), deadline, ends.0, ends.1, &patience);
+    let Exchange { client, orders, deadline, .. } = &mut *exchange;
+    let server = Transport::Connection(&connection.0.stream);
+    let relayed = tunnel::run(core, orders, deadline, (*client, &mut up), (server, &mut down), &patience);
     let outcome = unless_cut(&connection.1, relayed).await.unwrap_or(Err(Ended::down()));
     exchange.facts.received(up.moved);
     exchange.facts.sent(down.moved);

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use baton_http::Limits;
 
-use crate::generation::{BackendPlan, ByName, FrontendPlan, Generation};
+use crate::generation::{BackendPlan, FrontendPlan, Generation};
 use crate::log::{LogWriter, Sinks};
 use crate::patience::Patience;
 use crate::pipes::{Pipes, Splicer};
+use crate::state::ByName;
 
 /// Connections that a socket accepts before other work gets its turn, unless `tune.maxaccept` says otherwise.
 const ACCEPTS_PER_TURN: u32 = 64;
@@ -64,6 +65,8 @@ pub struct FrontendView {
     pub sinks: Rc<Sinks>,
     /// The process's connection limit.
     pub maxconn_global: u32,
+    /// Connections that the process accepts in a second (`maxconnrate`).
+    pub rate_global: Option<u32>,
     /// Connections that a socket accepts before other work gets its turn (`tune.maxaccept`).
     pub accepts_per_turn: u32,
     /// The process's limits of TLS with clients.
@@ -143,6 +146,7 @@ impl FrontendView {
                 limits: Limits { relaxed: plan.proxy.http.accept_invalid_request, ..limits },
                 sinks: log.sinks(&plan.proxy.logging),
                 maxconn_global: generation.maxconn,
+                rate_global: global.maxconnrate,
                 accepts_per_turn: global.maxaccept.unwrap_or(ACCEPTS_PER_TURN),
                 tls_limits: TlsLimits { open: global.maxsslconn, rate: global.maxsslrate },
             })

@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::accept::Acceptors;
 use crate::clock::Clock;
 use crate::core::{ConnectionId, Core, Order};
-use crate::generation::{Generation, ListenerId};
-use crate::request::Line;
-use crate::state::Registry;
+use crate::generation::Generation;
+use crate::http1::Line;
+use crate::state::{ListenerId, Registry};
 use crate::supervise::{self, AGAIN, Panicked};
 
 /// How often a stopping core looks whether its last connection is gone.
@@ -130,7 +130,7 @@ fn run(
     mut commands: Commands,
     report: &std::sync::mpsc::SyncSender<io::Result<()>>,
 ) {
-    let mut told = Told::default();
+    let mut told = CoreOrders::default();
     let mut report = Some(report);
     loop {
         let life = || live(number, &registry, &open, bufsize, &mut commands, &mut told, &mut report);
@@ -155,7 +155,7 @@ fn live(
     open: &Arc<AtomicUsize>,
     bufsize: usize,
     commands: &mut Commands,
-    told: &mut Told,
+    told: &mut CoreOrders,
     report: &mut Option<&std::sync::mpsc::SyncSender<io::Result<()>>>,
 ) -> io::Result<()> {
     // The hook runs on this thread, but its type must be `Send`: the clock is found through a thread local.
@@ -176,7 +176,7 @@ fn live(
 
 /// What a core was told, for one that takes its place.
 #[derive(Debug, Default)]
-struct Told {
+struct CoreOrders {
     generation: Option<Arc<Generation>>,
     /// Listeners that are not accepted on any more, or not on one of their sockets.
     closed: Vec<(ListenerId, Option<usize>)>,
@@ -184,7 +184,7 @@ struct Told {
     drain: Option<Command>,
 }
 
-impl Told {
+impl CoreOrders {
     fn note(&mut self, command: &Command) {
         match command {
             Command::Apply(generation) => {
@@ -223,7 +223,7 @@ fn apply(core: &Core, acceptors: &Acceptors, generation: &Arc<Generation>) {
 }
 
 /// Obeys until told to abort, or until the channel is closed and the last connection of a soft stop is gone.
-async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told: &mut Told) {
+async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told: &mut CoreOrders) {
     let acceptors = Acceptors::new(Line::start(core.clone()));
     told.repeat(&core, &acceptors);
     while let Some((command, done)) = commands.recv().await {

@@ -4,6 +4,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")]
 
+#[path = "../../../tests/free_address.rs"]
+mod free_address;
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +16,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_model::{Address, Algorithm, Avalanche, HashFunction, Proxy, Role, Server, UriHash};
-use baton_proxy::balance::{Ask, BackendState, HealthState, Picked, hash, keys};
+use baton_proxy::balance::{BackendState, HealthState, PickCriteria, Picked, hash, keys};
+use free_address::free_address;
 
 const HAPROXY: &str = "/usr/sbin/haproxy";
 /// Requests of a configuration.
@@ -79,7 +83,7 @@ impl Setup {
                 Algorithm::Uri(what) => Some(keys::uri(&proxy.balance.hash, what, target(number).as_bytes())),
                 _ => None,
             };
-            match state.pick(&Ask { key, ..Ask::new(now) }) {
+            match state.pick(&PickCriteria { key, ..PickCriteria::new(now) }) {
                 Picked::Slot(slot) => slot.server().name().to_string(),
                 other => panic!("{other:?}"),
             }
@@ -172,7 +176,7 @@ fn turns_are_shared_out_as_haproxys_when_servers_change() {
                 state.server(server).expect("it is there").set_health(health, now);
                 ours.push(word.to_owned());
             } else {
-                let one = |_| match state.pick(&Ask::new(now)) {
+                let one = |_| match state.pick(&PickCriteria::new(now)) {
                     Picked::Slot(slot) => slot.server().name().to_string(),
                     other => panic!("{other:?}"),
                 };
@@ -213,7 +217,7 @@ fn bounded_loads_are_haproxys() {
         for number in 0..expect.len() {
             let target = targets[number % targets.len()].as_bytes();
             let key = Some(keys::uri(&proxy.balance.hash, &UriHash::default(), target));
-            match state.pick(&Ask { key, ..Ask::new(now) }) {
+            match state.pick(&PickCriteria { key, ..PickCriteria::new(now) }) {
                 Picked::Slot(slot) => held.push(slot),
                 other => panic!("{other:?}"),
             }
@@ -255,7 +259,7 @@ fn record_choices(setups: &[Setup]) {
             });
         }
     });
-    let places = free_addresses(setups.len());
+    let places: Vec<SocketAddr> = setups.iter().map(|_| free_address()).collect();
     let mut config = String::from("global\n nbthread 1\n");
     config += "defaults\n mode http\n timeout client 9s\n timeout server 9s\n timeout connect 9s\n";
     for (number, (setup, place)) in setups.iter().zip(&places).enumerate() {
@@ -282,7 +286,7 @@ fn record_choices(setups: &[Setup]) {
 }
 
 fn record_avalanche() {
-    let place = free_addresses(1)[0];
+    let place = free_address();
     let config = format!(
         "global\n nbthread 1\ndefaults\n mode http\n timeout client 9s\nfrontend f\n bind {place}\n \
          http-request return status 200 hdr v %[path,sdbm(1),hex]\n"
@@ -323,12 +327,6 @@ fn head(reader: &mut impl BufRead) -> Option<Vec<String>> {
             line => lines.push(line.to_owned()),
         }
     }
-}
-
-/// Different ones: they are held until all are there.
-fn free_addresses(count: usize) -> Vec<SocketAddr> {
-    let listening: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-    listening.iter().map(|listening| listening.local_addr().expect("bound")).collect()
 }
 
 struct Haproxy(std::process::Child);

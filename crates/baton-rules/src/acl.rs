@@ -11,8 +11,8 @@ use crate::fetch;
 use crate::later;
 use crate::outside::Files;
 use crate::pattern::{METHODS, Method, Patterns, Reader};
-use crate::place::Place;
-use crate::problem::{Fault, Located};
+use crate::place::RulePosition;
+use crate::problem::{LocatedError, RuleError};
 
 /// The most bytes a file of patterns may have.
 const PATTERN_FILE_MAX: usize = 64 << 20;
@@ -65,9 +65,9 @@ const DERIVED: &[&str] =
 
 impl Criterion {
     /// Compiles `CRITERION [FLAGS] [PATTERNS]`; word numbers in faults count from the criterion.
-    pub fn compile(words: &[String], files: &dyn Files) -> Result<Criterion, Located> {
+    pub fn compile(words: &[String], files: &dyn Files) -> Result<Criterion, LocatedError> {
         let Some(first) = words.first() else {
-            return Err(Fault::new("a sample fetch is missing").at(0));
+            return Err(RuleError::new("a sample fetch is missing").at(0));
         };
         let (expr, derived) = criterion(first, files).map_err(|fault| fault.at(0))?;
         let mut method = match (derived, expr.has_converters()) {
@@ -81,8 +81,9 @@ impl Criterion {
             if method == Some(Method::Int) && flag.parse::<i64>().is_ok() {
                 break;
             }
-            let argument =
-                |what: &str| words.get(at + 1).ok_or_else(|| Fault::new(format!("'{flag}' misses {what}")).at(at + 1));
+            let argument = |what: &str| {
+                words.get(at + 1).ok_or_else(|| RuleError::new(format!("'{flag}' misses {what}")).at(at + 1))
+            };
             match flag.as_str() {
                 "--" => {
                     at += 1;
@@ -99,9 +100,9 @@ impl Criterion {
                     pattern_files.push((at + 1, argument("a file")?));
                     at += 1;
                 }
-                "-M" | "-u" => return Err(Fault::new(format!("the ACL flag '{flag}' is not supported yet")).at(at)),
+                "-M" | "-u" => return Err(RuleError::new(format!("the ACL flag '{flag}' is not supported yet")).at(at)),
                 _ => {
-                    return Err(Fault::new(format!("'{flag}' is not an ACL flag"))
+                    return Err(RuleError::new(format!("'{flag}' is not an ACL flag"))
                         .hint("write '--' before a pattern that begins with '-'")
                         .at(at));
                 }
@@ -109,7 +110,7 @@ impl Criterion {
             at += 1;
         }
         let Some(method) = method else {
-            return Err(Fault::new(format!("how to match '{first}' is not known"))
+            return Err(RuleError::new(format!("how to match '{first}' is not known"))
                 .hint("add a matching method, such as '-m str'")
                 .at(0));
         };
@@ -120,7 +121,7 @@ impl Criterion {
         }
         for (word, pattern) in words.iter().enumerate().skip(at) {
             if pattern.is_empty() {
-                return Err(Fault::new("an empty pattern").hint("use '-m len 0' to match an empty text").at(word));
+                return Err(RuleError::new("an empty pattern").hint("use '-m len 0' to match an empty text").at(word));
             }
             let pattern = match versions {
                 true => Cow::Owned(dotted(pattern)),
@@ -137,7 +138,7 @@ impl Criterion {
     }
 
     /// Why it can never match at `place`.
-    pub fn missing_at(&self, place: Place) -> Option<(&'static str, &'static str)> {
+    pub fn missing_at(&self, place: RulePosition) -> Option<(&'static str, &'static str)> {
         self.expr.missing_at(place).map(|missing| (self.expr.name(), missing))
     }
 
@@ -148,10 +149,10 @@ impl Criterion {
 }
 
 /// The expression, and the matching method if the name is a derived one.
-fn criterion(text: &str, files: &dyn Files) -> Result<(Expr, Option<Method>), Fault> {
+fn criterion(text: &str, files: &dyn Files) -> Result<(Expr, Option<Method>), RuleError> {
     let (name, rest) = name_at(text);
     if name.is_empty() {
-        return Err(Fault::new("a sample fetch is missing"));
+        return Err(RuleError::new("a sample fetch is missing"));
     }
     if fetch::find(name).is_none()
         && let Some((base, ending)) = name.rsplit_once('_')
@@ -159,16 +160,15 @@ fn criterion(text: &str, files: &dyn Files) -> Result<(Expr, Option<Method>), Fa
         && let Some(row) = fetch::find(base)
     {
         if !DERIVED.contains(&base) {
-            return Err(
-                Fault::new(format!("unknown sample fetch '{name}'")).hint(format!("write '{base}' with '-m {ending}'"))
-            );
+            return Err(RuleError::new(format!("unknown sample fetch '{name}'"))
+                .hint(format!("write '{base}' with '-m {ending}'")));
         }
         let method = METHODS.iter().find(|(known, _)| *known == ending).map(|(_, method)| *method);
         return Ok((Expr::parse_rest(row, text, rest, files)?, method));
     }
     match fetch::find(name) {
         Some(row) => Ok((Expr::parse_rest(row, text, rest, files)?, None)),
-        None => Err(Fault::unknown("sample fetch", name, later::FETCHES, known_criteria())),
+        None => Err(RuleError::unknown("sample fetch", name, later::FETCHES, known_criteria())),
     }
 }
 
@@ -182,13 +182,13 @@ fn known_criteria() -> impl Iterator<Item = &'static str> {
     fetch::names().chain(COMMON.iter().copied())
 }
 
-fn matching_method(name: &str, expr: &Expr) -> Result<Method, Fault> {
+fn matching_method(name: &str, expr: &Expr) -> Result<Method, RuleError> {
     let Some((_, method)) = METHODS.iter().find(|(known, _)| *known == name) else {
-        return Err(Fault::unknown("matching method", name, &[], METHODS.iter().map(|(known, _)| *known)));
+        return Err(RuleError::unknown("matching method", name, &[], METHODS.iter().map(|(known, _)| *known)));
     };
     match method.takes(expr.gives()) {
         true => Ok(*method),
-        false => Err(Fault::new(format!(
+        false => Err(RuleError::new(format!(
             "'-m {name}' cannot match '{}', which is of type {}",
             expr.name(),
             expr.gives().word()
@@ -207,18 +207,18 @@ fn dotted(pattern: &str) -> String {
 }
 
 /// One pattern a line; blank lines and lines that begin with `#` are skipped.
-fn read_file(reader: &mut Reader, path: &str, files: &dyn Files) -> Result<(), Fault> {
+fn read_file(reader: &mut Reader, path: &str, files: &dyn Files) -> Result<(), RuleError> {
     let content =
-        files.read(path).map_err(|error| Fault::new(format!("cannot read the patterns of '{path}': {error}")))?;
+        files.read(path).map_err(|error| RuleError::new(format!("cannot read the patterns of '{path}': {error}")))?;
     if content.len() > PATTERN_FILE_MAX {
-        return Err(Fault::new(format!("'{path}' is larger than {PATTERN_FILE_MAX} bytes")));
+        return Err(RuleError::new(format!("'{path}' is larger than {PATTERN_FILE_MAX} bytes")));
     }
     for (number, line) in String::from_utf8_lossy(&content).lines().enumerate() {
         let line = line.trim();
         if !line.is_empty() && !line.starts_with('#') {
             reader
                 .add(line, true)
-                .map_err(|fault| Fault { message: format!("{path}:{}: {}", number + 1, fault.message), ..fault })?;
+                .map_err(|fault| RuleError { message: format!("{path}:{}: {}", number + 1, fault.message), ..fault })?;
         }
     }
     Ok(())

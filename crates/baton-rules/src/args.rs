@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::problem::Fault;
+use crate::problem::RuleError;
 use crate::substitute::Substitution;
 use crate::variable::VariableName;
 
 /// What an argument must be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ArgKind {
     /// An integer.
     Int,
     /// Any text.
@@ -32,16 +32,16 @@ pub(crate) enum Kind {
 /// One argument of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arg {
-    pub kind: Kind,
+    pub kind: ArgKind,
     pub required: bool,
 }
 
 impl Arg {
-    pub const fn req(kind: Kind) -> Arg {
+    pub const fn req(kind: ArgKind) -> Arg {
         Arg { kind, required: true }
     }
 
-    pub const fn opt(kind: Kind) -> Arg {
+    pub const fn opt(kind: ArgKind) -> Arg {
         Arg { kind, required: false }
     }
 }
@@ -60,7 +60,7 @@ pub(crate) enum Value {
 }
 
 /// Checks the arguments of a row further than their types, and may replace them.
-pub(crate) type Check = fn(&mut [Value]) -> Result<(), Fault>;
+pub(crate) type Check = fn(&mut [Value]) -> Result<(), RuleError>;
 
 impl Value {
     pub fn int(&self) -> Option<i64> {
@@ -81,7 +81,7 @@ impl Value {
 ///
 /// Quotes protect blanks, commas and parentheses. Outside single quotes `\\ \" \' \r \n \t` and an escaped blank are
 /// replaced; any other backslash stays, so that regular expressions can be written.
-pub(crate) fn split(text: &str) -> Result<(Vec<String>, &str), Fault> {
+pub(crate) fn split(text: &str) -> Result<(Vec<String>, &str), RuleError> {
     let Some(inner) = text.strip_prefix('(') else {
         return Ok((Vec::new(), text));
     };
@@ -111,53 +111,55 @@ pub(crate) fn split(text: &str) -> Result<(Vec<String>, &str), Fault> {
             _ => args[current].push(char),
         }
     }
-    Err(Fault::new("a closing parenthesis is missing").hint("quote an argument that contains ')', ',' or blanks"))
+    Err(RuleError::new("a closing parenthesis is missing").hint("quote an argument that contains ')', ',' or blanks"))
 }
 
 /// Checks the arguments of `what` (say "fetch 'hdr'") against its row.
-pub(crate) fn typed(what: &str, rows: &[Arg], given: &[String]) -> Result<Vec<Value>, Fault> {
+pub(crate) fn typed(what: &str, rows: &[Arg], given: &[String]) -> Result<Vec<Value>, RuleError> {
     if given.len() > rows.len() && !(rows.is_empty() && given == [""]) {
         return Err(match rows.len() {
-            0 => Fault::new(format!("{what} takes no argument")),
-            most => Fault::new(format!("{what} takes at most {most} arguments, not {}", given.len())),
+            0 => RuleError::new(format!("{what} takes no argument")),
+            most => RuleError::new(format!("{what} takes at most {most} arguments, not {}", given.len())),
         });
     }
     let mut values = Vec::with_capacity(rows.len());
     for (nth, row) in rows.iter().enumerate() {
         let text = given.get(nth).map(String::as_str);
         values.push(match text {
-            None if row.required => return Err(Fault::new(format!("{what} misses its argument {}", nth + 1))),
+            None if row.required => return Err(RuleError::new(format!("{what} misses its argument {}", nth + 1))),
             None => Value::Absent,
             Some("") if !row.required => Value::Absent,
-            Some(text) => one(row.kind, text)
-                .map_err(|why| Fault { message: format!("argument {} of {what}: {}", nth + 1, why.message), ..why })?,
+            Some(text) => one(row.kind, text).map_err(|why| RuleError {
+                message: format!("argument {} of {what}: {}", nth + 1, why.message),
+                ..why
+            })?,
         });
     }
     Ok(values)
 }
 
-fn one(kind: Kind, text: &str) -> Result<Value, Fault> {
-    let wrong = |wanted: &str| Fault::new(format!("'{text}' is not {wanted}"));
+fn one(kind: ArgKind, text: &str) -> Result<Value, RuleError> {
+    let wrong = |wanted: &str| RuleError::new(format!("'{text}' is not {wanted}"));
     Ok(match kind {
-        Kind::Int => Value::Int(text.parse().map_err(|_| wrong("an integer"))?),
-        Kind::Str => Value::Str(text.as_bytes().into()),
-        Kind::Ipv4 => Value::Ip(IpAddr::V4(text.parse().map_err(|_| wrong("an IPv4 address"))?)),
-        Kind::Ipv6 => Value::Ip(IpAddr::V6(text.parse().map_err(|_| wrong("an IPv6 address"))?)),
-        Kind::Mask4 => Value::Mask4(match text.parse::<u32>() {
+        ArgKind::Int => Value::Int(text.parse().map_err(|_| wrong("an integer"))?),
+        ArgKind::Str => Value::Str(text.as_bytes().into()),
+        ArgKind::Ipv4 => Value::Ip(IpAddr::V4(text.parse().map_err(|_| wrong("an IPv4 address"))?)),
+        ArgKind::Ipv6 => Value::Ip(IpAddr::V6(text.parse().map_err(|_| wrong("an IPv6 address"))?)),
+        ArgKind::Mask4 => Value::Mask4(match text.parse::<u32>() {
             Ok(bits @ 0..=32) => prefix4(bits),
             _ => text.parse::<Ipv4Addr>().map_err(|_| wrong("an IPv4 mask"))?.into(),
         }),
-        Kind::Mask6 => Value::Mask6(match text.parse::<u32>() {
+        ArgKind::Mask6 => Value::Mask6(match text.parse::<u32>() {
             Ok(bits @ 0..=128) => prefix6(bits),
             _ => text.parse::<Ipv6Addr>().map_err(|_| wrong("an IPv6 mask"))?.into(),
         }),
-        Kind::Variable => Value::Variable(VariableName::parse(text)?),
-        Kind::IntOrVariable => match text.parse() {
+        ArgKind::Variable => Value::Variable(VariableName::parse(text)?),
+        ArgKind::IntOrVariable => match text.parse() {
             Ok(number) => Value::Int(number),
             Err(_) if text.contains('.') => Value::Variable(VariableName::parse(text)?),
             Err(_) => return Err(wrong("an integer or the name of a variable")),
         },
-        Kind::Word(words) => match words.contains(&text) {
+        ArgKind::Word(words) => match words.contains(&text) {
             true => Value::Str(text.as_bytes().into()),
             false => return Err(wrong(&format!("one of {}", words.join(", ")))),
         },

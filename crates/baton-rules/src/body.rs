@@ -26,7 +26,8 @@ impl<'a> Body<'a> {
                 Body::Plain(&input[..usize::try_from(length).unwrap_or(usize::MAX).min(input.len())])
             }
             Framing::Chunked => Body::Chunked(input, decoder),
-            Framing::None | Framing::UntilClose | Framing::Tunnel => Body::NONE,
+            Framing::UntilClose => Body::Plain(input),
+            Framing::None | Framing::Tunnel => Body::NONE,
         }
     }
 
@@ -77,6 +78,7 @@ mod tests {
             assert_eq!(body.length(), expect.len(), "{input:?}");
         };
         check(Framing::None, "GET / HTTP/1.1", "");
+        check(Framing::UntilClose, "ev", "ev");
         check(Framing::Length(4), "ev", "ev");
         check(Framing::Length(4), "evilGET / HTTP/1.1", "evil");
         check(Framing::Chunked, "2\r\nev\r\n3;a\r\nil!\r\n0\r\nX: y\r\n\r\nGET / HTTP/1.1", "evil!");

@@ -5,8 +5,8 @@ use baton_model::Source;
 use crate::acl::{Acl, Criterion, PREDEFINED};
 use crate::context::Context;
 use crate::outside::Files;
-use crate::place::Place;
-use crate::problem::{Fault, Located, nearest};
+use crate::place::RulePosition;
+use crate::problem::{LocatedError, RuleError, nearest};
 
 /// A compiled condition. Without one a rule always applies.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Condition {
     /// `unless`.
     negated: bool,
     /// Where it stands: a criterion that needs what is not there never matches.
-    place: Place,
+    place: RulePosition,
     /// One of the alternatives must hold; in each, all terms.
     alternatives: Vec<Vec<Term>>,
 }
@@ -39,10 +39,10 @@ pub(crate) struct Surroundings<'a> {
     pub acls: &'a [Acl],
     /// Where the rule stands: an ACL must be declared above.
     pub source: &'a Source,
-    pub place: Place,
+    pub place: RulePosition,
     pub files: &'a dyn Files,
     /// Faults that do not stop HAProxy either.
-    pub warnings: &'a mut Vec<Located>,
+    pub warnings: &'a mut Vec<LocatedError>,
 }
 
 impl Condition {
@@ -51,7 +51,7 @@ impl Condition {
         words: &[String],
         at: usize,
         around: &mut Surroundings<'_>,
-    ) -> Result<Option<Condition>, Located> {
+    ) -> Result<Option<Condition>, LocatedError> {
         let Some(keyword) = words.get(at) else {
             return Ok(None);
         };
@@ -59,7 +59,7 @@ impl Condition {
             "if" => false,
             "unless" => true,
             _ => {
-                let fault = Fault::new(format!("'{keyword}' is not expected here"));
+                let fault = RuleError::new(format!("'{keyword}' is not expected here"));
                 let fault = match nearest(keyword, ["if", "unless"].into_iter()) {
                     Some(near) => fault.hint(format!("did you mean '{near}'?")),
                     None => fault.hint("'if' or 'unless' with a condition, or the end of the line"),
@@ -84,7 +84,7 @@ impl Condition {
         // HAProxy ignores an alternative without terms, and a condition without any never holds.
         alternatives.retain(|terms| !terms.is_empty());
         if alternatives.is_empty() {
-            around.warnings.push(Fault::new(format!("nothing follows '{keyword}'")).at(at - 1));
+            around.warnings.push(RuleError::new(format!("nothing follows '{keyword}'")).at(at - 1));
         }
         Ok(Some(Condition { negated, place: around.place, alternatives }))
     }
@@ -122,7 +122,7 @@ impl Condition {
 }
 
 /// Reads one term at `at`; gives where the next one starts.
-fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(Term, usize), Located> {
+fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(Term, usize), LocatedError> {
     let mut at = at;
     let mut negated = false;
     let mut word = words[at].as_str();
@@ -131,13 +131,16 @@ fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(T
         word = rest;
         if word.is_empty() {
             at += 1;
-            word = words.get(at).map(String::as_str).ok_or_else(|| Fault::new("an ACL is missing after '!'").at(at))?;
+            word = words
+                .get(at)
+                .map(String::as_str)
+                .ok_or_else(|| RuleError::new("an ACL is missing after '!'").at(at))?;
         }
     }
     if word == "{" {
         let inner = &words[at + 1..];
         let Some(length) = inner.iter().position(|word| word == "}") else {
-            return Err(Fault::new("a closing '}' is missing").hint("braces stand between blanks").at(words.len()));
+            return Err(RuleError::new("a closing '}' is missing").hint("braces stand between blanks").at(words.len()));
         };
         let criterion = own(&inner[..length], at + 1, around)?;
         return Ok((Term { negated, what: Criteria::Own(criterion) }, at + length + 2));
@@ -147,7 +150,7 @@ fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(T
             let declared = &around.acls[index].source;
             if declared.file == around.source.file && declared.line > around.source.line {
                 let fault =
-                    Fault::new(format!("the ACL '{word}' is declared below this line, in line {}", declared.line));
+                    RuleError::new(format!("the ACL '{word}' is declared below this line, in line {}", declared.line));
                 return Err(fault.hint("declare an ACL before the rules that use it").at(at));
             }
             for criterion in &around.acls[index].criteria {
@@ -159,7 +162,7 @@ fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(T
             Some((_, words)) => {
                 let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
                 let criterion =
-                    Criterion::compile(&words, around.files).map_err(|located| Located { word: at, ..located })?;
+                    Criterion::compile(&words, around.files).map_err(|located| LocatedError { word: at, ..located })?;
                 warn_never(&criterion, at, around.place, around.warnings);
                 Criteria::Own(criterion)
             }
@@ -169,26 +172,26 @@ fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(T
     Ok((Term { negated, what }, at + 1))
 }
 
-fn own(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<Criterion, Located> {
-    let criterion =
-        Criterion::compile(words, around.files).map_err(|located| Located { word: located.word + at, ..located })?;
+fn own(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<Criterion, LocatedError> {
+    let criterion = Criterion::compile(words, around.files)
+        .map_err(|located| LocatedError { word: located.word + at, ..located })?;
     if !criterion.has_patterns() {
-        let fault = Fault::new(format!("'{}' has no pattern and never matches", words[0]));
+        let fault = RuleError::new(format!("'{}' has no pattern and never matches", words[0]));
         around.warnings.push(fault.hint("use '-m found' to test that there is a value").at(at));
     }
     warn_never(&criterion, at, around.place, around.warnings);
     Ok(criterion)
 }
 
-fn warn_never(criterion: &Criterion, at: usize, place: Place, warnings: &mut Vec<Located>) {
+fn warn_never(criterion: &Criterion, at: usize, place: RulePosition, warnings: &mut Vec<LocatedError>) {
     if let Some((name, missing)) = criterion.missing_at(place) {
         let what = format!("this never matches: '{name}' needs {missing}, which {} does not have", place.words());
-        warnings.push(Fault::new(what).at(at));
+        warnings.push(RuleError::new(what).at(at));
     }
 }
 
-fn no_such_acl(name: &str, around: &Surroundings<'_>) -> Fault {
-    let fault = Fault::new(format!("no ACL is called '{name}' above this line"));
+fn no_such_acl(name: &str, around: &Surroundings<'_>) -> RuleError {
+    let fault = RuleError::new(format!("no ACL is called '{name}' above this line"));
     let declared = around.acls.iter().map(|acl| &*acl.name);
     let known = declared.chain(PREDEFINED.iter().map(|(name, _)| *name));
     match known.map(|word| (strsim::damerau_levenshtein(word, name), word)).min() {
@@ -199,7 +202,7 @@ fn no_such_acl(name: &str, around: &Surroundings<'_>) -> Fault {
 }
 
 impl Term {
-    fn holds(&self, place: Place, acls: &[Acl], cx: &Context<'_>) -> bool {
+    fn holds(&self, place: RulePosition, acls: &[Acl], cx: &Context<'_>) -> bool {
         let test = |criterion: &Criterion| criterion.missing_at(place).is_none() && criterion.matches(cx);
         let matches = match &self.what {
             Criteria::Own(criterion) => test(criterion),
@@ -208,7 +211,7 @@ impl Term {
         matches != self.negated
     }
 
-    fn decides(&self, place: Place, acls: &[Acl], cx: &Context<'_>) -> Option<bool> {
+    fn decides(&self, place: RulePosition, acls: &[Acl], cx: &Context<'_>) -> Option<bool> {
         cx.undecided.set(false);
         let holds = self.holds(place, acls, cx);
         (holds != self.negated || !cx.undecided.take()).then_some(holds)

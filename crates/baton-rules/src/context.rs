@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use baton_http::{RequestHead, ResponseHead};
+use baton_http::{RequestMut, ResponseMut};
 use baton_tls::Facts;
 
 use crate::body::Body;
@@ -19,7 +19,7 @@ pub struct Context<'a> {
     /// The client's address, after the PROXY protocol; `None` for a unix socket.
     pub client: Option<SocketAddr>,
     /// The address the client connected to; `None` for a unix socket.
-    pub destination: Option<SocketAddr>,
+    pub destination: &'a dyn Fn() -> Option<SocketAddr>,
     /// What was agreed on with the client; `None`: the client side is not encrypted.
     pub client_tls: Option<&'a Facts>,
     /// What was agreed on with the server; `None`: there is no connection yet, or it is not encrypted.
@@ -35,7 +35,7 @@ pub struct Context<'a> {
     /// How many servers of the backend of that name can be used; `None`: there is no such backend.
     pub usable_servers: &'a dyn Fn(&str) -> Option<u32>,
     /// What the client sent so far, in `mode tcp`.
-    pub content: Option<Content<'a>>,
+    pub content: Option<TcpContent<'a>>,
     /// No more data is waited for (`tcp-request inspect-delay`): fetches answer from what is there.
     pub last_chance: bool,
     /// Whether a fetch would know more with more data.
@@ -89,7 +89,7 @@ pub struct Listener<'a> {
 
 /// The start of a connection in `mode tcp`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Content<'a> {
+pub struct TcpContent<'a> {
     /// The bytes that are there.
     pub bytes: &'a [u8],
     /// Whether more of them could make an HTTP request of it.
@@ -112,24 +112,20 @@ impl Context<'_> {
     }
 }
 
-/// A request in its read buffer.
+/// A request.
 pub struct Request<'a> {
     /// The head; actions change it.
-    pub head: &'a mut RequestHead,
-    /// The buffer the head was parsed from.
-    pub buf: &'a [u8],
+    pub head: RequestMut<'a>,
     /// What is there of the body.
     pub body: Body<'a>,
     /// Whether no more of the body will come before the rules decide.
     pub complete: bool,
 }
 
-/// A response in its read buffer.
+/// A response.
 pub struct Response<'a> {
     /// The head; actions change it.
-    pub head: &'a mut ResponseHead,
-    /// The buffer the head was parsed from.
-    pub buf: &'a [u8],
+    pub head: ResponseMut<'a>,
 }
 
 /// The request line as it was received: what rules changed does not show in `%r` and its parts, as in HAProxy 2.6.
@@ -141,10 +137,10 @@ pub(crate) struct RequestLine<'c> {
     pub version: &'c [u8],
 }
 
-impl<'c> Request<'c> {
-    /// The request line, read again from the buffer: it is wanted rarely.
-    pub(crate) fn received(&self) -> RequestLine<'c> {
-        let line = self.buf.get(self.head.blank()..).unwrap_or(&[]);
+impl Request<'_> {
+    /// The request line, taken apart again: it is wanted rarely.
+    pub(crate) fn received(&self) -> RequestLine<'_> {
+        let line = self.head.view().received();
         let end = memchr::memchr(b'\n', line).unwrap_or(line.len());
         let whole = line[..end].trim_ascii();
         let mut words = whole.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());

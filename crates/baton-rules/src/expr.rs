@@ -8,8 +8,8 @@ use crate::converter::{self, Converter};
 use crate::fetch::{self, Fetch};
 use crate::later;
 use crate::outside::Files;
-use crate::place::Place;
-use crate::problem::Fault;
+use crate::place::RulePosition;
+use crate::problem::RuleError;
 use crate::sample::{Sample, Type};
 
 /// The most converters of one expression.
@@ -19,25 +19,25 @@ const CONVERTERS_MAX: usize = 64;
 const CONVERTED_BYTES_MAX: usize = 64 << 10;
 
 /// A converter and its arguments.
-type Step = (&'static Converter, Box<[Value]>);
+type ConverterCall = (&'static Converter, Box<[Value]>);
 
 /// A compiled expression.
 #[derive(Clone)]
 pub struct Expr {
     fetch: &'static Fetch,
     args: Box<[Value]>,
-    converters: Box<[Step]>,
+    converters: Box<[ConverterCall]>,
     text: Box<str>,
 }
 
 impl Expr {
     /// Compiles an expression for a rule that stands at `place`. Names and arguments are checked, and that each
     /// converter can take what the one before it gives.
-    pub fn compile(text: &str, place: Place, files: &dyn Files) -> Result<Expr, Fault> {
+    pub fn compile(text: &str, place: RulePosition, files: &dyn Files) -> Result<Expr, RuleError> {
         let expr = Expr::parse(text, files)?;
         match expr.missing_at(place) {
             None => Ok(expr),
-            Some(missing) => Err(Fault::new(format!(
+            Some(missing) => Err(RuleError::new(format!(
                 "'{}' cannot be used here: it needs {missing}, which {} does not have",
                 expr.fetch.names[0],
                 place.words()
@@ -46,16 +46,21 @@ impl Expr {
     }
 
     /// Compiles without judging where it stands.
-    pub(crate) fn parse(text: &str, files: &dyn Files) -> Result<Expr, Fault> {
+    pub(crate) fn parse(text: &str, files: &dyn Files) -> Result<Expr, RuleError> {
         let (name, rest) = name_at(text);
         let Some(fetch) = fetch::find(name) else {
-            return Err(Fault::unknown("sample fetch", name, later::FETCHES, fetch::names()));
+            return Err(RuleError::unknown("sample fetch", name, later::FETCHES, fetch::names()));
         };
         Expr::parse_rest(fetch, text, rest, files)
     }
 
     /// Compiles what follows the fetch's name.
-    pub(crate) fn parse_rest(fetch: &'static Fetch, text: &str, rest: &str, files: &dyn Files) -> Result<Expr, Fault> {
+    pub(crate) fn parse_rest(
+        fetch: &'static Fetch,
+        text: &str,
+        rest: &str,
+        files: &dyn Files,
+    ) -> Result<Expr, RuleError> {
         let what = format!("sample fetch '{}'", fetch.names[0]);
         let (given, mut rest) = args::split(rest)?;
         let mut args = args::typed(&what, fetch.args, &given)?;
@@ -71,13 +76,13 @@ impl Expr {
         let mut converters = Vec::new();
         while !rest.is_empty() {
             let Some(after) = rest.strip_prefix(',') else {
-                return Err(Fault::new(format!("'{rest}' is not expected after {what}"))
+                return Err(RuleError::new(format!("'{rest}' is not expected after {what}"))
                     .hint("converters follow after a comma, without blanks"));
             };
             let (name, after) = name_at(after);
             let Some(row) = converter::find(name) else {
                 let known = converter::rows().map(|row| row.name);
-                return Err(Fault::unknown("converter", name, later::CONVERTERS, known));
+                return Err(RuleError::unknown("converter", name, later::CONVERTERS, known));
             };
             let what = format!("converter '{name}'");
             let (given, after) = args::split(after)?;
@@ -86,10 +91,10 @@ impl Expr {
                 check(&mut args)?;
             }
             if !gives.casts_to(row.takes) {
-                return Err(Fault::new(format!("{what} takes type {}, not {}", row.takes.word(), gives.word())));
+                return Err(RuleError::new(format!("{what} takes type {}, not {}", row.takes.word(), gives.word())));
             }
             if converters.len() == CONVERTERS_MAX {
-                return Err(Fault::new(format!("an expression has at most {CONVERTERS_MAX} converters")));
+                return Err(RuleError::new(format!("an expression has at most {CONVERTERS_MAX} converters")));
             }
             gives = row.gives;
             converters.push((row, args.into()));
@@ -99,7 +104,7 @@ impl Expr {
     }
 
     /// What a rule at `place` lacks for this expression.
-    pub(crate) fn missing_at(&self, place: Place) -> Option<&'static str> {
+    pub(crate) fn missing_at(&self, place: RulePosition) -> Option<&'static str> {
         self.fetch.needs.missing_at(place)
     }
 

@@ -9,17 +9,17 @@ use crate::context::{Context, Request};
 use crate::converter::hex_pair;
 use crate::expr::Expr;
 use crate::outside::Files;
-use crate::place::Place;
-use crate::problem::{Fault, nearest};
+use crate::place::RulePosition;
+use crate::problem::{RuleError, nearest};
 
 /// A compiled format.
 #[derive(Clone, Debug)]
 pub struct Format {
-    pieces: Vec<Piece>,
+    pieces: Vec<FormatPiece>,
 }
 
 #[derive(Clone, Debug)]
-enum Piece {
+enum FormatPiece {
     Text(Box<[u8]>),
     Expr(Expr),
     Variable { variable: Variable, quote: bool, hex: bool },
@@ -79,15 +79,15 @@ const LATER: &[&str] = &[
 
 impl Format {
     /// Compiles a format for a rule at `place`.
-    pub fn compile(text: &str, place: Place, files: &dyn Files) -> Result<Format, Fault> {
+    pub fn compile(text: &str, place: RulePosition, files: &dyn Files) -> Result<Format, RuleError> {
         match text.bytes().find(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            Some(byte) => Err(Fault::new(format!("the byte 0x{byte:02x} cannot stand in a message's head"))),
+            Some(byte) => Err(RuleError::new(format!("the byte 0x{byte:02x} cannot stand in a message's head"))),
             None => Format::compile_lines(text, place, files),
         }
     }
 
     /// Compiles the format of a body, which may have several lines.
-    pub(crate) fn compile_lines(text: &str, place: Place, files: &dyn Files) -> Result<Format, Fault> {
+    pub(crate) fn compile_lines(text: &str, place: RulePosition, files: &dyn Files) -> Result<Format, RuleError> {
         let mut format = Format { pieces: Vec::new() };
         let mut plain = Vec::new();
         let mut rest = text;
@@ -103,7 +103,7 @@ impl Format {
             let (mut quote, mut hex) = (quote_all, hex_all);
             if let Some(flags) = rest.strip_prefix('{') {
                 let Some((flags, after)) = flags.split_once('}') else {
-                    return Err(Fault::new("a closing '}' is missing after '%{'"));
+                    return Err(RuleError::new("a closing '}' is missing after '%{'"));
                 };
                 read_flags(flags, &mut quote, &mut hex)?;
                 rest = after;
@@ -111,7 +111,7 @@ impl Format {
             if let Some(inner) = rest.strip_prefix('[') {
                 let end = expression_end(inner)?;
                 format.text(&mut plain);
-                format.pieces.push(Piece::Expr(Expr::compile(&inner[..end], place, files)?));
+                format.pieces.push(FormatPiece::Expr(Expr::compile(&inner[..end], place, files)?));
                 rest = &inner[end + 1..];
                 continue;
             }
@@ -125,8 +125,8 @@ impl Format {
             let variable = find_variable(name)?;
             format.text(&mut plain);
             format.pieces.push(match variable {
-                Variable::Hostname => Piece::Text(files.hostname().into_bytes().into()),
-                _ => Piece::Variable { variable, quote, hex },
+                Variable::Hostname => FormatPiece::Text(files.hostname().into_bytes().into()),
+                _ => FormatPiece::Variable { variable, quote, hex },
             });
         }
         plain.extend_from_slice(rest.as_bytes());
@@ -136,12 +136,12 @@ impl Format {
 
     /// Bytes that stay as they are.
     pub(crate) fn verbatim(bytes: &[u8]) -> Format {
-        Format { pieces: vec![Piece::Text(bytes.into())] }
+        Format { pieces: vec![FormatPiece::Text(bytes.into())] }
     }
 
     fn text(&mut self, plain: &mut Vec<u8>) {
         if !plain.is_empty() {
-            self.pieces.push(Piece::Text(std::mem::take(plain).into()));
+            self.pieces.push(FormatPiece::Text(std::mem::take(plain).into()));
         }
     }
 
@@ -149,7 +149,7 @@ impl Format {
     pub fn constant(&self) -> Option<&[u8]> {
         match &self.pieces[..] {
             [] => Some(&[]),
-            [Piece::Text(text)] => Some(text),
+            [FormatPiece::Text(text)] => Some(text),
             _ => None,
         }
     }
@@ -157,8 +157,8 @@ impl Format {
     /// The parts that stand as they are.
     pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Text(text) => Some(&text[..]),
-            Piece::Expr(_) | Piece::Variable { .. } => None,
+            FormatPiece::Text(text) => Some(&text[..]),
+            FormatPiece::Expr(_) | FormatPiece::Variable { .. } => None,
         })
     }
 
@@ -168,16 +168,16 @@ impl Format {
         for piece in &self.pieces {
             let start = out.len();
             match piece {
-                Piece::Text(text) => {
+                FormatPiece::Text(text) => {
                     out.extend_from_slice(text);
                     continue;
                 }
-                Piece::Expr(expr) => {
+                FormatPiece::Expr(expr) => {
                     if let Some(sample) = expr.eval(cx) {
                         sample.write(out);
                     }
                 }
-                Piece::Variable { variable, quote, hex } => {
+                FormatPiece::Variable { variable, quote, hex } => {
                     if *quote && !variable.is_number() {
                         out.push(b'"');
                     }
@@ -192,24 +192,24 @@ impl Format {
     }
 }
 
-fn find_variable(name: &str) -> Result<Variable, Fault> {
+fn find_variable(name: &str) -> Result<Variable, RuleError> {
     if let Some((_, variable)) = VARIABLES.iter().find(|(known, _)| *known == name) {
         return Ok(*variable);
     }
     if name.is_empty() {
-        return Err(Fault::new("a name or '[' is missing after '%'").hint("write '%%' for a percent sign"));
+        return Err(RuleError::new("a name or '[' is missing after '%'").hint("write '%%' for a percent sign"));
     }
     if LATER.contains(&name) {
-        return Err(Fault::new(format!("the log-format variable '%{name}' is not supported here yet")));
+        return Err(RuleError::new(format!("the log-format variable '%{name}' is not supported here yet")));
     }
-    let fault = Fault::new(format!("unknown log-format variable '%{name}'"));
+    let fault = RuleError::new(format!("unknown log-format variable '%{name}'"));
     Err(match nearest(name, VARIABLES.iter().map(|(known, _)| *known).filter(|known| known.len() > 1)) {
         Some(near) if name.len() > 1 => fault.hint(format!("did you mean '%{near}'? A percent sign is written '%%'")),
         _ => fault.hint("write '%%' for a percent sign"),
     })
 }
 
-fn read_flags(flags: &str, quote: &mut bool, hex: &mut bool) -> Result<(), Fault> {
+fn read_flags(flags: &str, quote: &mut bool, hex: &mut bool) -> Result<(), RuleError> {
     for flag in flags.split(',') {
         match flag {
             "+Q" => *quote = true,
@@ -218,7 +218,7 @@ fn read_flags(flags: &str, quote: &mut bool, hex: &mut bool) -> Result<(), Fault
             "-X" => *hex = false,
             "+E" | "-E" => {}
             _ => {
-                return Err(Fault::new(format!("unknown flag '{flag}' in '%{{{flags}}}'"))
+                return Err(RuleError::new(format!("unknown flag '{flag}' in '%{{{flags}}}'"))
                     .hint("+Q, -Q, +X, -X, +E and -E are known"));
             }
         }
@@ -227,7 +227,7 @@ fn read_flags(flags: &str, quote: &mut bool, hex: &mut bool) -> Result<(), Fault
 }
 
 /// Where the `]` of `%[…]` stands: quotes inside of parentheses protect it.
-fn expression_end(text: &str) -> Result<usize, Fault> {
+fn expression_end(text: &str) -> Result<usize, RuleError> {
     let mut quote = None;
     let mut depth = 0usize;
     let mut bytes = text.bytes().enumerate();
@@ -242,7 +242,7 @@ fn expression_end(text: &str) -> Result<usize, Fault> {
             _ => {}
         }
     }
-    Err(Fault::new(format!("a closing ']' is missing after '%[{text}'")))
+    Err(RuleError::new(format!("a closing ']' is missing after '%[{text}'")))
 }
 
 /// Replaces control characters from `start` on.
@@ -273,8 +273,8 @@ impl Variable {
         match self {
             Variable::ClientIp => write_ip(cx.client, hex, out),
             Variable::ClientPort => write_port(cx.client, hex, out),
-            Variable::FrontendIp => write_ip(cx.destination, hex, out),
-            Variable::FrontendPort => write_port(cx.destination, hex, out),
+            Variable::FrontendIp => write_ip((cx.destination)(), hex, out),
+            Variable::FrontendPort => write_port((cx.destination)(), hex, out),
             Variable::Backend => out.extend_from_slice(cx.backend.unwrap_or(cx.frontend).name.as_bytes()),
             Variable::Frontend => out.extend_from_slice(cx.frontend.name.as_bytes()),
             Variable::FrontendTransport => {
@@ -297,7 +297,7 @@ impl Variable {
             Variable::Version => out.extend_from_slice(received.map_or(BAD_REQUEST, |line| line.version)),
             Variable::Server => out.extend_from_slice(cx.server.unwrap_or("<NOSRV>").as_bytes()),
             Variable::Status => match &cx.response {
-                Some(response) => _ = write!(out, "{}", response.head.status),
+                Some(response) => _ = write!(out, "{}", response.head.view().status()),
                 None => out.extend_from_slice(b"-1"),
             },
             Variable::RequestLine => out.extend_from_slice(received.map_or(BAD_REQUEST, |line| line.whole)),

@@ -46,7 +46,6 @@ pub(crate) const FETCHES: &[&str] = &[
     "src_is_local", "src_kbytes_in", "src_kbytes_out", "src_sess_cnt", "src_sess_rate", "src_updt_conn_cnt",
     "srv_conn", "srv_conn_free", "srv_id", "srv_is_up", "srv_iweight", "srv_name", "srv_queue", "srv_sess_rate",
     "srv_uweight", "srv_weight", "ssl_fc_cipherlist_xxh", "stopping", "table_avl", "table_cnt", "thread", "url32",
-    "uuid",
 ];
 
 /// Sample fetches of HAProxy that will not come: what they give, the TLS library keeps to itself.
@@ -70,7 +69,7 @@ pub(crate) const CONVERTERS: &[&str] = &[
     "table_gpc1_rate", "table_gpc_rate", "table_gpt", "table_gpt0", "table_http_err_cnt", "table_http_err_rate",
     "table_http_fail_cnt", "table_http_fail_rate", "table_http_req_cnt", "table_http_req_rate", "table_idle",
     "table_kbytes_in", "table_kbytes_out", "table_server_id", "table_sess_cnt", "table_sess_rate", "table_trackers",
-    "ub64dec", "ub64enc", "ungrpc", "utime", "wt6", "xxh3", "xxh32", "xxh64",
+    "ungrpc", "utime", "wt6", "xxh3", "xxh32", "xxh64",
     "map_beg", "map_dir", "map_dom", "map_end", "map_int", "map_ip", "map_reg", "map_regm", "map_str", "map_sub",
 ];
 

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 //! Sample fetches, converters, ACLs, actions and log-format strings: one table row each, and their evaluation.
 //!
-//! [`compile`] turns the words of a proxy's rules into [`ProxyRules`], with all [`Problem`]s at once; the request line
+//! [`compile`] turns the words of a proxy's rules into [`ProxyRules`], with all [`RuleDiagnostic`]s at once; the request line
 //! then asks it for a [`Verdict`] with a [`Context`] of borrowed facts. Adding a word means adding a row: to the tables in
 //! `fetch`, `converter` or `action`.
 //!
@@ -47,14 +47,14 @@ mod variable;
 pub use body::Body;
 pub use compiled::CompiledRules;
 pub use condition::Condition;
-pub use context::{Content, Context, Listener, LogLevel, ProxyName, Request, Response};
+pub use context::{Context, Listener, LogLevel, ProxyName, Request, Response, TcpContent};
 pub use converter::crc32c;
 pub use expr::Expr;
 pub use format::Format;
 pub use keywords::{Keyword, keywords};
 pub use outside::{Files, NoFiles};
-pub use place::Place;
-pub use problem::{Fault, Problem};
+pub use place::RulePosition;
+pub use problem::{RuleDiagnostic, RuleError};
 pub use reply::{Redirect, Reply, reason};
 pub use rules::{Denial, ProxyRules, Verdict, compile, has_rules};
 pub use sample::{Sample, Type};

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use regex::bytes::Regex;
 
 use crate::converter::Network;
-use crate::problem::Fault;
+use crate::problem::RuleError;
 use crate::sample::{Sample, Type};
 use crate::substitute;
 
@@ -135,7 +135,7 @@ impl Reader {
     }
 
     /// Adds one pattern. Operators before numbers (`gt 5`) hold for the numbers after them; files have none.
-    pub fn add(&mut self, text: &str, in_file: bool) -> Result<(), Fault> {
+    pub fn add(&mut self, text: &str, in_file: bool) -> Result<(), RuleError> {
         match &mut self.patterns {
             Patterns::Found | Patterns::Bool => {}
             Patterns::Ranges(ranges) | Patterns::Lengths(ranges) => {
@@ -153,14 +153,12 @@ impl Reader {
                     None => ranges.push(Range::parse(text, self.operator)?),
                 }
             }
-            Patterns::Networks(networks) => {
-                match text {
-                    "localhost" => networks.extend(Network::parse("127.0.0.1")),
-                    _ => networks.push(Network::parse(text).ok_or_else(|| {
-                        Fault::new(format!("'{text}' is not a valid IPv4 or IPv6 address or network"))
-                    })?),
-                }
-            }
+            Patterns::Networks(networks) => match text {
+                "localhost" => networks.extend(Network::parse("127.0.0.1")),
+                _ => networks.push(Network::parse(text).ok_or_else(|| {
+                    RuleError::new(format!("'{text}' is not a valid IPv4 or IPv6 address or network"))
+                })?),
+            },
             Patterns::Exact { sorted, .. } if self.method == Method::Bin => {
                 let bytes: Option<Vec<u8>> = text
                     .as_bytes()
@@ -168,7 +166,7 @@ impl Reader {
                     .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|it| it.len() == 2)?, 16).ok())
                     .collect();
                 sorted.push(
-                    bytes.ok_or_else(|| Fault::new(format!("'{text}' is not pairs of hexadecimal digits")))?.into(),
+                    bytes.ok_or_else(|| RuleError::new(format!("'{text}' is not pairs of hexadecimal digits")))?.into(),
                 );
             }
             Patterns::Exact { sorted, .. } => sorted.push(text.as_bytes().into()),
@@ -235,10 +233,10 @@ fn holds(ranges: &[Range], value: i64) -> bool {
 
 impl Range {
     /// `5`, `1:5`, `1-5`, `:5` or `5:`; an operator in front applies to a single number.
-    fn parse(text: &str, operator: Operator) -> Result<Range, Fault> {
-        let number = |text: &str| -> Result<i64, Fault> {
+    fn parse(text: &str, operator: Operator) -> Result<Range, RuleError> {
+        let number = |text: &str| -> Result<i64, RuleError> {
             text.parse::<i64>().map_err(|_| {
-                Fault::new(format!("'{text}' is not a number"))
+                RuleError::new(format!("'{text}' is not a number"))
                     .hint("numbers, ranges such as 1:5, and eq, ge, gt, le, lt in front of a number are known")
             })
         };
@@ -248,7 +246,7 @@ impl Range {
             let high = if high.is_empty() { i64::MAX } else { number(high)? };
             return match low <= high {
                 true => Ok(Range { low, high }),
-                false => Err(Fault::new(format!("'{text}' is an empty range"))),
+                false => Err(RuleError::new(format!("'{text}' is an empty range"))),
             };
         }
         let value = number(text)?;

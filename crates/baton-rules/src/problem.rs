@@ -6,50 +6,55 @@ use baton_model::{Ruleset, Source};
 
 use crate::later::KEPT_SECRET;
 
-/// What is wrong with a piece of a rule, before it is known where that stands.
+/// An error in a part of a rule, before its position is known.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Fault {
+pub struct RuleError {
     /// What is wrong, starting in lower case and without a full stop.
     pub message: String,
     /// What to write instead, where we can tell.
     pub hint: Option<String>,
 }
 
-impl Fault {
+impl RuleError {
     /// A fault without a hint.
-    pub fn new(message: impl Into<String>) -> Fault {
-        Fault { message: message.into(), hint: None }
+    pub fn new(message: impl Into<String>) -> RuleError {
+        RuleError { message: message.into(), hint: None }
     }
 
     /// Adds a hint.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Fault {
+    pub fn hint(mut self, hint: impl Into<String>) -> RuleError {
         self.hint = Some(hint.into());
         self
     }
 
     /// `kind` `name` is not known: says "not supported yet" for what HAProxy 2.6 knows, else names the nearest known word.
-    pub(crate) fn unknown(kind: &str, name: &str, later: &[&str], known: impl Iterator<Item = &'static str>) -> Fault {
+    pub(crate) fn unknown(
+        kind: &str,
+        name: &str,
+        later: &[&str],
+        known: impl Iterator<Item = &'static str>,
+    ) -> RuleError {
         if KEPT_SECRET.contains(&name) {
-            return Fault::new(format!("the {kind} '{name}' cannot be had: keys, randoms and session identifiers stay inside of the TLS library"))
+            return RuleError::new(format!("the {kind} '{name}' cannot be had: keys, randoms and session identifiers stay inside of the TLS library"))
                 .hint("nothing that is secret or proves secrets leaves it; ssl_fc_is_resumed and ssl_fc_cipher say what was agreed on");
         }
         if later.contains(&name) {
-            return Fault::new(format!("the {kind} '{name}' is not supported yet"));
+            return RuleError::new(format!("the {kind} '{name}' is not supported yet"));
         }
-        let fault = Fault::new(format!("unknown {kind} '{name}'"));
+        let fault = RuleError::new(format!("unknown {kind} '{name}'"));
         match nearest(name, known) {
             Some(near) => fault.hint(format!("did you mean '{near}'?")),
             None => fault,
         }
     }
 
-    pub(crate) fn at(self, word: usize) -> Located {
-        Located { word, fault: self }
+    pub(crate) fn at(self, word: usize) -> LocatedError {
+        LocatedError { word, fault: self }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RuleError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.message)?;
         match &self.hint {
@@ -59,18 +64,18 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for RuleError {}
 
-/// A fault and the word of its rule.
+/// An error and the argument of its rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Located {
+pub(crate) struct LocatedError {
     pub word: usize,
-    pub fault: Fault,
+    pub fault: RuleError,
 }
 
-/// A fault of a rule in its place.
+/// An error of a rule and its position.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Problem {
+pub struct RuleDiagnostic {
     /// The rule set of the line.
     pub ruleset: Ruleset,
     /// The line.

@@ -6,22 +6,22 @@ use std::time::Duration;
 use baton_model::{Algorithm, Proxy, Rule as Line, Ruleset, Source};
 
 use crate::acl::{Acl, Criterion};
-use crate::action::{Action, RedirectRule, Rule, Words, sets};
+use crate::action::{Action, RedirectRule, Rule, RuleArguments, sets};
 use crate::compiled::Recorder;
 use crate::condition::{Condition, Surroundings};
 use crate::context::Context;
 use crate::expr::Expr;
 use crate::format::Format;
 use crate::outside::Files;
-use crate::place::Place;
-use crate::problem::{Fault, Located, Problem};
+use crate::place::RulePosition;
+use crate::problem::{LocatedError, RuleDiagnostic, RuleError};
 use crate::reply::{Redirect, Reply};
 
 /// The rules of one proxy. Sets without rules are empty lists and cost one test of a length.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyRules {
     /// What is not wrong but probably not meant, in the order of the rule sets.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<RuleDiagnostic>,
     /// `tcp-request inspect-delay`: how long content rules may wait for data.
     pub inspect_delay: Option<Duration>,
     /// A digest of all that they were compiled from: words, and what those had read.
@@ -82,7 +82,7 @@ pub fn has_rules(proxy: &Proxy) -> bool {
 }
 
 /// Compiles all rules of a proxy and gives all problems at once, in the order of the rule sets.
-pub fn compile(proxy: &Proxy, files: &dyn Files) -> Result<ProxyRules, Vec<Problem>> {
+pub fn compile(proxy: &Proxy, files: &dyn Files) -> Result<ProxyRules, Vec<RuleDiagnostic>> {
     let recorder = Recorder::new(proxy, files);
     let (rules, problems, warnings) = (ProxyRules::default(), Vec::new(), Vec::new());
     let mut compiler = Compiler { proxy, files: &recorder, rules, problems, warnings };
@@ -98,24 +98,24 @@ struct Compiler<'a> {
     proxy: &'a Proxy,
     files: &'a dyn Files,
     rules: ProxyRules,
-    problems: Vec<Problem>,
-    warnings: Vec<Located>,
+    problems: Vec<RuleDiagnostic>,
+    warnings: Vec<LocatedError>,
 }
 
 impl Compiler<'_> {
     fn run(&mut self) {
         let request = match self.proxy.role.is_backend() {
-            true => Place::BackendRequest,
-            false => Place::FrontendRequest,
+            true => RulePosition::BackendRequest,
+            false => RulePosition::FrontendRequest,
         };
         self.each(Ruleset::Acl, |it, line| it.acl(line));
-        self.actions(Ruleset::TcpConnection, Place::Connection, sets::CONNECTION, "tcp-request connection");
-        self.actions(Ruleset::TcpSession, Place::Connection, sets::SESSION, "tcp-request session");
+        self.actions(Ruleset::TcpConnection, RulePosition::Connection, sets::CONNECTION, "tcp-request connection");
+        self.actions(Ruleset::TcpSession, RulePosition::Connection, sets::SESSION, "tcp-request session");
         self.actions(Ruleset::TcpContent, request, sets::CONTENT, "tcp-request content");
         self.actions(Ruleset::HttpRequest, request, sets::REQUEST, "http-request");
-        self.actions(Ruleset::TcpResponse, Place::Response, sets::TCP_RESPONSE, "tcp-response content");
-        self.actions(Ruleset::HttpResponse, Place::Response, sets::RESPONSE, "http-response");
-        self.actions(Ruleset::HttpAfterResponse, Place::Response, sets::AFTER, "http-after-response");
+        self.actions(Ruleset::TcpResponse, RulePosition::Response, sets::TCP_RESPONSE, "tcp-response content");
+        self.actions(Ruleset::HttpResponse, RulePosition::Response, sets::RESPONSE, "http-response");
+        self.actions(Ruleset::HttpAfterResponse, RulePosition::Response, sets::AFTER, "http-after-response");
         self.each(Ruleset::Redirect, |it, line| it.redirect(line, request));
         self.each(Ruleset::UseBackend, |it, line| {
             let named = it.named(line, "a backend", request)?;
@@ -129,7 +129,7 @@ impl Compiler<'_> {
         });
         if let Algorithm::Hash(text) = &self.proxy.balance.algorithm {
             // A fault in it is the reader's to report: the line is none of a rule set.
-            self.rules.balance_key = Expr::compile(text, Place::BackendRequest, self.files).ok();
+            self.rules.balance_key = Expr::compile(text, RulePosition::BackendRequest, self.files).ok();
         }
         for set in [Ruleset::MonitorFail, Ruleset::ForcePersist, Ruleset::IgnorePersist] {
             self.each(set, |it, line| it.bare_condition(set, line, request));
@@ -137,10 +137,10 @@ impl Compiler<'_> {
     }
 
     /// Compiles each rule of a set and keeps its problems and warnings with their place.
-    fn each(&mut self, set: Ruleset, mut one: impl FnMut(&mut Self, &Line) -> Result<(), Located>) {
+    fn each(&mut self, set: Ruleset, mut one: impl FnMut(&mut Self, &Line) -> Result<(), LocatedError>) {
         let proxy = self.proxy;
         for rule in proxy.rules(set) {
-            let locate = |located: Located| Problem {
+            let locate = |located: LocatedError| RuleDiagnostic {
                 ruleset: set,
                 source: rule.source.clone(),
                 word: located.word.min(rule.words.len()),
@@ -154,7 +154,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn around<'s>(&'s mut self, line: &'s Line, place: Place) -> Surroundings<'s> {
+    fn around<'s>(&'s mut self, line: &'s Line, place: RulePosition) -> Surroundings<'s> {
         Surroundings {
             acls: &self.rules.acls,
             source: &line.source,
@@ -164,23 +164,23 @@ impl Compiler<'_> {
         }
     }
 
-    fn acl(&mut self, line: &Line) -> Result<(), Located> {
+    fn acl(&mut self, line: &Line) -> Result<(), LocatedError> {
         let words = &line.words;
         let Some(name) = words.first() else {
-            return Err(Fault::new("an ACL's name is missing").at(0));
+            return Err(RuleError::new("an ACL's name is missing").at(0));
         };
         if let Some(char) = name.chars().find(|char| !(char.is_ascii_alphanumeric() || "_-.:".contains(*char))) {
-            return Err(Fault::new(format!("'{char}' cannot stand in the name of an ACL"))
+            return Err(RuleError::new(format!("'{char}' cannot stand in the name of an ACL"))
                 .hint("letters, digits, '_', '-', '.' and ':' can")
                 .at(0));
         }
         if matches!(name.as_str(), "or" | "if" | "unless") {
-            return Err(Fault::new(format!("an ACL cannot be called '{name}', a word of conditions")).at(0));
+            return Err(RuleError::new(format!("an ACL cannot be called '{name}', a word of conditions")).at(0));
         }
         let criterion = Criterion::compile(&words[1..], self.files)
-            .map_err(|located| Located { word: located.word + 1, ..located })?;
+            .map_err(|located| LocatedError { word: located.word + 1, ..located })?;
         if !criterion.has_patterns() {
-            let fault = Fault::new("this has no pattern and never matches");
+            let fault = RuleError::new("this has no pattern and never matches");
             self.warnings.push(fault.hint("use '-m found' to test that there is a value").at(1));
         }
         match self.rules.acls.iter_mut().find(|acl| *acl.name == **name) {
@@ -194,7 +194,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn actions(&mut self, set: Ruleset, place: Place, bit: u8, keyword: &str) {
+    fn actions(&mut self, set: Ruleset, place: RulePosition, bit: u8, keyword: &str) {
         self.each(set, |it, line| {
             let words = &line.words;
             if set == Ruleset::TcpContent && words.first().is_some_and(|word| word == "inspect-delay") {
@@ -213,17 +213,17 @@ impl Compiler<'_> {
                 _ => &mut it.rules.tcp_response,
             };
             if list.last().is_some_and(Rule::is_final) {
-                it.warnings.push(Fault::new("this is never reached: the rule before it always ends the set").at(0));
+                it.warnings.push(RuleError::new("this is never reached: the rule before it always ends the set").at(0));
             }
             list.push(rule);
             Ok(())
         });
     }
 
-    fn redirect(&mut self, line: &Line, place: Place) -> Result<(), Located> {
+    fn redirect(&mut self, line: &Line, place: RulePosition) -> Result<(), LocatedError> {
         let words = &line.words;
         let mut around = self.around(line, place);
-        let mut input = Words { words, at: 0, set: sets::REQUEST, argument: None, around: &mut around };
+        let mut input = RuleArguments { words, at: 0, set: sets::REQUEST, argument: None, around: &mut around };
         let rule = RedirectRule::parse(&mut input)?;
         let at = input.at;
         let condition = Condition::compile(words, at, &mut around)?;
@@ -231,19 +231,24 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn named(&mut self, line: &Line, what: &str, place: Place) -> Result<(Format, Option<Condition>), Located> {
+    fn named(
+        &mut self,
+        line: &Line,
+        what: &str,
+        place: RulePosition,
+    ) -> Result<(Format, Option<Condition>), LocatedError> {
         let words = &line.words;
         let mut around = self.around(line, place);
-        let name = words.first().ok_or_else(|| Fault::new(format!("the name of {what} is missing")).at(0))?;
+        let name = words.first().ok_or_else(|| RuleError::new(format!("the name of {what} is missing")).at(0))?;
         let format = Format::compile(name, place, around.files).map_err(|fault| fault.at(0))?;
         Ok((format, Condition::compile(words, 1, &mut around)?))
     }
 
-    fn bare_condition(&mut self, set: Ruleset, line: &Line, place: Place) -> Result<(), Located> {
+    fn bare_condition(&mut self, set: Ruleset, line: &Line, place: RulePosition) -> Result<(), LocatedError> {
         let words = &line.words;
         let mut around = self.around(line, place);
         let condition = Condition::compile(words, 0, &mut around)?
-            .ok_or_else(|| Fault::new("a condition is missing").hint("'if' or 'unless' and ACLs").at(0))?;
+            .ok_or_else(|| RuleError::new("a condition is missing").hint("'if' or 'unless' and ACLs").at(0))?;
         match set {
             Ruleset::MonitorFail => self.rules.monitor_fail.push(condition),
             Ruleset::ForcePersist => self.rules.force_persist.push(condition),
@@ -254,8 +259,8 @@ impl Compiler<'_> {
 }
 
 /// A number of milliseconds, or with a unit (configuration manual 2.5).
-fn inspect_delay(words: &[String]) -> Result<Duration, Located> {
-    let text = words.get(1).ok_or_else(|| Fault::new("the delay is missing").at(1))?;
+fn inspect_delay(words: &[String]) -> Result<Duration, LocatedError> {
+    let text = words.get(1).ok_or_else(|| RuleError::new("the delay is missing").at(1))?;
     let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     let unit_us: u64 = match &text[digits..] {
         "us" => 1,
@@ -264,13 +269,13 @@ fn inspect_delay(words: &[String]) -> Result<Duration, Located> {
         "m" => 60_000_000,
         "h" => 3_600_000_000,
         "d" => 86_400_000_000,
-        unit => return Err(Fault::new(format!("'{unit}' is not a unit of time")).hint("us, ms, s, m, h, d").at(1)),
+        unit => return Err(RuleError::new(format!("'{unit}' is not a unit of time")).hint("us, ms, s, m, h, d").at(1)),
     };
     let delay = text[..digits].parse::<u64>().ok().and_then(|number| number.checked_mul(unit_us));
     match (delay, words.get(2)) {
-        (_, Some(word)) => Err(Fault::new(format!("'{word}' is not expected here")).at(2)),
+        (_, Some(word)) => Err(RuleError::new(format!("'{word}' is not expected here")).at(2)),
         (Some(us), None) => Ok(Duration::from_micros(us)),
-        (None, None) => Err(Fault::new(format!("'{text}' is not a time")).at(1)),
+        (None, None) => Err(RuleError::new(format!("'{text}' is not a time")).at(1)),
     }
 }
 
@@ -424,7 +429,12 @@ impl ProxyRules {
     }
 
     /// Compiles a condition (`if …` or `unless …`) against this proxy's ACLs, for keywords other crates own.
-    pub fn condition(&self, words: &[String], place: Place, files: &dyn Files) -> Result<Option<Condition>, Fault> {
+    pub fn condition(
+        &self,
+        words: &[String],
+        place: RulePosition,
+        files: &dyn Files,
+    ) -> Result<Option<Condition>, RuleError> {
         let mut warnings = Vec::new();
         let source = Source { line: u32::MAX, ..Source::default() };
         let mut around = Surroundings { acls: &self.acls, source: &source, place, files, warnings: &mut warnings };

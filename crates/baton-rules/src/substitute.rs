@@ -2,21 +2,21 @@
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
 
-use crate::problem::Fault;
+use crate::problem::RuleError;
 
 /// How much memory one compiled expression may take, in bytes; a larger one is refused when the configuration is read.
 const COMPILED_MAX: usize = 4 << 20;
 
 /// Compiles an expression that matches bytes. The syntax is the `regex` crate's: Perl's without look-around and
 /// back-references, so that matching takes linear time whatever a client sends.
-pub(crate) fn regex(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
+pub(crate) fn regex(text: &str, ignore_case: bool) -> Result<Regex, RuleError> {
     RegexBuilder::new(text).unicode(false).case_insensitive(ignore_case).size_limit(COMPILED_MAX).build().map_err(
         |error| {
             let why = match &error {
                 regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
                 other => other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned(),
             };
-            Fault::new(format!("the regular expression '{text}' is invalid: {why}"))
+            RuleError::new(format!("the regular expression '{text}' is invalid: {why}"))
         },
     )
 }
@@ -24,11 +24,11 @@ pub(crate) fn regex(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
 /// A text with references to groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
-    pieces: Vec<Piece>,
+    pieces: Vec<SubstitutionPiece>,
 }
 
 #[derive(Clone, Debug)]
-enum Piece {
+enum SubstitutionPiece {
     Text(Vec<u8>),
     Group(usize),
 }
@@ -44,9 +44,9 @@ impl Template {
             match (byte, tail) {
                 (b'\\', [digit @ b'0'..=b'9', after @ ..]) => {
                     if !plain.is_empty() {
-                        pieces.push(Piece::Text(std::mem::take(&mut plain)));
+                        pieces.push(SubstitutionPiece::Text(std::mem::take(&mut plain)));
                     }
-                    pieces.push(Piece::Group(usize::from(digit - b'0')));
+                    pieces.push(SubstitutionPiece::Group(usize::from(digit - b'0')));
                     rest = after;
                 }
                 (b'\\', [b'x', high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
@@ -61,7 +61,7 @@ impl Template {
             }
         }
         if !plain.is_empty() {
-            pieces.push(Piece::Text(plain));
+            pieces.push(SubstitutionPiece::Text(plain));
         }
         Template { pieces }
     }
@@ -70,8 +70,8 @@ impl Template {
     pub fn write(&self, captures: &Captures<'_>, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Group(number) => {
+                SubstitutionPiece::Text(text) => out.extend_from_slice(text),
+                SubstitutionPiece::Group(number) => {
                     out.extend_from_slice(captures.get(*number).map_or(&[][..], |group| group.as_bytes()))
                 }
             }

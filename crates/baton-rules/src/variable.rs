@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::problem::Fault;
+use crate::problem::RuleError;
 use crate::sample::Sample;
 
 /// The most variables an evaluation may see; setting one more does nothing, as when HAProxy's memory limit is reached.
@@ -33,7 +33,7 @@ pub struct VariableName {
 
 impl VariableName {
     /// Reads `SCOPE.NAME`.
-    pub fn parse(text: &str) -> Result<VariableName, Fault> {
+    pub fn parse(text: &str) -> Result<VariableName, RuleError> {
         let scopes = "a variable is written sess.NAME, txn.NAME, req.NAME or res.NAME";
         let (scope, name) = text.split_once('.').unwrap_or((text, ""));
         let scope = match scope {
@@ -41,14 +41,16 @@ impl VariableName {
             "txn" => VariableScope::Transaction,
             "req" => VariableScope::Request,
             "res" => VariableScope::Response,
-            "proc" | "check" => return Err(Fault::new(format!("variables of scope '{scope}' are not supported yet"))),
-            _ => return Err(Fault::new(format!("invalid variable name '{text}'")).hint(scopes)),
+            "proc" | "check" => {
+                return Err(RuleError::new(format!("variables of scope '{scope}' are not supported yet")));
+            }
+            _ => return Err(RuleError::new(format!("invalid variable name '{text}'")).hint(scopes)),
         };
         if name.is_empty() {
-            return Err(Fault::new(format!("invalid variable name '{text}'")).hint(scopes));
+            return Err(RuleError::new(format!("invalid variable name '{text}'")).hint(scopes));
         }
         match name.chars().find(|&char| !(char.is_ascii_alphanumeric() || matches!(char, '_' | '.'))) {
-            Some(char) => Err(Fault::new(format!("invalid character '{char}' in variable name '{text}'"))
+            Some(char) => Err(RuleError::new(format!("invalid character '{char}' in variable name '{text}'"))
                 .hint("letters, digits, '_' and '.' are allowed")),
             None => Ok(VariableName { scope, full: text.into() }),
         }

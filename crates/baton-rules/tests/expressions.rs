@@ -2,7 +2,7 @@
 
 mod common;
 
-use baton_rules::{Expr, Place};
+use baton_rules::{Expr, RulePosition};
 use common::{GET, eval, files};
 
 #[track_caller]
@@ -160,6 +160,8 @@ fn connection_and_constants() {
             ("rand(1)", "0"),
             ("rand(0)", "0"),
             ("rand(10)", "5"),
+            ("uuid", "80000000-8000-4001-8000-000280000003"),
+            ("uuid(4)", "80000000-8000-4001-8000-000280000003"),
             ("date", "1795234040"),
             ("date(5)", "1795234045"),
             ("date(1,ms)", "1795234041719"),
@@ -347,6 +349,15 @@ fn encodings_and_hashes() {
             ("str(abc),base64", "YWJj"),
             ("str(ab),base64", "YWI="),
             ("str(a),base64", "YQ=="),
+            ("str(a??>>),ub64enc", "YT8_Pj4"),
+            ("str(ab),ub64enc", "YWI"),
+            ("str(YT8_Pj4),ub64dec", "a??>>"),
+            ("str(YWI),ub64dec", "ab"),
+            ("str(YW-_),ub64dec,hex", "616FBF"),
+            ("str(YW+/),ub64dec", "none"),
+            ("str(YWJjY),ub64dec", "none"),
+            // HAProxy 2.6 reads the padding as digits, which gives bytes that nobody encoded.
+            ("str(YWI=),ub64dec", "none"),
             ("str(abc),hex", "616263"),
             ("str(a b?/é),url_enc", "a%20b%3F%2F%C3%A9"),
             ("str(abc),crc32", "891568578"),
@@ -368,7 +379,7 @@ fn encodings_and_hashes() {
 fn faults_say_what_and_where() {
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let fault = Expr::compile(text, Place::FrontendRequest, &files()).expect_err(text);
+        let fault = Expr::compile(text, RulePosition::FrontendRequest, &files()).expect_err(text);
         assert_eq!(fault.to_string(), expected, "{text}");
     }
     check("nope", "unknown sample fetch 'nope'");

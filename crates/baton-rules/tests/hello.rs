@@ -2,7 +2,7 @@
 
 mod common;
 
-use baton_rules::{Content, Context, Verdict};
+use baton_rules::{Context, TcpContent, Verdict};
 use common::{rules, with_context};
 
 /// A ClientHello in one record, with the extensions given as number and content.
@@ -34,7 +34,7 @@ fn over<T>(bytes: &[u8], last_chance: bool, with: impl FnOnce(&mut Context<'_>) 
     let bytes: &'static [u8] = bytes.to_vec().leak();
     with_context("GET / HTTP/1.1\r\n\r\n", None, |cx| {
         cx.request = None;
-        cx.content = Some(Content { bytes, may_become_http: false });
+        cx.content = Some(TcpContent { bytes, may_become_http: false });
         cx.last_chance = last_chance;
         with(cx)
     })

@@ -3,7 +3,7 @@
 mod common;
 
 use baton_model::{Role, Rule, Ruleset, Source};
-use baton_rules::{Expr, Format, Place, compile, keywords};
+use baton_rules::{Expr, Format, RulePosition, compile, keywords};
 use common::{GET, OK, files, proxy, with_context};
 use proptest::prelude::*;
 
@@ -173,7 +173,7 @@ proptest! {
     fn expressions_on_random_requests(text in chain(), path in "[ -~]{0,20}", value in "[ -~]{0,30}") {
         let path: String = path.chars().filter(|char| !"\"<> \\^`{|}#".contains(*char)).collect();
         let request = format!("GET /{path} HTTP/1.1\r\nHost: h\r\nX-A: {value}\r\nCookie: {value}\r\n\r\n");
-        if let Ok(expr) = Expr::compile(&text, Place::BackendRequest, &files()) {
+        if let Ok(expr) = Expr::compile(&text, RulePosition::BackendRequest, &files()) {
             with_context(&request, None, |cx| {
                 let _ = expr.eval(cx).map(|sample| sample.into_text().len());
             });
@@ -182,7 +182,7 @@ proptest! {
 
     #[test]
     fn random_formats(text in "(%|\\{|\\}|\\[|\\]|\\(|\\)|\\+|Q|o|,|path|ci|\"|'|\\\\|\\PC){0,12}") {
-        if let Ok(format) = Format::compile(&text, Place::FrontendRequest, &files()) {
+        if let Ok(format) = Format::compile(&text, RulePosition::FrontendRequest, &files()) {
             with_context(GET, None, |cx| format.write(cx, &mut Vec::new()));
         }
     }

@@ -27,6 +27,7 @@ fn unknown_words_name_the_nearest_known_one() {
         "1@2: no ACL is called 'path' above this line (write { path … } to test the sample fetch)",
     );
     check("http-request deny if { path -m bge /x }", "1@5: unknown matching method 'bge' (did you mean 'beg'?)");
+    check("http-request set-header X %[uuid(1)]", "1@2: UUID version 1 is not supported (4 is the only one)");
     check("http-request set-header X %zz", "1@2: unknown log-format variable '%zz' (write '%%' for a percent sign)");
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use baton_model::{Algorithm, Role, Ruleset};
-use baton_rules::{Content, LogLevel, NoFiles, Place, Verdict, compile};
+use baton_rules::{LogLevel, NoFiles, RulePosition, TcpContent, Verdict, compile};
 use common::{GET, proxy, request, rules, with_context};
 
 const SHORT: &str =
@@ -243,7 +243,7 @@ fn no_value_ends_a_line() {
     with_context(bytes, None, |cx| {
         rules.http_request(cx);
         let request = cx.request.as_ref().expect("there is a request");
-        out = request.head.headers.find(request.buf, b"x").expect("it was added").value.to_vec();
+        out = request.head.view().fields().find(b"x").expect("it was added").value.to_vec();
     });
     assert_eq!(out, b"[%01\t%0A%0D\"% %7F\x80]");
 }
@@ -543,7 +543,7 @@ fn monitor_persistence_and_connections() {
         assert_eq!(rules.tcp_content(cx), Verdict::Reject);
     });
     assert_eq!(rules.inspect_delay, Some(std::time::Duration::from_secs(5)));
-    let condition = rules.condition(&["if".into(), "a".into()], Place::BackendRequest, &NoFiles);
+    let condition = rules.condition(&["if".into(), "a".into()], RulePosition::BackendRequest, &NoFiles);
     let condition = condition.expect("valid").expect("there is one");
     assert!(with_context(SHORT, None, |cx| rules.matches(&condition, cx)));
 }
@@ -570,7 +570,7 @@ fn check_content(lines: &str, bytes: &'static str, expect: (Verdict, Verdict)) {
     let rules = rules(lines);
     with_context(SHORT, None, |cx| {
         cx.request = None;
-        cx.content = Some(Content { bytes: bytes.as_bytes(), may_become_http: bytes.len() < 4 });
+        cx.content = Some(TcpContent { bytes: bytes.as_bytes(), may_become_http: bytes.len() < 4 });
         let now = rules.tcp_content(cx);
         cx.last_chance = true;
         assert_eq!((now, rules.tcp_content(cx)), expect, "{lines} / {bytes:?}");

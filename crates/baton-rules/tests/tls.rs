@@ -2,7 +2,7 @@
 
 mod common;
 
-use baton_rules::{Expr, Format, NoFiles, Place};
+use baton_rules::{Expr, Format, NoFiles, RulePosition};
 use baton_tls::rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use baton_tls::rustls::version::TLS13;
 use baton_tls::{Captured, Facts, Verification};
@@ -28,7 +28,8 @@ fn facts() -> Facts {
 
 /// The text of an expression over these facts of both sides; `None`: no sample.
 fn check(facts: Option<&Facts>, text: &str, expect: Option<&str>) {
-    let expr = Expr::compile(text, Place::FrontendRequest, &NoFiles).unwrap_or_else(|fault| panic!("{text}: {fault}"));
+    let expr =
+        Expr::compile(text, RulePosition::FrontendRequest, &NoFiles).unwrap_or_else(|fault| panic!("{text}: {fault}"));
     let facts: Option<&'static Facts> = facts.map(|facts| &*Box::leak(Box::new(facts.clone())));
     with_context("GET / HTTP/1.1\r\n\r\n", None, |cx| {
         (cx.client_tls, cx.server_tls) = (facts, facts);
@@ -102,14 +103,14 @@ fn without_encryption_there_is_nothing_to_tell() {
 #[test]
 fn what_nobody_may_know_is_refused_with_the_reason() {
     for name in ["ssl_fc_session_key", "ssl_fc_client_random", "ssl_fc_unique_id", "ssl_bc_session_id"] {
-        let fault = Expr::compile(name, Place::FrontendRequest, &NoFiles).unwrap_err().to_string();
+        let fault = Expr::compile(name, RulePosition::FrontendRequest, &NoFiles).unwrap_err().to_string();
         assert!(fault.contains("cannot be had: keys, randoms and session identifiers stay inside"), "{fault}");
     }
 }
 
 #[test]
 fn a_format_tells_version_and_cipher() {
-    let format = Format::compile("%sslv %sslc %ft", Place::FrontendRequest, &NoFiles).expect("a format");
+    let format = Format::compile("%sslv %sslc %ft", RulePosition::FrontendRequest, &NoFiles).expect("a format");
     let facts: &'static Facts = Box::leak(Box::new(facts()));
     for (facts, expect) in [(Some(facts), "TLSv1.3 TLS_AES_128_GCM_SHA256 fe~"), (None, "  fe")] {
         with_context("GET / HTTP/1.1\r\n\r\n", None, |cx| {

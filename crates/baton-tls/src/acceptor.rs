@@ -30,11 +30,11 @@ use context::Context;
 /// What a `bind … ssl` answers its clients with. Shared by all cores, and asked once for each connection.
 #[derive(Debug)]
 pub struct Acceptor {
-    answers: Answers,
+    answers: ConfigSource,
 }
 
 #[derive(Debug)]
-enum Answers {
+enum ConfigSource {
     /// [`Acceptor::always`].
     Always(Arc<ServerConfig>),
     Chosen(Box<Choosing>),
@@ -43,7 +43,7 @@ enum Answers {
 #[derive(Debug)]
 struct Choosing {
     index: Arc<Index>,
-    common: Common,
+    common: BindSettings,
     /// By the numbers of [`Index::contexts`].
     contexts: ArcSwap<Vec<Arc<Context>>>,
     /// One at a time makes them anew.
@@ -55,7 +55,7 @@ struct Choosing {
 
 /// What all contexts of a `bind` have in common.
 #[derive(Debug)]
-struct Common {
+struct BindSettings {
     bind: Arc<BindTls>,
     /// What is spoken is HTTP: protocols of ALPN that we do not speak are not offered.
     http: bool,
@@ -79,7 +79,7 @@ impl SharedSessions {
     }
 }
 
-impl Common {
+impl BindSettings {
     fn authority(&self, path: &Path) -> Option<Arc<AuthorityFile>> {
         let upcoming = self.upcoming.iter().find(|file| file.path() == path);
         upcoming.cloned().or_else(|| self.authorities.find(path))
@@ -91,27 +91,27 @@ impl Common {
     }
 }
 
-/// The answer to one client's hello.
+/// The settings chosen for one client's hello.
 #[derive(Clone, Debug)]
-pub struct Chosen {
+pub struct ChosenConfig {
     /// For the connection.
     pub config: Arc<ServerConfig>,
     /// The certificate that will be shown, for the log and for `ssl_f_*`; `None` where only the handshake can tell.
     pub certificate: Option<Arc<CertifiedKey>>,
-    /// What the client said, as far as fetches may ask for it after the handshake.
-    said: Said,
+    /// What of the hello fetches may read after the handshake.
+    said: HelloFacts,
     verifier: Option<Arc<ClientVerifier>>,
 }
 
 /// What is kept of a hello.
 #[derive(Clone, Debug, Default)]
-struct Said {
+struct HelloFacts {
     sni: Option<Box<str>>,
     /// Its lists (`tune.ssl.capture-buffer-size`).
     captured: Option<Box<Captured>>,
 }
 
-impl Chosen {
+impl ChosenConfig {
     /// What a connection with this configuration knows once its handshake is complete.
     pub fn facts(self, connection: &CommonState) -> Facts {
         let mut facts = Facts::of(connection, None, self.certificate);
@@ -136,10 +136,10 @@ pub enum Unwanted {
 impl Acceptor {
     /// One configuration for whatever a client says.
     pub fn always(config: Arc<ServerConfig>) -> Acceptor {
-        Acceptor { answers: Answers::Always(config) }
+        Acceptor { answers: ConfigSource::Always(config) }
     }
 
-    fn new(index: Arc<Index>, common: Common) -> Result<Acceptor, String> {
+    fn new(index: Arc<Index>, common: BindSettings) -> Result<Acceptor, String> {
         let mut contexts = Vec::new();
         for options in index.contexts() {
             contexts.push(Arc::new(Context::build(&common, &index, &overlaid(&common.bind.options, &options))?));
@@ -153,21 +153,21 @@ impl Acceptor {
             contexts: ArcSwap::from_pointee(contexts),
             making: Mutex::default(),
         };
-        Ok(Acceptor { answers: Answers::Chosen(Box::new(choosing)) })
+        Ok(Acceptor { answers: ConfigSource::Chosen(Box::new(choosing)) })
     }
 
     /// What to answer `hello` with.
     ///
     /// # Errors
     /// When the client is to be refused.
-    pub fn choose(&self, hello: &Hello<'_>) -> Result<Chosen, Unwanted> {
+    pub fn choose(&self, hello: &Hello<'_>) -> Result<ChosenConfig, Unwanted> {
         let sni = hello.sni();
         match &self.answers {
-            Answers::Always(config) => {
-                let said = Said { sni: sni.map(Box::from), captured: None };
-                Ok(Chosen { config: config.clone(), certificate: None, said, verifier: None })
+            ConfigSource::Always(config) => {
+                let said = HelloFacts { sni: sni.map(Box::from), captured: None };
+                Ok(ChosenConfig { config: config.clone(), certificate: None, said, verifier: None })
             }
-            Answers::Chosen(choosing) => choosing.choose(hello, sni),
+            ConfigSource::Chosen(choosing) => choosing.choose(hello, sni),
         }
     }
 
@@ -177,14 +177,14 @@ impl Acceptor {
     /// Why not.
     pub fn judge(&self, options: &TlsOptions) -> Result<(), String> {
         match &self.answers {
-            Answers::Always(_) => Ok(()),
-            Answers::Chosen(choosing) => choosing.build(options).map(drop),
+            ConfigSource::Always(_) => Ok(()),
+            ConfigSource::Chosen(choosing) => choosing.build(options).map(drop),
         }
     }
 }
 
 impl Choosing {
-    fn choose(&self, hello: &Hello<'_>, sni: Option<&str>) -> Result<Chosen, Unwanted> {
+    fn choose(&self, hello: &Hello<'_>, sni: Option<&str>) -> Result<ChosenConfig, Unwanted> {
         let client = kinds(hello.signatures(), codes(hello.ciphers()), self.tls13, self.ecdsa);
         let found = self.index.find(sni, client).ok_or(Unwanted::Name)?;
         if found.by_default && self.common.bind.strict_sni {
@@ -200,10 +200,10 @@ impl Choosing {
         };
         let capture = self.common.capture;
         let captured = (capture > 0).then(|| Box::new(Captured::of(hello, capture)));
-        Ok(Chosen {
+        Ok(ChosenConfig {
             config: config.clone(),
             certificate: found.signer().ok(),
-            said: Said { sni: sni.map(Box::from), captured },
+            said: HelloFacts { sni: sni.map(Box::from), captured },
             verifier: context.verifier.clone(),
         })
     }
@@ -381,7 +381,7 @@ impl Acceptors {
         let mut acceptors = Vec::new();
         for ((proxy, source, bind), index) in binds().zip(indexes) {
             let upcoming = wanted.iter().filter_map(|(path, ..)| authorities.find(path).cloned()).collect();
-            let common = Common {
+            let common = BindSettings {
                 http: proxy.mode == Mode::Http,
                 tickets: tickets(bind),
                 sessions: SharedSessions(self.sessions.clone()),

@@ -18,7 +18,7 @@ use webpki::{CertRevocationList, OwnedCertRevocationList};
 use crate::certificate::der::{self, Der};
 use crate::certificate::x509::time;
 use crate::certificate::{X509, reason};
-use crate::store::{Files, Found};
+use crate::store::{FileKind, Files};
 
 /// The name of the certificates that the system trusts.
 pub const SYSTEM: &str = "@system-ca";
@@ -56,12 +56,12 @@ pub struct Authority {
     /// Until when each of `anchors` holds, and from when on: webpki does not look.
     pub(crate) spans: Vec<(i64, i64)>,
     /// What each of `lists` says.
-    pub(crate) listed: Vec<Listed>,
+    pub(crate) listed: Vec<RevocationFacts>,
 }
 
 /// What a list of revoked certificates says.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct RevocationFacts {
     /// Its issuer's name, in DER.
     pub(crate) issuer: Box<[u8]>,
     /// Until when it holds, in seconds since 1970.
@@ -78,9 +78,9 @@ pub(crate) enum Serials {
     Old(Vec<Box<[u8]>>),
 }
 
-/// A file that cannot be used. Its text is a reason; [`AuthorityFault::remedy`] says what to do.
+/// A file that cannot be used. Its text is a reason; [`AuthorityError::remedy`] says what to do.
 #[derive(Debug)]
-pub enum AuthorityFault {
+pub enum AuthorityError {
     /// It cannot be read.
     Read(io::Error),
     /// A block of it, counted from 1, is not what it says.
@@ -95,17 +95,17 @@ pub enum AuthorityFault {
     NoSystem,
 }
 
-impl AuthorityFault {
+impl AuthorityError {
     /// What to do about it.
     pub fn remedy(&self) -> &'static str {
         match self {
-            AuthorityFault::Read(error) if error.kind() == io::ErrorKind::NotFound => "name a file that exists",
-            AuthorityFault::Read(_) => "let the user that Baton starts as read it",
-            AuthorityFault::Block(..) => "look at it with `openssl x509` or `openssl crl`, or take it out",
-            AuthorityFault::Pem(_) => "copy it again: this one was cut or changed on its way",
-            AuthorityFault::Empty => "put certificates or lists of revoked ones into it, in PEM",
-            AuthorityFault::TooMany => "take out those that nobody needs",
-            AuthorityFault::NoSystem => "name its file, or set SSL_CERT_FILE or SSL_CERT_DIR",
+            AuthorityError::Read(error) if error.kind() == io::ErrorKind::NotFound => "name a file that exists",
+            AuthorityError::Read(_) => "let the user that Baton starts as read it",
+            AuthorityError::Block(..) => "look at it with `openssl x509` or `openssl crl`, or take it out",
+            AuthorityError::Pem(_) => "copy it again: this one was cut or changed on its way",
+            AuthorityError::Empty => "put certificates or lists of revoked ones into it, in PEM",
+            AuthorityError::TooMany => "take out those that nobody needs",
+            AuthorityError::NoSystem => "name its file, or set SSL_CERT_FILE or SSL_CERT_DIR",
         }
     }
 
@@ -115,39 +115,39 @@ impl AuthorityFault {
     }
 }
 
-impl fmt::Display for AuthorityFault {
+impl fmt::Display for AuthorityError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AuthorityFault::Read(error) => write!(out, "it cannot be read: {}", reason(error)),
-            AuthorityFault::Block(at, what) => write!(out, "block {at} is no valid {what}"),
-            AuthorityFault::Pem(why) => write!(out, "it is no PEM text: {why}"),
-            AuthorityFault::Empty => out.write_str("it has neither a certificate nor a list of revoked ones"),
-            AuthorityFault::TooMany => write!(out, "it has more than {AUTHORITIES_MAX} certificates or lists"),
-            AuthorityFault::NoSystem => write!(out, "this system keeps none of {}", SYSTEM_FILES.join(", ")),
+            AuthorityError::Read(error) => write!(out, "it cannot be read: {}", reason(error)),
+            AuthorityError::Block(at, what) => write!(out, "block {at} is no valid {what}"),
+            AuthorityError::Pem(why) => write!(out, "it is no PEM text: {why}"),
+            AuthorityError::Empty => out.write_str("it has neither a certificate nor a list of revoked ones"),
+            AuthorityError::TooMany => write!(out, "it has more than {AUTHORITIES_MAX} certificates or lists"),
+            AuthorityError::NoSystem => write!(out, "this system keeps none of {}", SYSTEM_FILES.join(", ")),
         }
     }
 }
 
-impl std::error::Error for AuthorityFault {}
+impl std::error::Error for AuthorityError {}
 
 impl Authority {
     /// Reads PEM text: certificates and lists of revoked ones; other blocks are passed over.
     ///
     /// # Errors
     /// When something in it cannot be read, or there is nothing in it.
-    pub fn read(text: &[u8]) -> Result<Authority, AuthorityFault> {
+    pub fn read(text: &[u8]) -> Result<Authority, AuthorityError> {
         let mut it = Authority::default();
         it.add(text)?;
         it.judged()
     }
 
-    fn add(&mut self, text: &[u8]) -> Result<(), AuthorityFault> {
+    fn add(&mut self, text: &[u8]) -> Result<(), AuthorityError> {
         for (at, block) in <(SectionKind, Vec<u8>)>::pem_slice_iter(text).enumerate() {
-            let (kind, der) = block.map_err(|error| AuthorityFault::Pem(format!("{error:?}")))?;
+            let (kind, der) = block.map_err(|error| AuthorityError::Pem(format!("{error:?}")))?;
             match kind {
                 SectionKind::Certificate => self.add_certificate(at + 1, der)?,
                 SectionKind::Crl => {
-                    let wrong = || AuthorityFault::Block(at + 1, "list of revoked certificates");
+                    let wrong = || AuthorityError::Block(at + 1, "list of revoked certificates");
                     let (mut listed, version) = read_list(&der).ok_or_else(wrong)?;
                     if version > 1 {
                         listed.serials = Serials::Known(self.revoked.len());
@@ -159,14 +159,14 @@ impl Authority {
                 _ => {}
             }
             if self.certificates.len() + self.lists.len() > AUTHORITIES_MAX {
-                return Err(AuthorityFault::TooMany);
+                return Err(AuthorityError::TooMany);
             }
         }
         Ok(())
     }
 
-    fn add_certificate(&mut self, at: usize, der: Vec<u8>) -> Result<(), AuthorityFault> {
-        let wrong = || AuthorityFault::Block(at, "certificate");
+    fn add_certificate(&mut self, at: usize, der: Vec<u8>) -> Result<(), AuthorityError> {
+        let wrong = || AuthorityError::Block(at, "certificate");
         let (subject, issuer, span) = {
             let read = X509::read(&der).ok_or_else(wrong)?;
             (read.subject.to_vec(), read.issuer.to_vec(), (read.not_before, read.not_after))
@@ -184,9 +184,9 @@ impl Authority {
         Ok(())
     }
 
-    fn judged(self) -> Result<Authority, AuthorityFault> {
+    fn judged(self) -> Result<Authority, AuthorityError> {
         match self.certificates.is_empty() && self.lists.is_empty() {
-            true => Err(AuthorityFault::Empty),
+            true => Err(AuthorityError::Empty),
             false => Ok(self),
         }
     }
@@ -195,27 +195,27 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::read`], and when there is no such file.
-    pub fn load(path: &Path, files: &dyn Files) -> Result<Authority, AuthorityFault> {
+    pub fn load(path: &Path, files: &dyn Files) -> Result<Authority, AuthorityError> {
         let mut it = Authority::default();
         if path == Path::new(SYSTEM) {
             it.add_system(files)?;
             return it.judged();
         }
-        match files.find(path).map_err(AuthorityFault::Read)? {
-            Found::File(_) | Found::Other => it.add_file(path, files)?,
-            Found::Directory => it.add_directory(path, files)?,
+        match files.find(path).map_err(AuthorityError::Read)? {
+            FileKind::File(_) | FileKind::Other => it.add_file(path, files)?,
+            FileKind::Directory => it.add_directory(path, files)?,
         }
         it.judged()
     }
 
-    fn add_file(&mut self, path: &Path, files: &dyn Files) -> Result<(), AuthorityFault> {
+    fn add_file(&mut self, path: &Path, files: &dyn Files) -> Result<(), AuthorityError> {
         let mut text = Vec::new();
-        files.read(path, &mut text).map_err(AuthorityFault::Read)?;
+        files.read(path, &mut text).map_err(AuthorityError::Read)?;
         self.add(&text)
     }
 
-    fn add_directory(&mut self, path: &Path, files: &dyn Files) -> Result<(), AuthorityFault> {
-        let listed = files.list(path).map_err(AuthorityFault::Read)?;
+    fn add_directory(&mut self, path: &Path, files: &dyn Files) -> Result<(), AuthorityError> {
+        let listed = files.list(path).map_err(AuthorityError::Read)?;
         let mut names: Vec<_> = listed.into_iter().map(|listed| listed.name).collect();
         names.sort_unstable();
         let is_wanted = |name: &Path| {
@@ -228,7 +228,7 @@ impl Authority {
     }
 
     /// What the system trusts, as OpenSSL finds it: in one file, or in a directory.
-    fn add_system(&mut self, files: &dyn Files) -> Result<(), AuthorityFault> {
+    fn add_system(&mut self, files: &dyn Files) -> Result<(), AuthorityError> {
         if let Some(file) = std::env::var_os("SSL_CERT_FILE") {
             return self.add_file(Path::new(&file), files);
         }
@@ -236,12 +236,12 @@ impl Authority {
             return self.add_directory(Path::new(&directory), files);
         }
         let found = SYSTEM_FILES.iter().map(Path::new).find(|path| files.find(path).is_ok());
-        self.add_file(found.ok_or(AuthorityFault::NoSystem)?, files)
+        self.add_file(found.ok_or(AuthorityError::NoSystem)?, files)
     }
 }
 
 /// Reads a list of revoked certificates (RFC 5280 5.1), and of which version it is. Serials are only those of version 1.
-fn read_list(list: &[u8]) -> Option<(Listed, u8)> {
+fn read_list(list: &[u8]) -> Option<(RevocationFacts, u8)> {
     const UTC_TIME: u8 = 0x17;
     const GENERALIZED_TIME: u8 = 0x18;
     let mut inside = Der::new(list).enter(der::SEQUENCE)?.enter(der::SEQUENCE)?;
@@ -262,7 +262,7 @@ fn read_list(list: &[u8]) -> Option<(Listed, u8)> {
         }
         serials.sort_unstable();
     }
-    Some((Listed { issuer, until, serials: Serials::Old(serials) }, version))
+    Some((RevocationFacts { issuer, until, serials: Serials::Old(serials) }, version))
 }
 
 /// The place of a file's content: it stays while contents come and go.
@@ -292,7 +292,7 @@ impl AuthorityFile {
     }
 
     /// Uses another content, for every peer from now on.
-    pub fn replace(&self, content: Authority) {
+    pub(crate) fn replace(&self, content: Authority) {
         self.put(Arc::new(content));
     }
 
@@ -339,7 +339,7 @@ impl Authorities {
         &self,
         paths: impl IntoIterator<Item = &'a Path>,
         files: &dyn Files,
-    ) -> Result<UpcomingAuthorities, Vec<(PathBuf, AuthorityFault)>> {
+    ) -> Result<UpcomingAuthorities, Vec<(PathBuf, AuthorityError)>> {
         let mut upcoming = UpcomingAuthorities::default();
         let mut faults = Vec::new();
         for path in paths {

@@ -8,6 +8,7 @@ mod dump;
 mod fault;
 mod key;
 mod ocsp;
+mod outline;
 mod parts;
 mod pem;
 mod revocation;
@@ -28,15 +29,16 @@ use rustls_pki_types::CertificateDer;
 use chain::Sending;
 pub use chain::{Chain, Chains};
 pub use describe::Description;
-pub use fault::Fault;
+pub use fault::CertificateError;
 pub(crate) use fault::reason;
-pub use ocsp::{OcspFault, OcspResponse, Staple};
+pub use ocsp::{OcspError, OcspResponse, Staple};
+pub(crate) use outline::Outline;
 pub use parts::Parts;
 pub use revocation::RevocationList;
-pub use view::{Name, View, sha1};
+pub use view::{DistinguishedName, View, sha1};
 pub(crate) use x509::X509;
 
-use key::{Form, Match};
+use key::{KeyEncoding, Match};
 use x509::{Curve, PublicKey};
 
 /// Most certificates behind the first one of a file.
@@ -46,7 +48,7 @@ pub const MAX_CHAIN: usize = 32;
 #[derive(Debug)]
 pub struct Certificate {
     /// The certificate in DER, and behind it what of the private key it does not say.
-    bytes: Secret,
+    bytes: SecretBytes,
     split: u32,
     kind: KeyKind,
     chain: Chain,
@@ -70,9 +72,9 @@ struct Extras {
 }
 
 /// Bytes that are shown to nobody.
-struct Secret(Box<[u8]>);
+struct SecretBytes(Box<[u8]>);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for SecretBytes {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "({} bytes)", self.0.len())
     }
@@ -94,26 +96,26 @@ pub enum KeyKind {
 }
 
 impl Certificate {
-    fn build(parts: &Parts, chains: &Chains) -> Result<Certificate, Fault> {
-        let leaf = X509::read(&parts.leaf).ok_or(Fault::Certificate(1))?;
-        let public = leaf.key().ok_or(Fault::Kind)?;
+    fn build(parts: &Parts, chains: &Chains) -> Result<Certificate, CertificateError> {
+        let leaf = X509::read(&parts.leaf).ok_or(CertificateError::Certificate(1))?;
+        let public = leaf.key().ok_or(CertificateError::Kind)?;
         let kind = KeyKind::of(public);
         if let KeyKind::Rsa(bits) = kind
             && !(2048..=8192).contains(&bits)
         {
-            return Err(Fault::Size(usize::from(bits)));
+            return Err(CertificateError::Size(usize::from(bits)));
         }
-        let form = parts.form.ok_or(Fault::NoKey)?;
+        let form = parts.form.ok_or(CertificateError::NoKey)?;
         let secret = match key::belongs(form, &parts.key, public) {
             Match::Yes(secret) => secret,
-            Match::Unreadable => return Err(Fault::Key),
-            Match::No => return Err(Fault::Mismatch(owner(parts, form))),
+            Match::Unreadable => return Err(CertificateError::Key),
+            Match::No => return Err(CertificateError::Mismatch(owner(parts, form))),
         };
         let extras = Extras { issuer: parts.issuer.clone(), sctl: parts.sctl.clone() };
         let has_extras = extras.issuer.is_some() || extras.sctl.is_some();
         Ok(Certificate {
-            bytes: Secret([&parts.leaf[..], secret].concat().into_boxed_slice()),
-            split: u32::try_from(parts.leaf.len()).map_err(|_| Fault::Certificate(1))?,
+            bytes: SecretBytes([&parts.leaf[..], secret].concat().into_boxed_slice()),
+            split: u32::try_from(parts.leaf.len()).map_err(|_| CertificateError::Certificate(1))?,
             kind,
             chain: chains.chain(&parts.chain),
             sending: chains.sending(),
@@ -133,7 +135,7 @@ impl Certificate {
     }
 
     /// The private key, whole, and what it is wrapped in.
-    fn key_der(&self) -> (Form, Vec<u8>) {
+    fn key_der(&self) -> (KeyEncoding, Vec<u8>) {
         let public = self.x509().key().expect("was read when it was built");
         key::rebuild(public, &self.bytes.0[self.split as usize..])
     }
@@ -182,11 +184,11 @@ impl Certificate {
     ///
     /// # Errors
     /// The first thing that is wrong with it.
-    pub fn check_ocsp(&self, now: i64) -> Result<(), OcspFault> {
+    pub fn check_ocsp(&self, now: i64) -> Result<(), OcspError> {
         let Some(staple) = self.ocsp() else { return Ok(()) };
         let response = OcspResponse::read(&staple)?;
         response.check(now)?;
-        if response.is_about(self) { Ok(()) } else { Err(OcspFault::Foreign) }
+        if response.is_about(self) { Ok(()) } else { Err(OcspError::Foreign) }
     }
 
     /// What is stapled to a handshake of now.
@@ -194,8 +196,16 @@ impl Certificate {
         self.ocsp().filter(|staple| staple.is_fresh())
     }
 
+    /// Drops a response that is about another certificate, or not for `now` (seconds since 1970).
+    pub fn without_stale_ocsp(self, now: i64) -> Certificate {
+        if self.check_ocsp(now).is_err() {
+            self.set_ocsp(None);
+        }
+        self
+    }
+
     /// Staples another response, or none, from the next handshake on.
-    pub fn set_ocsp(&self, response: Option<Vec<u8>>) {
+    pub(crate) fn set_ocsp(&self, response: Option<Vec<u8>>) {
         self.ocsp.store(response.map(|response| Arc::new(Staple::new(response))));
         self.signer.store(None);
     }
@@ -206,9 +216,9 @@ impl Certificate {
     }
 
     /// Reads the private key for signing: some tens of microseconds.
-    pub(crate) fn make_signer(&self) -> Result<CertifiedKey, Fault> {
+    pub(crate) fn make_signer(&self) -> Result<CertifiedKey, CertificateError> {
         let (form, key) = self.key_der();
-        let key = any_supported_type(&form.wrap(&key)).map_err(|_| Fault::Key)?;
+        let key = any_supported_type(&form.wrap(&key)).map_err(|_| CertificateError::Key)?;
         let mut cert = vec![CertificateDer::from(self.der().to_vec())];
         cert.extend(self.sending.of(&self.chain).map(|der| CertificateDer::from(der.to_vec())));
         let mut made = CertifiedKey::new(cert, key);
@@ -233,7 +243,7 @@ impl Certificate {
     ///
     /// # Errors
     /// When it cannot sign.
-    pub fn check_signer(&self) -> Result<(), Fault> {
+    pub fn check_signer(&self) -> Result<(), CertificateError> {
         self.make_signer().map(drop)
     }
 
@@ -287,7 +297,7 @@ impl Certificate {
 }
 
 /// The position, counted from 1, of the certificate that the key belongs to.
-fn owner(parts: &Parts, form: Form) -> Option<usize> {
+fn owner(parts: &Parts, form: KeyEncoding) -> Option<usize> {
     let belongs = |der: &Arc<[u8]>| {
         let key = X509::read(der).and_then(|certificate| certificate.key());
         key.is_some_and(|key| matches!(key::belongs(form, &parts.key, key), Match::Yes(_)))

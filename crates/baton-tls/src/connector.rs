@@ -11,6 +11,7 @@ mod names;
 mod verify;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -23,7 +24,8 @@ use rustls_pki_types::ServerName;
 
 pub use self::failure::Failure;
 use self::verify::{Expected, Verifier};
-use crate::authorities::{AuthorityFile, UpcomingAuthorities};
+use crate::Certificate;
+use crate::authorities::{Authorities, AuthorityFile, UpcomingAuthorities};
 use crate::names as openssl;
 use crate::store::{self, Entry};
 use crate::verify::{Judge, Purpose};
@@ -33,9 +35,9 @@ const SESSIONS_MAX: usize = 256;
 
 /// What a `server … ssl` needs for its connections. Shared by all cores.
 pub struct Connector {
-    words: Words,
+    words: ConnectorSettings,
     files: SharedFiles,
-    made: ArcSwap<Made>,
+    made: ArcSwap<ClientConfigs>,
     /// One at a time makes it anew.
     making: Mutex<()>,
 }
@@ -55,7 +57,7 @@ pub struct Target {
 
 /// What a line says, as rustls wants it.
 #[derive(Clone)]
-struct Words {
+struct ConnectorSettings {
     settings: Arc<ServerTls>,
     alpn: Vec<Vec<u8>>,
     provider: Arc<CryptoProvider>,
@@ -73,7 +75,7 @@ struct SharedFiles {
 }
 
 /// What was made of words and one state of the files.
-struct Made {
+struct ClientConfigs {
     edition: u64,
     identity: Option<Arc<CertifiedKey>>,
     /// Verifies the name that the server is asked for.
@@ -85,14 +87,52 @@ struct Made {
 /// Makes connectors for a configuration whose files were read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Connectors<'a> {
-    read: Option<(&'a UpcomingAuthorities, &'a store::Prepared)>,
+    files: ConnectorFiles<'a>,
+}
+
+/// Where the files of servers come from.
+#[derive(Clone, Copy, Debug, Default)]
+enum ConnectorFiles<'a> {
+    #[default]
+    None,
+    /// They were read for a configuration.
+    Read(&'a UpcomingAuthorities, &'a store::Prepared),
+    /// They are in use.
+    InUse(&'a Authorities, &'a store::Store),
+}
+
+impl ConnectorFiles<'_> {
+    fn authority(&self, path: &Path) -> Option<Arc<AuthorityFile>> {
+        match self {
+            ConnectorFiles::None => None,
+            ConnectorFiles::Read(authorities, _) => authorities.find(path).cloned(),
+            ConnectorFiles::InUse(authorities, _) => authorities.find(path),
+        }
+    }
+
+    fn identity(&self, path: &Path) -> Option<(Arc<Entry>, Arc<Certificate>)> {
+        match self {
+            ConnectorFiles::None => None,
+            ConnectorFiles::Read(_, store) => Some((store.entry(path)?.clone(), store.certificate(path)?)),
+            ConnectorFiles::InUse(_, store) => {
+                let entry = store.entry(path)?;
+                let certificate = entry.certificate();
+                Some((entry, certificate))
+            }
+        }
+    }
 }
 
 impl<'a> Connectors<'a> {
     /// With the files that were read for all servers and clients together. By default nothing was read: for servers that name
     /// no file.
     pub fn new(authorities: &'a UpcomingAuthorities, certificates: &'a store::Prepared) -> Connectors<'a> {
-        Connectors { read: Some((authorities, certificates)) }
+        Connectors { files: ConnectorFiles::Read(authorities, certificates) }
+    }
+
+    /// With the files that are in use, for a server that comes between two configurations: none is read for it.
+    pub fn of_files_in_use(authorities: &'a Authorities, certificates: &'a store::Store) -> Connectors<'a> {
+        Connectors { files: ConnectorFiles::InUse(authorities, certificates) }
     }
 
     /// A connector for these settings. `before` is the one that was in use under the same server's name: it stays when it says
@@ -100,7 +140,11 @@ impl<'a> Connectors<'a> {
     ///
     /// # Errors
     /// A file that was not read or cannot be used, a name that nobody knows, or settings that leave nothing to agree on.
-    pub fn build(&self, settings: &Arc<ServerTls>, before: Option<&Arc<Connector>>) -> Result<Arc<Connector>, Problem> {
+    pub fn build(
+        &self,
+        settings: &Arc<ServerTls>,
+        before: Option<&Arc<Connector>>,
+    ) -> Result<Arc<Connector>, ConnectorError> {
         let files = self.files(settings)?;
         if let Some(before) = before
             && *before.words.settings == **settings
@@ -108,15 +152,15 @@ impl<'a> Connectors<'a> {
         {
             return Ok(Arc::clone(before));
         }
-        Ok(Arc::new(Connector::new(Words::read(settings)?, files)?))
+        Ok(Arc::new(Connector::new(ConnectorSettings::read(settings)?, files)?))
     }
 
-    fn files(&self, settings: &ServerTls) -> Result<SharedFiles, Problem> {
+    fn files(&self, settings: &ServerTls) -> Result<SharedFiles, ConnectorError> {
         let authority = |word: &str, path: &Option<std::path::PathBuf>| match path {
             None => Ok(None),
-            Some(path) => match self.read.and_then(|(authorities, _)| authorities.find(path)) {
-                Some(file) => Ok(Some(Arc::clone(file))),
-                None => Err(Problem(format!("'{word}' : '{}' was not read", path.display()))),
+            Some(path) => match self.files.authority(path) {
+                Some(file) => Ok(Some(file)),
+                None => Err(ConnectorError(format!("'{word}' : '{}' was not read", path.display()))),
             },
         };
         let (authorities, lists) =
@@ -124,14 +168,15 @@ impl<'a> Connectors<'a> {
         let identity = match &settings.crt {
             None => None,
             Some(path) => {
-                let found = self.read.and_then(|(_, store)| Some((store.entry(path)?, store.certificate(path)?)));
-                let (entry, certificate) =
-                    found.ok_or_else(|| Problem(format!("'crt' : '{}' was not read", path.display())))?;
+                let (entry, certificate) = self
+                    .files
+                    .identity(path)
+                    .ok_or_else(|| ConnectorError(format!("'crt' : '{}' was not read", path.display())))?;
                 let judged = certificate.check_signer();
                 judged.map_err(|fault| {
-                    Problem(format!("'crt' : certificate '{}': {fault}: {}", path.display(), fault.remedy()))
+                    ConnectorError(format!("'crt' : certificate '{}': {fault}: {}", path.display(), fault.remedy()))
                 })?;
-                Some(Arc::clone(entry))
+                Some(entry)
             }
         };
         Ok(SharedFiles { authorities, lists, identity })
@@ -142,12 +187,12 @@ impl<'a> Connectors<'a> {
 ///
 /// # Errors
 /// A name that nobody knows, or settings that leave nothing to agree on.
-pub fn judge_words(settings: &Arc<ServerTls>) -> Result<(), Problem> {
-    Connector::new(Words::read(settings)?, SharedFiles::default()).map(drop)
+pub fn judge_words(settings: &Arc<ServerTls>) -> Result<(), ConnectorError> {
+    Connector::new(ConnectorSettings::read(settings)?, SharedFiles::default()).map(drop)
 }
 
 impl Connector {
-    fn new(words: Words, files: SharedFiles) -> Result<Connector, Problem> {
+    fn new(words: ConnectorSettings, files: SharedFiles) -> Result<Connector, ConnectorError> {
         let made = ArcSwap::from_pointee(words.make(&files)?);
         Ok(Connector { words, files, made, making: Mutex::default() })
     }
@@ -177,7 +222,7 @@ impl Connector {
 
     /// What is made of the files' newest state.
     #[cold]
-    fn made_anew(&self) -> Result<Arc<Made>, rustls::Error> {
+    fn made_anew(&self) -> Result<Arc<ClientConfigs>, rustls::Error> {
         let _alone = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let made = self.made.load_full();
         if made.edition == self.files.edition() {
@@ -197,14 +242,14 @@ impl Connector {
             config.resumption = resumption(&self.words.settings);
             Arc::new(config)
         };
-        let made = Made {
+        let made = ClientConfigs {
             edition: made.edition,
             identity: made.identity.clone(),
             named: other(&made.named),
             nameless: other(&made.nameless),
         };
         Connector {
-            words: Words { alpn: protocols(alpn), ..self.words.clone() },
+            words: ConnectorSettings { alpn: protocols(alpn), ..self.words.clone() },
             files: self.files.clone(),
             made: ArcSwap::from_pointee(made),
             making: Mutex::default(),
@@ -212,7 +257,7 @@ impl Connector {
     }
 }
 
-impl Made {
+impl ClientConfigs {
     fn target(&self, name: Option<&str>, settings: &ServerTls) -> Result<Target, rustls::Error> {
         // An address is not sent as SNI, and a connection without a name does not look at it.
         let nobody = ServerName::from(std::net::IpAddr::from([0; 4]));
@@ -253,11 +298,11 @@ impl SharedFiles {
     }
 }
 
-impl Words {
-    fn read(settings: &Arc<ServerTls>) -> Result<Words, Problem> {
+impl ConnectorSettings {
+    fn read(settings: &Arc<ServerTls>) -> Result<ConnectorSettings, ConnectorError> {
         let schemes = settings.sigalgs.as_deref().map(openssl::signatures).transpose();
         let schemes = schemes.map_err(|fault| problem("sigalgs", &fault))?;
-        Ok(Words {
+        Ok(ConnectorSettings {
             settings: Arc::clone(settings),
             alpn: protocols(settings.alpn.as_deref()),
             provider: Arc::new(provider(settings)?),
@@ -266,17 +311,18 @@ impl Words {
         })
     }
 
-    fn make(&self, files: &SharedFiles) -> Result<Made, Problem> {
+    fn make(&self, files: &SharedFiles) -> Result<ClientConfigs, ConnectorError> {
         // Before their content: one that comes in between has a higher number.
         let edition = files.edition();
         let algorithms = self.provider.signature_verification_algorithms;
         let judge = self.settings.verify.then(|| Arc::new(files.judge(algorithms)));
         let identity = files.identity.as_ref().map(|entry| entry.certificate().make_signer().map(Arc::new));
-        let identity = identity.transpose().map_err(|fault| Problem(format!("'crt' : {fault}: {}", fault.remedy())))?;
+        let identity =
+            identity.transpose().map_err(|fault| ConnectorError(format!("'crt' : {fault}: {}", fault.remedy())))?;
         let named = self.config(Expected::Asked, &judge, &identity)?;
         let host = self.settings.verify_host.clone();
         let nameless = self.config(host.map_or(Expected::Any, Expected::This), &judge, &identity)?;
-        Ok(Made { edition, identity, named, nameless })
+        Ok(ClientConfigs { edition, identity, named, nameless })
     }
 
     fn config(
@@ -284,12 +330,12 @@ impl Words {
         expected: Expected,
         judge: &Option<Arc<Judge>>,
         identity: &Option<Arc<CertifiedKey>>,
-    ) -> Result<Arc<ClientConfig>, Problem> {
+    ) -> Result<Arc<ClientConfig>, ConnectorError> {
         let algorithms = self.provider.signature_verification_algorithms;
         let verifier = Verifier::new(judge.clone(), expected, algorithms, self.schemes.clone());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&self.versions)
-            .map_err(|error| Problem(format!("no handshake is possible with these settings: {error}")))?
+            .map_err(|error| ConnectorError(format!("no handshake is possible with these settings: {error}")))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match identity {
@@ -318,7 +364,7 @@ impl fmt::Debug for Connector {
 /// Why something of TLS cannot be used: the words at fault, the reason, and what would help.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
-pub struct Problem(pub String);
+pub struct ConnectorError(pub String);
 
 /// Whether a handshake failed because the server's certificate does not have the name that was asked for: another attempt
 /// would fail in the same way.
@@ -345,20 +391,20 @@ fn protocols(alpn: Option<&[String]>) -> Vec<Vec<u8>> {
 }
 
 /// The versions from the oldest to the newest one that may be agreed on.
-fn versions(settings: &ServerTls) -> Result<Vec<&'static SupportedProtocolVersion>, Problem> {
+fn versions(settings: &ServerTls) -> Result<Vec<&'static SupportedProtocolVersion>, ConnectorError> {
     let all = [(TlsVersion::Tls12, &version::TLS12), (TlsVersion::Tls13, &version::TLS13)];
     let wanted = |version: TlsVersion| {
         settings.oldest.is_none_or(|oldest| version >= oldest) && settings.newest.is_none_or(|newest| version <= newest)
     };
     let versions: Vec<_> = all.into_iter().filter(|(name, _)| wanted(*name)).map(|(_, version)| version).collect();
     match versions.is_empty() {
-        true => Err(Problem("all SSL/TLS versions are disabled: 'ssl-min-ver' is above 'ssl-max-ver'".into())),
+        true => Err(ConnectorError("all SSL/TLS versions are disabled: 'ssl-min-ver' is above 'ssl-max-ver'".into())),
         false => Ok(versions),
     }
 }
 
 /// The cryptography, restricted to what `ciphers`, `ciphersuites` and `curves` name.
-fn provider(settings: &ServerTls) -> Result<CryptoProvider, Problem> {
+fn provider(settings: &ServerTls) -> Result<CryptoProvider, ConnectorError> {
     let mut provider = aws_lc_rs::default_provider();
     let old = settings.ciphers.as_deref().map(openssl::ciphers).transpose();
     let old = old.map_err(|fault| problem("ciphers", &fault))?;
@@ -377,6 +423,6 @@ fn provider(settings: &ServerTls) -> Result<CryptoProvider, Problem> {
     Ok(provider)
 }
 
-fn problem(word: &str, fault: &openssl::NameFault) -> Problem {
-    Problem(format!("'{word}' : {fault}"))
+fn problem(word: &str, fault: &openssl::NameError) -> ConnectorError {
+    ConnectorError(format!("'{word}' : {fault}"))
 }

@@ -77,14 +77,14 @@ impl<'a> Hello<'a> {
         let _compression = at.list8()?;
         // Hellos without any extension end here (RFC 5246 7.4.1.2).
         let extensions = if at.range.is_empty() { 0..0 } else { at.list16()? };
-        let mut found = Found::default();
+        let mut found = ExtensionRanges::default();
         let mut each = Cursor { bytes: &self.body, range: extensions.clone() };
         while !each.range.is_empty() {
             let number = each.number16()?;
             let content = each.list16()?;
             found.take(&self.body, number, content);
         }
-        let Found { sni, groups, point_formats, signatures, alpn, ticket, versions } = found;
+        let ExtensionRanges { sni, groups, point_formats, signatures, alpn, ticket, versions } = found;
         (self.sni, self.groups, self.point_formats) = (sni, groups, point_formats);
         (self.signatures, self.alpn, self.ticket, self.versions) = (signatures, alpn, ticket, versions);
         (self.session_id, self.ciphers, self.extensions) = (session_id, ciphers, extensions);
@@ -169,7 +169,7 @@ impl<'a> Hello<'a> {
 
 /// Where extensions are; of one that comes twice, which nobody may send, the first.
 #[derive(Default)]
-struct Found {
+struct ExtensionRanges {
     sni: Option<Range<usize>>,
     groups: Option<Range<usize>>,
     point_formats: Option<Range<usize>>,
@@ -179,7 +179,7 @@ struct Found {
     versions: Option<Range<usize>>,
 }
 
-impl Found {
+impl ExtensionRanges {
     /// Keeps where the content of an extension's list is. One that is not as it should be counts as not sent.
     fn take(&mut self, bytes: &[u8], number: u16, content: Range<usize>) {
         let mut inside = Cursor { bytes, range: content.clone() };

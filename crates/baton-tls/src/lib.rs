@@ -22,12 +22,12 @@ pub mod store;
 pub mod tickets;
 mod verify;
 
-pub use acceptor::{Acceptor, AcceptorProblem, Acceptors, Chosen, PreparedAcceptors, Unwanted};
+pub use acceptor::{Acceptor, AcceptorProblem, Acceptors, ChosenConfig, PreparedAcceptors, Unwanted};
 pub use certificate::{
-    Certificate, Chain, Chains, Description, Fault, KeyKind, MAX_CHAIN, Name, OcspFault, OcspResponse, Parts,
-    RevocationList, Staple, Verifies, View, sha1,
+    Certificate, CertificateError, Chain, Chains, Description, DistinguishedName, KeyKind, MAX_CHAIN, OcspError,
+    OcspResponse, Parts, RevocationList, Staple, Verifies, View, sha1,
 };
-pub use connector::{Connector, Connectors, Failure, Problem, Target, is_wrong_name, judge_words};
+pub use connector::{Connector, ConnectorError, Connectors, Failure, Target, is_wrong_name, judge_words};
 pub use facts::{Captured, Facts};
 pub use hello::{HELLO_MAX, Hello, Incomplete};
 pub use sessions::{LIFETIME_S, SESSIONS, Sessions};

@@ -34,7 +34,7 @@ pub struct Sessions {
 
 #[derive(Default)]
 struct Shard {
-    by_id: HashMap<Arc<[u8]>, Session>,
+    by_id: HashMap<Arc<[u8]>, StoredSession>,
     /// The oldest first; some of them may be gone, or be there twice.
     order: VecDeque<Arc<[u8]>>,
     /// Of the sessions in it.
@@ -42,20 +42,20 @@ struct Shard {
 }
 
 impl Shard {
-    fn remove(&mut self, key: &[u8]) -> Option<Session> {
+    fn remove(&mut self, key: &[u8]) -> Option<StoredSession> {
         let session = self.by_id.remove(key)?;
         self.blocks -= session.blocks();
         Some(session)
     }
 }
 
-struct Session {
+struct StoredSession {
     /// Seconds since 1970.
     until: u64,
     value: Vec<u8>,
 }
 
-impl Session {
+impl StoredSession {
     fn blocks(&self) -> usize {
         blocks(&self.value)
     }
@@ -116,7 +116,7 @@ impl Sessions {
             shard.remove(&oldest);
         }
         shard.blocks += wanted;
-        shard.by_id.insert(key.clone(), Session { until, value });
+        shard.by_id.insert(key.clone(), StoredSession { until, value });
         shard.order.push_back(key);
         true
     }
@@ -145,7 +145,7 @@ impl ScopedSessions {
     }
 
     /// Whether it may be resumed. Without a scope no client shows a certificate.
-    fn holds(&self, session: &Session, now: u64) -> bool {
+    fn holds(&self, session: &StoredSession, now: u64) -> bool {
         now <= session.until && (self.scope.is_empty() || resumable::holds(&session.value, now))
     }
 }

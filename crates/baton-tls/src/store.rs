@@ -12,6 +12,7 @@ mod meanwhile;
 mod problem;
 mod signers;
 mod transaction;
+mod view;
 mod wanted;
 
 use std::collections::HashMap;
@@ -26,16 +27,17 @@ use issuers::Issuers;
 use load::Loader;
 use meanwhile::{Meanwhile, Readings};
 use signers::Signers;
-use wanted::{Asked, Places, Plan, Recipe};
+use wanted::{CertificateFiles, Plan, Recipe, RecipeUse};
 
-pub use files::{Files, Found, Listed, MAX_FILE_BYTES, Stamp, SystemFiles, read_file};
-pub use index::{ADDED, Choice, Index, Line};
-pub use problem::{Note, Problem};
+pub use files::{DirectoryEntry, FileKind, Files, MAX_FILE_BYTES, Stamp, SystemFiles, read_file};
+pub use index::{ADDED, Choice, Index, ListLine};
+pub use problem::{CertificateProblem, Note};
 pub use signers::MAX_SIGNERS;
 pub use transaction::{Refused, Report, Transaction};
+pub use view::StoreView;
 pub use wanted::{Wanted, is_certificate};
 
-use crate::certificate::{Certificate, Chains, Fault};
+use crate::certificate::{Certificate, CertificateError, Chains, OcspResponse};
 
 /// The certificates of the process. One for all configurations that come after each other.
 #[derive(Debug)]
@@ -74,14 +76,14 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 struct Origin {
     path: Arc<Path>,
-    places: Places,
+    places: CertificateFiles,
     /// Somebody else than a `bind` asked for it by name: a server.
     is_wanted: bool,
 }
 
 impl Default for Origin {
     fn default() -> Origin {
-        Origin { path: Path::new("").into(), places: Places::Beside, is_wanted: false }
+        Origin { path: Path::new("").into(), places: CertificateFiles::Beside, is_wanted: false }
     }
 }
 
@@ -90,7 +92,7 @@ struct State {
     certificate: Arc<Certificate>,
     /// The files it was read from; `None`: it came from elsewhere.
     digest: Option<Digest>,
-    problem: Option<Arc<Problem>>,
+    problem: Option<Arc<CertificateProblem>>,
 }
 
 /// What a configuration wants, read and judged.
@@ -98,7 +100,7 @@ struct State {
 pub struct Prepared {
     store: Arc<Store>,
     entries: Entries,
-    kept: Vec<Kept>,
+    kept: Vec<PresentCertificate>,
     meanwhile: Arc<Meanwhile>,
     indexes: Vec<Arc<Index>>,
     binds: Vec<usize>,
@@ -108,7 +110,7 @@ pub struct Prepared {
 
 /// A certificate that is in the store already, read for a configuration.
 #[derive(Debug)]
-struct Kept {
+struct PresentCertificate {
     entry: Arc<Entry>,
     /// What was in use when reading began. Where it is not any more at the commit, somebody brought a newer one meanwhile.
     before: Arc<Certificate>,
@@ -155,7 +157,11 @@ impl Store {
     ///
     /// # Errors
     /// Every certificate that cannot be used, in the order of the configuration.
-    pub fn prepare(self: &Arc<Store>, wanted: &Wanted<'_>, files: &dyn Files) -> Result<Prepared, Vec<Problem>> {
+    pub fn prepare(
+        self: &Arc<Store>,
+        wanted: &Wanted<'_>,
+        files: &dyn Files,
+    ) -> Result<Prepared, Vec<CertificateProblem>> {
         match self.prepare_usable(wanted, files) {
             (prepared, problems) if problems.is_empty() => Ok(prepared),
             (prepared, problems) => {
@@ -167,7 +173,11 @@ impl Store {
     }
 
     /// Prepares what can be used, and returns the problems beside it: for a process that must serve with what there is.
-    pub fn prepare_usable(self: &Arc<Store>, wanted: &Wanted<'_>, files: &dyn Files) -> (Prepared, Vec<Problem>) {
+    pub fn prepare_usable(
+        self: &Arc<Store>,
+        wanted: &Wanted<'_>,
+        files: &dyn Files,
+    ) -> (Prepared, Vec<CertificateProblem>) {
         let meanwhile = self.readings.begin();
         let mut plan = Plan::new(wanted, files);
         let (mut problems, mut notes) = (std::mem::take(&mut plan.problems), Vec::new());
@@ -175,7 +185,11 @@ impl Store {
         if let Some(directory) = wanted.issuers_chain_path {
             match Issuers::read(directory, files, &self.chains, &mut notes) {
                 Ok(read) => issuers = read,
-                Err(error) => problems.push(Problem::new(None, directory.to_owned(), Fault::file(None, &error))),
+                Err(error) => problems.push(CertificateProblem::new(
+                    None,
+                    directory.to_owned(),
+                    CertificateError::file(None, &error),
+                )),
             }
         }
         let settings =
@@ -199,7 +213,7 @@ impl Store {
                     (certificate, digest)
                 }
                 Err(fault) => {
-                    problems.push(Problem::new(Some(recipe.source.clone()), recipe.name.clone(), fault));
+                    problems.push(CertificateProblem::new(Some(recipe.source.clone()), recipe.name.clone(), fault));
                     found.push(None);
                     continue;
                 }
@@ -207,7 +221,12 @@ impl Store {
             let entry = match old.get(&*recipe.name).zip(before) {
                 // What its place says else is that of the new configuration.
                 Some((entry, before)) if entry.is_as(recipe) => {
-                    kept.push(Kept { entry: entry.clone(), before, certificate: certificate.clone(), digest });
+                    kept.push(PresentCertificate {
+                        entry: entry.clone(),
+                        before,
+                        certificate: certificate.clone(),
+                        digest,
+                    });
                     entry.clone()
                 }
                 Some(_) | None => {
@@ -223,7 +242,7 @@ impl Store {
             let index = Index::new(self.signers.clone(), set.lists, set.binds);
             let mut change = index.change();
             for asked in set.asked {
-                let Asked { recipe, order, options, filters, is_default } = asked;
+                let RecipeUse { recipe, order, options, filters, is_default } = asked;
                 let Some((entry, certificate)) = found[recipe].clone() else { continue };
                 change.add(NewUse { entry, certificate, order, options, filters, is_default });
             }
@@ -252,6 +271,13 @@ impl Store {
         all
     }
 
+    /// Staples a response, `der`, to the certificates that it is about, from the next handshake on.
+    pub fn staple(&self, response: &OcspResponse, der: &[u8]) {
+        let certificates = self.entries().into_iter().map(|entry| entry.certificate());
+        let about = certificates.filter(|certificate| response.is_about(certificate));
+        about.for_each(|certificate| certificate.set_ocsp(Some(der.to_vec())));
+    }
+
     /// What it holds now. Costs a walk over all certificates.
     pub fn figures(&self) -> Figures {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -274,7 +300,7 @@ impl Prepared {
 
     /// Certificates that are in use under the same name, and whose files hold something else now.
     pub fn replaced(&self) -> Vec<PathBuf> {
-        let replaced = self.kept.iter().filter(|Kept { before, certificate, .. }| {
+        let replaced = self.kept.iter().filter(|PresentCertificate { before, certificate, .. }| {
             !Arc::ptr_eq(before, certificate)
                 && (before.der() != certificate.der() || before.chain() != certificate.chain())
         });
@@ -302,7 +328,7 @@ impl Prepared {
         let sends_otherwise = store.chains.skip_roots(settings.skips_roots);
         *store.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
         let mut newer = Vec::new();
-        for Kept { entry, before, certificate, digest } in kept {
+        for PresentCertificate { entry, before, certificate, digest } in kept {
             let current = entry.certificate();
             if !Arc::ptr_eq(&current, &before) {
                 newer.push((entry, current));
@@ -378,7 +404,7 @@ impl Entry {
     }
 
     /// Why a newer state of its files is not in use.
-    pub fn problem(&self) -> Option<Arc<Problem>> {
+    pub fn problem(&self) -> Option<Arc<CertificateProblem>> {
         self.lock().problem.clone()
     }
 

@@ -10,7 +10,7 @@ mod ring;
 mod vault;
 
 pub use key::{BadKey, TicketKey};
-pub use ring::{Kept, RING_KEYS, TicketFileFault, TicketKeys, read_file};
+pub use ring::{RING_KEYS, SavedTicketKey, TicketFileError, TicketKeys, read_file};
 pub use vault::{TicketVault, UpcomingTickets};
 
 use std::fmt;

@@ -21,8 +21,8 @@ use rustls::{PeerMisbehaved, SignatureScheme, server::ParsedCertificate};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::authorities::Authority;
-use faults::Fault;
-use old::Old;
+use faults::VerifyError;
+use old::LegacyCertificate;
 
 pub(crate) use judge::{Judge, Purpose};
 
@@ -66,7 +66,7 @@ thread_local! {
 }
 
 /// Notes why, and says it as rustls does.
-pub(crate) fn refused(fault: Option<Fault>, error: webpki::Error) -> Error {
+pub(crate) fn refused(fault: Option<VerifyError>, error: webpki::Error) -> Error {
     LAST.set(fault.map(|fault| Refusal { depth: fault.depth, code: fault.code }));
     told(error)
 }
@@ -141,7 +141,7 @@ impl ClientVerifier {
 
     fn old_signature(
         &self,
-        old: &Old<'_>,
+        old: &LegacyCertificate<'_>,
         message: &[u8],
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
@@ -159,7 +159,7 @@ impl ClientVerifier {
         }
     }
 
-    fn is_ignored(&self, fault: Fault) -> bool {
+    fn is_ignored(&self, fault: VerifyError) -> bool {
         // HAProxy accepts no such chain, whatever is ignored.
         if fault.code == code::NOT_FOR_SIGNING {
             return false;
@@ -189,7 +189,7 @@ impl ClientCertVerifier for ClientVerifier {
     ) -> Result<ClientCertVerified, Error> {
         let Err(error) = self.judge.check(leaf, others, now) else { return Ok(ClientCertVerified::assertion()) };
         // What cannot be read cannot be accepted: its key has to check the handshake's signature.
-        let is_readable = Old::read(leaf).is_some() || ParsedCertificate::try_from(leaf).is_ok();
+        let is_readable = LegacyCertificate::read(leaf).is_some() || ParsedCertificate::try_from(leaf).is_ok();
         let faults = self.judge.faults(leaf, others, now, &error);
         let unignored = faults.iter().find(|fault| !self.is_ignored(**fault));
         match unignored.or_else(|| faults.first().filter(|_| !is_readable)) {
@@ -205,7 +205,7 @@ impl ClientCertVerifier for ClientVerifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         self.offered(signed)?;
-        if let Some(old) = Old::read(certificate) {
+        if let Some(old) = LegacyCertificate::read(certificate) {
             return self.old_signature(&old, message, signed);
         }
         verify_tls12_signature(message, certificate, signed, &self.judge.algorithms)
@@ -218,7 +218,7 @@ impl ClientCertVerifier for ClientVerifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         self.offered(signed)?;
-        if let Some(old) = Old::read(certificate).filter(|_| old::is_new(signed.scheme)) {
+        if let Some(old) = LegacyCertificate::read(certificate).filter(|_| old::is_new(signed.scheme)) {
             return self.old_signature(&old, message, signed);
         }
         verify_tls13_signature(message, certificate, signed, &self.judge.algorithms)

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_model::{ServerTls, Source, TlsVersion};
-use baton_prove::certificates::{Authority, Issued, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued};
 use baton_tls::authorities::{Authorities, Authority as Content};
 use baton_tls::rustls::client::ClientConnection;
 use baton_tls::rustls::crypto::aws_lc_rs;
 use baton_tls::rustls::server::{ServerConnection, WebPkiClientVerifier};
 use baton_tls::rustls::{self, HandshakeKind, RootCertStore, ServerConfig, version};
-use baton_tls::store::{self, Files, Found, Listed, Stamp, Store};
+use baton_tls::store::{self, DirectoryEntry, FileKind, Files, Stamp, Store};
 use baton_tls::{Connector, Connectors, Refusal, Target, is_wrong_name, judge_words};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
@@ -36,17 +36,18 @@ impl Files for Memory {
         Ok(STAMP)
     }
 
-    fn find(&self, path: &Path) -> io::Result<Found> {
+    fn find(&self, path: &Path) -> io::Result<FileKind> {
         match (self.0.contains_key(path), path == Path::new("dir")) {
-            (true, _) => Ok(Found::File(STAMP)),
-            (_, true) => Ok(Found::Directory),
+            (true, _) => Ok(FileKind::File(STAMP)),
+            (_, true) => Ok(FileKind::Directory),
             (false, false) => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
-    fn list(&self, directory: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let inside = self.0.keys().filter(|path| path.parent() == Some(directory));
-        let name = |path: &PathBuf| path.file_name().map(|name| Listed { name: name.into(), is_file: Some(true) });
+        let name =
+            |path: &PathBuf| path.file_name().map(|name| DirectoryEntry { name: name.into(), is_file: Some(true) });
         Ok(inside.filter_map(name).collect())
     }
 }
@@ -193,8 +194,8 @@ fn an_authority_has_to_be_in_its_time_itself() {
 #[test]
 fn certificates_are_verified_as_asked() {
     let (authority, stranger) = (Authority::new("one").expect("made"), Authority::new("other").expect("made"));
-    let good = authority.issue(&Wanted::server(["a.example", "*.b.example"])).expect("issued");
-    let taken_back = authority.issue(&Wanted::server(["a.example"])).expect("issued");
+    let good = authority.issue(&CertificateSpec::server(["a.example", "*.b.example"])).expect("issued");
+    let taken_back = authority.issue(&CertificateSpec::server(["a.example"])).expect("issued");
     let files = Memory::of([
         ("ca", authority.root_pem()),
         ("other", stranger.root_pem()),
@@ -240,11 +241,11 @@ fn certificates_are_verified_as_asked() {
     check(ca("between"), None, &good, "UnknownIssuer");
     check(ca("dir"), None, &good, "ok");
     check(ca("@system-ca"), None, &good, "ok");
-    let late = authority.issue(&Wanted::server(["a.example"]).expired()).expect("issued");
+    let late = authority.issue(&CertificateSpec::server(["a.example"]).expired()).expect("issued");
     check(verified(), None, &late, "xpired");
-    let early = authority.issue(&Wanted::server(["a.example"]).not_yet()).expect("issued");
+    let early = authority.issue(&CertificateSpec::server(["a.example"]).not_yet()).expect("issued");
     check(verified(), None, &early, "not valid yet");
-    let client = authority.issue(&Wanted::client("a.example")).expect("issued");
+    let client = authority.issue(&CertificateSpec::client("a.example")).expect("issued");
     check(verified(), None, &client, "InvalidPurpose");
     let none = ServerTls::default;
     check(none(), Some("c.example"), &good, "ok");
@@ -280,7 +281,7 @@ fn a_certificate_that_signed_itself_is_trusted_when_named() {
 #[test]
 fn settings_restrict_what_is_agreed_on() {
     let authority = Authority::new("one").expect("made");
-    let good = authority.issue(&Wanted::server(["a.example"])).expect("issued");
+    let good = authority.issue(&CertificateSpec::server(["a.example"])).expect("issued");
     let files = Memory::of([("ca", authority.root_pem())]);
     let agreed = |settings: ServerTls, alpn: &[&str]| {
         let connector = connector(&files, settings).expect("good");
@@ -311,7 +312,7 @@ fn settings_restrict_what_is_agreed_on() {
 #[test]
 fn sessions_are_resumed_by_name_and_only_where_wanted() {
     let authority = Authority::new("one").expect("made");
-    let good = authority.issue(&Wanted::server(["a.example", "b.example"])).expect("issued");
+    let good = authority.issue(&CertificateSpec::server(["a.example", "b.example"])).expect("issued");
     let files = Memory::of([("ca", authority.root_pem())]);
     let kinds = |settings: ServerTls, versions, names: &[Option<&str>]| -> Vec<bool> {
         let connector = connector(&files, settings).expect("good");
@@ -335,8 +336,8 @@ fn sessions_are_resumed_by_name_and_only_where_wanted() {
 #[test]
 fn a_server_that_asks_is_shown_who_we_are() {
     let authority = Authority::new("one").expect("made");
-    let good = authority.issue(&Wanted::server(["a.example"])).expect("issued");
-    let own = authority.issue(&Wanted::client("baton")).expect("issued");
+    let good = authority.issue(&CertificateSpec::server(["a.example"])).expect("issued");
+    let own = authority.issue(&CertificateSpec::client("baton")).expect("issued");
     let files = Memory::of([
         ("ca", authority.root_pem()),
         ("own", own.bundle_pem()),
@@ -360,7 +361,7 @@ fn a_server_that_asks_is_shown_who_we_are() {
 #[test]
 fn faults_name_the_file() {
     let authority = Authority::new("one").expect("made");
-    let issue = |name| authority.issue(&Wanted::client(name)).expect("issued");
+    let issue = |name| authority.issue(&CertificateSpec::client(name)).expect("issued");
     let (own, other) = (issue("a"), issue("b"));
     let files = Memory::of([
         ("ca", authority.root_pem()),
@@ -409,9 +410,11 @@ fn a_connector_stays_as_long_as_its_words_do() {
 #[test]
 fn another_content_of_a_file_is_used_by_the_next_handshake() {
     let (one, other) = (Authority::new("one").expect("made"), Authority::new("other").expect("made"));
-    let good = one.issue(&Wanted::server(["a.example"])).expect("issued");
-    let (own, next) =
-        (one.issue(&Wanted::client("a")).expect("issued"), one.issue(&Wanted::client("b")).expect("issued"));
+    let good = one.issue(&CertificateSpec::server(["a.example"])).expect("issued");
+    let (own, next) = (
+        one.issue(&CertificateSpec::client("a")).expect("issued"),
+        one.issue(&CertificateSpec::client("b")).expect("issued"),
+    );
     let mut files =
         Memory::of([("ca", one.root_pem()), ("crl", one.revoke(&[]).expect("a list")), ("own", own.bundle_pem())]);
     let settings = Arc::new(ServerTls { crl_file: Some("crl".into()), crt: Some("own".into()), ..verified() });
@@ -447,7 +450,7 @@ fn another_content_of_a_file_is_used_by_the_next_handshake() {
     let mut transaction = process.store.transaction();
     assert_eq!(transaction.refresh(Path::new("own"), &files).map_err(|problem| problem.to_string()), Ok(true));
     assert_eq!(shown(&connector), own.chain()[0], "it is not in use before the commit");
-    transaction.commit();
+    process.store.commit(transaction);
     assert_eq!(shown(&connector), next.chain()[0]);
     assert_eq!((ask(&connector), ask(&connector)), (full.clone(), resumed.clone()));
     // By a reload, which keeps what is said.

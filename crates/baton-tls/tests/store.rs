@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use baton_model::{CrtLoad, CrtSource, CrtStore, ExtraFiles};
 use baton_tls::store::{MAX_FILE_BYTES, SystemFiles};
+use baton_tls::{OcspResponse, Verifies};
 use support::{World, issue};
 
 #[test]
@@ -125,6 +126,20 @@ fn chains_are_completed_by_the_issuer_and_its_key() {
         assert_eq!((chain, prepared.notes().len()), (*expected, usize::from(at == 4)), "{files:?}");
         prepared.commit();
     }
+}
+
+#[test]
+fn a_response_of_ocsp_is_stapled_from_the_next_handshake_on() {
+    let world = World::new();
+    authorities(&world);
+    let der = ocsp_response(&world);
+    let names = ["leaf.crt", "int.crt", "leaf.key"];
+    world.write("leaf.pem", names.map(|name| text(&world, name)).concat());
+    let index = world.load(vec![world.crt("leaf.pem")]);
+    let choice = index.find(None, Verifies::ALL).unwrap();
+    assert!(choice.signer().unwrap().ocsp.is_none());
+    world.store.staple(&OcspResponse::read(&der).unwrap(), &der);
+    assert_eq!(choice.signer().unwrap().ocsp.as_deref(), Some(&der[..]));
 }
 
 #[test]
@@ -318,7 +333,7 @@ fn a_name_may_have_many_certificates_and_lose_them() {
     }
     let mut change = world.store.transaction();
     change.refresh_directory(&world.path(""), None, &SystemFiles::default()).unwrap();
-    assert_eq!(change.commit().removed.len(), 198);
+    assert_eq!(world.store.commit(change).removed.len(), 198);
     assert_eq!((world.found(&index, Some("same.example")).0, index.len()), ("001.pem".to_owned(), 1));
     assert_eq!(world.found(&index, Some("7.example")), ("001.pem".to_owned(), true));
 }

@@ -9,9 +9,9 @@ use baton_config::Options;
 use baton_control::handover::message::Stop;
 use baton_control::handover::taker::TakeOver;
 
-/// What was asked for.
+/// What the command line asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Asked {
+pub enum Invocation {
     /// `-v` or `-vv`.
     Version {
         /// `-vv`: build options too.
@@ -73,7 +73,7 @@ pub enum Wrong {
 }
 
 /// Understands the arguments after the program's name.
-pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
+pub fn parse(arguments: &[OsString]) -> Result<Invocation, Wrong> {
     let mut run = Run::default();
     let mut condition = None;
     let mut at = 0;
@@ -92,8 +92,8 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
                 run.options.files.extend(arguments[at..].iter().map(PathBuf::from));
                 at = arguments.len();
             }
-            "v" => return Ok(Asked::Version { with_options: false }),
-            "vv" => return Ok(Asked::Version { with_options: true }),
+            "v" => return Ok(Invocation::Version { with_options: false }),
+            "vv" => return Ok(Invocation::Version { with_options: true }),
             "h" | "-help" => return Err(Wrong::Usage(None)),
             "c" => run.check = true,
             "cc" => condition = Some(value()?.to_string_lossy().into_owned()),
@@ -141,12 +141,12 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Wrong> {
         }
     }
     if let Some(condition) = condition {
-        return Ok(Asked::Condition(condition));
+        return Ok(Invocation::Condition(condition));
     }
     if run.options.files.is_empty() {
         return Err(Wrong::Usage(None));
     }
-    Ok(Asked::Run(Box::new(run)))
+    Ok(Invocation::Run(Box::new(run)))
 }
 
 /// Switches of HAProxy, 2.6 to 3.x, that begin with `-d` and change nothing here: why. None of them ends HAProxy's start, not even
@@ -202,14 +202,14 @@ fn pid(flag: &str, word: &str) -> Result<u32, Wrong> {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Asked, Wrong> {
+    fn parsed(line: &str) -> Result<Invocation, Wrong> {
         parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
     }
 
     #[track_caller]
     fn run(line: &str) -> Run {
         match parsed(line) {
-            Ok(Asked::Run(run)) => *run,
+            Ok(Invocation::Run(run)) => *run,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -291,8 +291,8 @@ mod tests {
 
     #[test]
     fn questions_come_before_files() {
-        assert_eq!(parsed("-v -f"), Ok(Asked::Version { with_options: false }));
-        assert_eq!(parsed("-c -vv"), Ok(Asked::Version { with_options: true }));
-        assert_eq!(parsed("-cc 1"), Ok(Asked::Condition("1".into())));
+        assert_eq!(parsed("-v -f"), Ok(Invocation::Version { with_options: false }));
+        assert_eq!(parsed("-c -vv"), Ok(Invocation::Version { with_options: true }));
+        assert_eq!(parsed("-cc 1"), Ok(Invocation::Condition("1".into())));
     }
 }

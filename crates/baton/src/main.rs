@@ -19,17 +19,18 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use arguments::{Asked, Wrong};
+use arguments::{Invocation, Wrong};
 use baton_config::condition;
 use baton_control::Messages;
 use baton_control::early_signals;
 use baton_control::handover::strangers::{self, MESSENGER_ARGUMENT};
-use baton_control::master::process::{Program, WORKER_ARGUMENT};
-use baton_control::master::state::STATE_ARGUMENT;
-use baton_control::master::{Resumed, Summons};
+use baton_control::servant::Summons;
 use baton_guard::hold::guardian::{GUARDIAN_ARGUMENT, be_guardian};
 use baton_kernel::output::{self, FLUSHED_WITHIN};
 use baton_kernel::panics;
+use baton_master::Resumed;
+use baton_master::process::{Program, WORKER_ARGUMENT};
+use baton_master::state::STATE_ARGUMENT;
 use start::Origin;
 
 /// Objects of one size side by side, also those that must be aligned, as tokio's are to cache lines: with the C library's
@@ -73,10 +74,10 @@ fn run() -> ExitCode {
         }
     };
     match arguments::parse(&arguments) {
-        Ok(Asked::Version { with_options: false }) => print(&texts::version()),
-        Ok(Asked::Version { with_options: true }) => print(&texts::version_and_options()),
-        Ok(Asked::Condition(text)) => evaluate(&program, &text),
-        Ok(Asked::Run(run)) => {
+        Ok(Invocation::Version { with_options: false }) => print(&texts::version()),
+        Ok(Invocation::Version { with_options: true }) => print(&texts::version_and_options()),
+        Ok(Invocation::Condition(text)) => evaluate(&program, &text),
+        Ok(Invocation::Run(run)) => {
             start::run(&program, *run, Origin { program: Program::this(called, arguments), summons, resumed })
         }
         Err(Wrong::Alert(text)) => {

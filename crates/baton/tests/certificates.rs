@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use baton_prove::certificates::{Authority, Issued, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued};
 use nix::sys::signal::Signal;
 use support::{Proxy, free_address, program, until};
 use tempfile::TempDir;
@@ -36,7 +36,7 @@ impl World {
     fn new() -> World {
         let authority = Authority::new("Test").expect("a key can be made");
         let folder = tempfile::tempdir().expect("a folder for the test");
-        let default = authority.issue(&Wanted::server(["default.example"])).expect("it can be made");
+        let default = authority.issue(&CertificateSpec::server(["default.example"])).expect("it can be made");
         fs::create_dir(folder.path().join("certs")).expect("the folder is ours");
         fs::write(folder.path().join("certs/0.pem"), default.bundle_pem()).expect("the folder is ours");
         World { authority, folder, web: free_address(), proxy: None, default }
@@ -61,7 +61,7 @@ impl World {
     }
 
     fn issue(&self, name: &str) -> Issued {
-        self.authority.issue(&Wanted::server([name])).expect("it can be made")
+        self.authority.issue(&CertificateSpec::server([name])).expect("it can be made")
     }
 
     /// As a careful program does: beside it first, and then in its place.
@@ -154,7 +154,7 @@ fn a_broken_file_is_refused_alone() {
     world.shows("a.example", &new);
     assert_eq!(world.sync().0, Some(0));
     // A key that comes before its certificate is waited for.
-    let pair = world.authority.issue(&Wanted::server(["a.example"])).unwrap();
+    let pair = world.authority.issue(&CertificateSpec::server(["a.example"])).unwrap();
     world.put("c.pem.key", pair.key_pem());
     world.put("c.pem", &pair.chain_pem());
     fs::remove_file(world.at("certs/a.pem")).unwrap();

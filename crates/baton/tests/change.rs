@@ -1,6 +1,8 @@
 //! The change line of a whole process: what is refused leaves no trace, the newest file wins, nobody in a queue is reset,
 //! and a soft stop waits for the last one.
 
+#[path = "change/dynamic_servers.rs"]
+mod dynamic_servers;
 #[path = "change/files.rs"]
 mod files;
 #[path = "change/overrides.rs"]

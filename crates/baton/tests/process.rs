@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -346,8 +346,7 @@ fn connections_are_computed_from_the_limits() {
     }
 }
 
-/// `Maxconn` of `show info`.
-/// The most connections that a thread accepted between two waits for events.
+/// The most connections of clients that a thread accepted between two waits for events. Those of operators come by unix sockets.
 fn accepted_at_once(trace: &str) -> usize {
     let mut now: std::collections::BTreeMap<&str, usize> = Default::default();
     let mut most = 0;
@@ -356,7 +355,7 @@ fn accepted_at_once(trace: &str) -> usize {
         let count = now.entry(thread).or_default();
         if call.contains("epoll_") {
             *count = 0;
-        } else if call.contains("accept4") && call.contains("SOCK_NONBLOCK") && !call.contains(" = -1 ") {
+        } else if call.contains("accept4") && call.contains("AF_INET") && !call.contains(" = -1 ") {
             *count += 1;
             most = most.max(*count);
         }
@@ -394,6 +393,7 @@ fn as_many_connections_are_accepted_in_a_row_as_maxaccept_says() {
     }
 }
 
+/// `Maxconn` of `show info`.
 fn maxconn_of_haproxy(global: &str) -> u32 {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s.sock");
@@ -420,6 +420,21 @@ fn info(socket: &Path, name: &str) -> String {
 }
 
 /// A request whose head is not complete holds what it was read into, and little more.
+#[test]
+fn connections_over_maxconnrate_wait_for_the_next_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("admin.sock");
+    let address = free_address();
+    let global = format!(" maxconnrate 5\n stats socket {} level admin", socket.display());
+    let _proxy = Proxy::start(&config(&global, &address.to_string()));
+    assert_eq!(info(&socket, "ConnRateLimit"), "5");
+    let begin = Instant::now();
+    let answered = (0..16).filter(|_| is_answered(address)).count();
+    assert_eq!(answered, 16, "none is refused");
+    // Five of each second: the last one came in the fourth, at least two whole seconds after the first.
+    assert!(begin.elapsed() >= Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
 #[test]
 fn an_unfinished_head_takes_little_more_than_its_buffer() {
     const CLIENTS: u64 = 600;

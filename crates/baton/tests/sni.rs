@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use baton_prove::certificates::{Authority, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec};
 use support::{PATIENCE, Proxy, free_address};
 
 /// A server of openssl that tells of each connection; ends when dropped.
@@ -75,7 +75,7 @@ impl Files {
     }
 
     fn server(&self, file: &str, name: &str) -> Server {
-        let issued = self.authority.issue(&Wanted::server([name])).expect("the name is one");
+        let issued = self.authority.issue(&CertificateSpec::server([name])).expect("the name is one");
         std::fs::write(self.path(file), issued.bundle_pem()).expect("the folder is ours");
         Server::start(&self.path(file), &self.path("between.pem"))
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use baton_control::ask::{Whom, ask};
 use baton_control::protocol::{Reply, Request};
-use baton_prove::certificates::{Authority, Issued, Kind, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued, KeyKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -48,7 +48,7 @@ impl World {
 
     /// Issues a certificate and puts it there with its key.
     fn issue(&self, name: &str, host: &str) -> Issued {
-        let issued = self.authority.issue(&Wanted::server([host])).expect("a certificate can be issued");
+        let issued = self.authority.issue(&CertificateSpec::server([host])).expect("a certificate can be issued");
         self.write(name, issued.bundle_pem());
         issued
     }
@@ -214,7 +214,7 @@ fn settings_hold_from_the_next_handshake_on() {
     let refused = |client: std::io::Result<Client>| client.and_then(|mut client| client.request()).is_err();
     assert!(refused(world.connect(address, "a.test")), "a certificate is required");
     assert_served(&mut kept);
-    let issued = world.authority.issue(&Wanted::client("somebody")).unwrap();
+    let issued = world.authority.issue(&CertificateSpec::client("somebody")).unwrap();
     let mut config = world.client_config();
     let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&issued.key()).unwrap();
     let known = rustls::sign::CertifiedKey::new(issued.chain(), key);
@@ -246,7 +246,7 @@ fn what_cannot_be_used_is_refused_with_all_reasons() {
         expect.iter().for_each(|expect| assert!(reasons.contains(expect), "'{expect}' is not in\n{reasons}"));
         assert_eq!(world.connect(address, "a.test").unwrap().certificate(), old.chain()[0]);
     };
-    let rsa = world.authority.issue(&Wanted::server(["a.test"]).with_key(Kind::Rsa2048)).unwrap();
+    let rsa = world.authority.issue(&CertificateSpec::server(["a.test"]).with_key(KeyKind::Rsa2048)).unwrap();
     world.write("a.pem", format!("{}{}", b.chain_pem(), rsa.key_pem()));
     world.write("b.pem", &b.bundle_pem()[..300]);
     check(
@@ -284,7 +284,7 @@ fn a_thousand_certificates_of_a_directory() {
     fs::create_dir(&folder).unwrap();
     let host = |number: u32| format!("h{number}.test");
     let put = |number: u32| {
-        let issued = world.authority.issue(&Wanted::server([&*host(number)])).unwrap();
+        let issued = world.authority.issue(&CertificateSpec::server([&*host(number)])).unwrap();
         fs::write(folder.join(format!("{number}.pem")), issued.bundle_pem()).unwrap();
         issued
     };
@@ -382,7 +382,7 @@ fn files_are_judged_as_by_haproxy() {
     }
     let world = World::new();
     let a = world.issue("a.pem", "a.test");
-    let rsa = world.authority.issue(&Wanted::server(["r.test"]).with_key(Kind::Rsa2048)).unwrap();
+    let rsa = world.authority.issue(&CertificateSpec::server(["r.test"]).with_key(KeyKind::Rsa2048)).unwrap();
     let bundle = a.bundle_pem();
     let files = [
         ("empty.pem", String::new()),
@@ -394,7 +394,7 @@ fn files_are_judged_as_by_haproxy() {
         ("keyfirst.pem", format!("{}{}", a.key_pem(), a.chain_pem())),
         ("split.pem", rsa.chain_pem()),
         ("split.pem.key", rsa.key_pem().into()),
-        ("expired.pem", world.authority.issue(&Wanted::server(["e.test"]).expired()).unwrap().bundle_pem()),
+        ("expired.pem", world.authority.issue(&CertificateSpec::server(["e.test"]).expired()).unwrap().bundle_pem()),
         ("multi.rsa", rsa.bundle_pem()),
         ("multi.ecdsa", bundle.clone()),
         ("ca.pem", world.authority.root_pem()),

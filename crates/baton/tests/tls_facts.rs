@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use baton_prove::certificates::{Authority, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec};
 use support::haproxy::Haproxy;
 use support::{Proxy, free_address};
 
@@ -32,7 +32,7 @@ impl Files {
     fn new() -> Files {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let files = Files { folder, authority: Authority::new("Test").expect("keys can be made") };
-        files.issue("server.pem", &Wanted::server(["a.example"]));
+        files.issue("server.pem", &CertificateSpec::server(["a.example"]));
         files.write("root.pem", &files.authority.root_pem());
         files
     }
@@ -45,7 +45,7 @@ impl Files {
         std::fs::write(self.path(name), text).expect("the folder is ours");
     }
 
-    fn issue(&self, name: &str, wanted: &Wanted) {
+    fn issue(&self, name: &str, wanted: &CertificateSpec) {
         let issued = self.authority.issue(wanted).expect("the names are some");
         self.write(name, &issued.bundle_pem());
     }
@@ -169,8 +169,9 @@ fn fetches_tell_what_haproxy_tells() {
     let files = Files::new();
     files.old("old", r"/C=FR/ST=Île/O=ACME, Inc./OU=one/OU=two/CN=An\/na/emailAddress=a@b.c", &["-days", "9"]);
     files.old("expired", "/CN=Bert", &["-days", "-1"]);
-    files.issue("new.pem", &Wanted::client("Carla"));
-    let stranger = Authority::new("Other").and_then(|other| other.issue(&Wanted::client("Eve"))).expect("it is issued");
+    files.issue("new.pem", &CertificateSpec::client("Carla"));
+    let stranger =
+        Authority::new("Other").and_then(|other| other.issue(&CertificateSpec::client("Eve"))).expect("it is issued");
     files.write("stranger.pem", &stranger.bundle_pem());
     files.write("alone.pem", &(stranger.certificate_pem().to_owned() + stranger.key_pem()));
     let authority = std::fs::read_to_string(files.path("ca.pem")).expect("it was made");

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::ConvertFault;
-use super::service::{Forwarding, Key, Persistence, Protocol, Real, Scheduler, Table, Virtual};
+use super::ConvertError;
+use super::service::{Forwarding, Key, Persistence, Protocol, RealServer, Scheduler, Table, VirtualService};
 
 /// What `ipvsadm -A … -p` sets when it gets no time, in seconds.
 const PERSISTENT: u32 = 360;
 
 /// Reads a dump.
-pub(super) fn read(text: &str) -> Result<Table, ConvertFault> {
+pub(super) fn read(text: &str) -> Result<Table, ConvertError> {
     let mut table = Table::default();
     // Where the service of a key is; `None` if it was left out.
     let mut places: BTreeMap<Key, Option<usize>> = BTreeMap::new();
@@ -20,7 +20,7 @@ pub(super) fn read(text: &str) -> Result<Table, ConvertFault> {
             continue;
         }
         if !table.has_room_for(1) {
-            return Err(ConvertFault::at(
+            return Err(ConvertError::at(
                 line,
                 format!("more than {} services and servers", super::MAX_CONVERT_ENTRIES),
             ));
@@ -37,15 +37,15 @@ pub(super) fn read(text: &str) -> Result<Table, ConvertFault> {
 
 /// What a line asks for.
 enum Command {
-    AddService(Options),
-    AddServer(Options),
+    AddService(IpvsadmOptions),
+    AddServer(IpvsadmOptions),
     /// Settings of all services, in Baton's words.
     Global(Vec<String>),
 }
 
 /// What a line says of a service or a server.
 #[derive(Default)]
-struct Options {
+struct IpvsadmOptions {
     key: Option<Key>,
     /// Why the key is none.
     refused: Option<String>,
@@ -81,8 +81,8 @@ fn read_line(text: &str) -> Result<Command, String> {
     }
 }
 
-fn read_options(words: &[&str]) -> Result<Options, String> {
-    let mut options = Options::default();
+fn read_options(words: &[&str]) -> Result<IpvsadmOptions, String> {
+    let mut options = IpvsadmOptions::default();
     let mut words = words.iter().copied().peekable();
     while let Some(word) = words.next() {
         let (option, attached) = match word.split_once('=') {
@@ -177,7 +177,7 @@ const OF_SERVERS: [&str; 21] = [
     "--numeric",
 ];
 
-impl Options {
+impl IpvsadmOptions {
     /// What stands in the line and has no part in what is made of it.
     fn unread(&self, is_service: bool) -> Vec<(&str, String)> {
         let has = |names: &[&str]| self.given.iter().any(|option| names.contains(&&**option));
@@ -268,7 +268,7 @@ fn add_service(
     places: &mut BTreeMap<Key, Option<usize>>,
     line: u32,
     text: &str,
-    mut options: Options,
+    mut options: IpvsadmOptions,
 ) {
     let known = options.key.clone();
     let unread: Vec<(String, String)> =
@@ -294,11 +294,11 @@ fn add_service(
     }
 }
 
-fn service(line: u32, text: &str, key: Key, options: Options) -> Result<Virtual, String> {
+fn service(line: u32, text: &str, key: Key, options: IpvsadmOptions) -> Result<VirtualService, String> {
     let word = options.scheduler.as_deref().unwrap_or(Scheduler::DEFAULT);
     let scheduler = Scheduler::of(word)
         .ok_or_else(|| format!("left out with its servers: {} is no scheduler that is known", super::shown(word)))?;
-    let mut service = Virtual::new(line, text, scheduler);
+    let mut service = VirtualService::new(line, text, scheduler);
     for flag in &options.flags {
         match (scheduler.kernel, flag.as_str()) {
             ("sh", "sh-port") | ("mh", "mh-port") => service.hash_port = true,
@@ -334,7 +334,13 @@ pub(super) fn prefix(mask: &str) -> Option<u8> {
     mask.parse().ok().filter(|length| (1..=128).contains(length))
 }
 
-fn add_server(table: &mut Table, places: &BTreeMap<Key, Option<usize>>, line: u32, text: &str, mut options: Options) {
+fn add_server(
+    table: &mut Table,
+    places: &BTreeMap<Key, Option<usize>>,
+    line: u32,
+    text: &str,
+    mut options: IpvsadmOptions,
+) {
     let place = options.key().and_then(|key| match places.get(&key) {
         Some(Some(place)) => Ok(*place),
         Some(None) => Err("left out, as its service is".into()),
@@ -356,7 +362,7 @@ fn add_server(table: &mut Table, places: &BTreeMap<Key, Option<usize>>, line: u3
     }
 }
 
-fn server(line: u32, text: &str, options: &Options) -> Result<Real, String> {
+fn server(line: u32, text: &str, options: &IpvsadmOptions) -> Result<RealServer, String> {
     let (address, port) = options.real.ok_or("left out: it names no real server (-r)")?;
     let forwarding = match (options.forwarding.unwrap_or(Forwarding::Direct), options.tunnel.as_deref()) {
         (Forwarding::IpIp, Some("gue")) => {
@@ -369,7 +375,7 @@ fn server(line: u32, text: &str, options: &Options) -> Result<Real, String> {
         }
         (forwarding, _) => forwarding,
     };
-    Ok(Real {
+    Ok(RealServer {
         line,
         title: super::shown(text),
         name: None,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::service::{Key, Protocol, Table};
-use super::{ConvertFault, MAX_CONVERT_ENTRIES, ipvsadm};
+use super::{ConvertError, MAX_CONVERT_ENTRIES, ipvsadm};
 use tree::Statement;
 
 /// Blocks and words at the top that Baton has no part in, and who does it then.
@@ -24,7 +24,7 @@ const ELSEWHERE: [(&str, &str); 4] = [
 const UNFINISHED: &str = "not read: the line is not finished, for there is nothing in its quotes";
 
 /// Reads a file.
-pub(super) fn read(text: &str) -> Result<Table, ConvertFault> {
+pub(super) fn read(text: &str) -> Result<Table, ConvertError> {
     let mut table = Table::default();
     let lines = words::lines(text, &mut table)?;
     let statements = tree::build(lines)?;
@@ -147,7 +147,7 @@ fn read_daemon(statement: &Statement, table: &mut Table) -> Result<Vec<String>, 
 }
 
 /// The addresses and marks of a `virtual_server_group`.
-fn group_keys(group: &Statement, protocol: Protocol, table: &mut Table) -> Result<Vec<Key>, ConvertFault> {
+fn group_keys(group: &Statement, protocol: Protocol, table: &mut Table) -> Result<Vec<Key>, ConvertError> {
     let mut keys = Vec::new();
     for statement in group.inside() {
         let found = match statement.word(0) {
@@ -159,7 +159,7 @@ fn group_keys(group: &Statement, protocol: Protocol, table: &mut Table) -> Resul
             Ok(found) => {
                 if !table.has_room_for(found.len()) {
                     let message = format!("more than {MAX_CONVERT_ENTRIES} addresses, marks and real servers");
-                    return Err(ConvertFault::at(statement.line, message));
+                    return Err(ConvertError::at(statement.line, message));
                 }
                 keys.extend(found);
             }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{MAX_CONVERT_ENTRIES, Remark};
+use super::{ConvertNote, MAX_CONVERT_ENTRIES};
 
 /// Everything that was read.
 #[derive(Debug, Default)]
@@ -10,9 +10,9 @@ pub(super) struct Table {
     /// Words of `global`, each with what it came from.
     pub global: Vec<String>,
     /// In the order of the input.
-    pub services: Vec<Virtual>,
+    pub services: Vec<VirtualService>,
     /// What belongs to no service.
-    pub remarks: Vec<Remark>,
+    pub remarks: Vec<ConvertNote>,
     /// Counted against [`MAX_CONVERT_ENTRIES`].
     entries: usize,
 }
@@ -25,13 +25,13 @@ impl Table {
     }
 
     /// All remarks so far.
-    pub fn all_remarks(&self) -> impl Iterator<Item = &Remark> {
+    pub fn all_remarks(&self) -> impl Iterator<Item = &ConvertNote> {
         self.remarks.iter().chain(self.services.iter().flat_map(|service| &service.remarks))
     }
 
     /// A remark that belongs to no service.
     pub fn remark(&mut self, line: u32, what: &str, why: impl Into<String>) {
-        self.remarks.push(Remark::new(line, what, why));
+        self.remarks.push(ConvertNote::new(line, what, why));
     }
 }
 
@@ -63,7 +63,7 @@ impl Key {
 
 /// A service: one section.
 #[derive(Debug)]
-pub(super) struct Virtual {
+pub(super) struct VirtualService {
     /// Where it stands.
     pub line: u32,
     /// Its first line, for the comment above the section.
@@ -74,16 +74,16 @@ pub(super) struct Virtual {
     pub scheduler: Scheduler,
     pub hash_port: bool,
     pub fallback: bool,
-    /// The line by which each datagram goes by itself.
+    /// The line by which each datagram is balanced alone.
     pub one_packet: Option<u32>,
     pub persistence: Option<Persistence>,
-    pub servers: Vec<Real>,
-    pub remarks: Vec<Remark>,
+    pub servers: Vec<RealServer>,
+    pub remarks: Vec<ConvertNote>,
 }
 
-impl Virtual {
-    pub fn new(line: u32, title: &str, scheduler: Scheduler) -> Virtual {
-        Virtual {
+impl VirtualService {
+    pub fn new(line: u32, title: &str, scheduler: Scheduler) -> VirtualService {
+        VirtualService {
             line,
             title: super::shown(title),
             name: None,
@@ -99,7 +99,7 @@ impl Virtual {
     }
 
     pub fn remark(&mut self, line: u32, what: &str, why: impl Into<String>) {
-        self.remarks.push(Remark::new(line, what, why));
+        self.remarks.push(ConvertNote::new(line, what, why));
     }
 }
 
@@ -168,7 +168,7 @@ pub(super) enum Forwarding {
 
 /// A real server.
 #[derive(Clone, Debug)]
-pub(super) struct Real {
+pub(super) struct RealServer {
     pub line: u32,
     /// As the source has it.
     pub title: String,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::service::{Check, Forwarding, Key, Protocol, Real, Table, Virtual, host};
-use super::{ConvertFault, Remark};
+use super::service::{Check, Forwarding, Key, Protocol, RealServer, Table, VirtualService, host};
+use super::{ConvertError, ConvertNote};
 use crate::lower::MAX_SERVICES;
 
 /// Largest weight of a server line.
@@ -18,7 +18,7 @@ const THRESHOLD_MAX: u32 = 65_535;
 ///
 /// # Errors
 /// There are more services than a configuration may have.
-pub(super) fn settle(table: &mut Table) -> Result<(), ConvertFault> {
+pub(super) fn settle(table: &mut Table) -> Result<(), ConvertError> {
     let mut seen = BTreeMap::new();
     let mut names = BTreeMap::new();
     for mut service in std::mem::take(&mut table.services) {
@@ -31,7 +31,7 @@ pub(super) fn settle(table: &mut Table) -> Result<(), ConvertFault> {
             continue;
         }
         if seen.len() > MAX_SERVICES {
-            return Err(ConvertFault::at(service.line, format!("more than {MAX_SERVICES} virtual services")));
+            return Err(ConvertError::at(service.line, format!("more than {MAX_SERVICES} virtual services")));
         }
         settle_service(&mut service);
         settle_servers(&mut service);
@@ -47,7 +47,7 @@ pub(super) fn settle(table: &mut Table) -> Result<(), ConvertFault> {
 }
 
 /// A mark has a family; where none was said, it is that of the servers.
-fn resolve_families(service: &mut Virtual) {
+fn resolve_families(service: &mut VirtualService) {
     let is_ipv6 = service.servers.first().is_some_and(|server| server.address.is_ipv6());
     for key in &mut service.keys {
         if let Key::Mark { ipv6: family @ None, .. } = key {
@@ -57,7 +57,7 @@ fn resolve_families(service: &mut Virtual) {
 }
 
 /// What no packet belongs to, or nothing in the kernel serves.
-fn leave_out_unserved(service: &mut Virtual) {
+fn leave_out_unserved(service: &mut VirtualService) {
     let line = service.line;
     for key in std::mem::take(&mut service.keys) {
         let why = match &key {
@@ -75,13 +75,15 @@ fn leave_out_unserved(service: &mut Virtual) {
 }
 
 /// The kernel has each address and mark once.
-fn leave_out_seen(service: &mut Virtual, seen: &mut BTreeMap<Key, u32>) {
+fn leave_out_seen(service: &mut VirtualService, seen: &mut BTreeMap<Key, u32>) {
     let line = service.line;
     for key in std::mem::take(&mut service.keys) {
         match seen.get(&key) {
-            Some(first) => {
-                service.remarks.push(Remark::new(line, &bind(&key), format!("left out: line {first} has it already")))
-            }
+            Some(first) => service.remarks.push(ConvertNote::new(
+                line,
+                &bind(&key),
+                format!("left out: line {first} has it already"),
+            )),
             None => {
                 seen.insert(key.clone(), line);
                 service.keys.push(key);
@@ -90,7 +92,7 @@ fn leave_out_seen(service: &mut Virtual, seen: &mut BTreeMap<Key, u32>) {
     }
 }
 
-fn settle_service(service: &mut Virtual) {
+fn settle_service(service: &mut VirtualService) {
     let (line, title) = (service.line, service.title.clone());
     if let Some(at) = service.one_packet {
         let what = if at == line { &*title } else { "ops" };
@@ -105,7 +107,7 @@ fn settle_service(service: &mut Virtual) {
     }
 }
 
-fn settle_servers(service: &mut Virtual) {
+fn settle_servers(service: &mut VirtualService) {
     let families: BTreeSet<bool> = service.keys.iter().map(is_ipv6).collect();
     let addresses: BTreeSet<IpAddr> = service.keys.iter().filter_map(Key::address).collect();
     let mut seen = BTreeSet::new();
@@ -136,7 +138,7 @@ fn settle_servers(service: &mut Virtual) {
 }
 
 /// Only masquerading reaches another port than the one that was asked for. Of another server the port is that of its check.
-fn settle_port(service: &mut Virtual, server: &mut Real) {
+fn settle_port(service: &mut VirtualService, server: &mut RealServer) {
     let mut ports = service.keys.iter().filter_map(|key| match key {
         Key::Address { port, .. } => Some(*port),
         Key::Mark { .. } => None,
@@ -157,7 +159,7 @@ fn settle_port(service: &mut Virtual, server: &mut Real) {
     server.port = 0;
 }
 
-fn settle_thresholds(service: &mut Virtual, server: &mut Real) {
+fn settle_thresholds(service: &mut VirtualService, server: &mut RealServer) {
     for (what, value) in [("upper", &mut server.upper), ("lower", &mut server.lower)] {
         if *value > THRESHOLD_MAX {
             let why = format!("its {what} threshold {value} is written as {THRESHOLD_MAX}, the kernel's largest");
@@ -172,7 +174,7 @@ fn settle_thresholds(service: &mut Virtual, server: &mut Real) {
     }
 }
 
-fn settle_weights(service: &mut Virtual) {
+fn settle_weights(service: &mut VirtualService) {
     let is_even = service.scheduler.ignores_weights();
     let largest = service.servers.iter().map(|server| server.weight).max().unwrap_or_default();
     // Here a weight is a number of connections, no share.
@@ -204,14 +206,14 @@ fn settle_weights(service: &mut Virtual) {
         );
         if server.weight != old {
             let why = format!("weight {old} is written as {}: {why}", server.weight);
-            remarks.push(Remark::new(server.line, &server.title, why));
+            remarks.push(ConvertNote::new(server.line, &server.title, why));
         }
     }
     service.remarks.append(&mut remarks);
 }
 
 /// A check is of TCP. Where clients come by UDP, its port is written, which says that TCP is meant.
-fn name_ports_beside_udp(service: &mut Virtual) {
+fn name_ports_beside_udp(service: &mut VirtualService) {
     let address = |key: &Key| match key {
         Key::Address { protocol, port, .. } => Some((*protocol, *port)),
         Key::Mark { .. } => None,
@@ -228,14 +230,14 @@ fn name_ports_beside_udp(service: &mut Virtual) {
 }
 
 /// A section checks its servers in one way, and a check needs a port.
-fn settle_checks(service: &mut Virtual) {
+fn settle_checks(service: &mut VirtualService) {
     let has_port = service.keys.iter().any(|key| matches!(key, Key::Address { port: 1.., .. }));
     let mut remarks = Vec::new();
     for server in &mut service.servers {
         let without = |check: &Check| !has_port && check.port.is_none() && server.port == 0;
         if let Some(check) = server.check.take_if(|check| without(check)) {
             let why = "the server is not checked: neither it nor the service has a port; add `check port N`";
-            remarks.push(Remark::new(check.line, check.title, why));
+            remarks.push(ConvertNote::new(check.line, check.title, why));
         }
     }
     name_ports_beside_udp(service);
@@ -246,7 +248,7 @@ fn settle_checks(service: &mut Virtual) {
         if !is_one && !check.lines.is_empty() {
             check.lines.clear();
             let why = "a section checks all its servers in one way and these differ: only a connection is made";
-            remarks.push(Remark::new(check.line, check.title, why));
+            remarks.push(ConvertNote::new(check.line, check.title, why));
         }
     }
     let mut timeouts = service.servers.iter_mut().filter_map(|server| server.check.as_mut());
@@ -256,7 +258,7 @@ fn settle_checks(service: &mut Virtual) {
                 "its time to answer is {first} instead of {}: a section has one `timeout check`",
                 check.timeout
             );
-            remarks.push(Remark::new(check.line, check.title, why));
+            remarks.push(ConvertNote::new(check.line, check.title, why));
             check.timeout.clone_from(&first);
         }
     }

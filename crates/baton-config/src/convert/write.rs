@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::service::{Forwarding, Key, Persistence, Real, Table, Virtual, host};
+use super::service::{Forwarding, Key, Persistence, RealServer, Table, VirtualService, host};
 use super::settle::bind;
-use super::{Remark, Source, shown};
+use super::{ConvertNote, Source, shown};
 
 /// How many clients a table of persistence may have; the kernel's own has no limit.
 const STICK_TABLE: &str = "1m";
@@ -46,7 +46,7 @@ pub(super) fn write(name: &str, source: Source, table: &Table) -> String {
     out
 }
 
-fn section(out: &mut String, service: &Virtual) {
+fn section(out: &mut String, service: &VirtualService) {
     let _ = writeln!(out, "\n# line {}: {}", service.line, service.title);
     comment_remarks(out, &service.remarks);
     let _ = writeln!(out, "listen {}\n    mode direct", service.name.as_deref().unwrap_or("service"));
@@ -96,7 +96,7 @@ fn stick(out: &mut String, persistence: &Persistence, key: Option<&Key>) {
     }
 }
 
-fn server(out: &mut String, server: &Real, is_common: bool) {
+fn server(out: &mut String, server: &RealServer, is_common: bool) {
     let _ = write!(out, "    server {} ", server.name.as_deref().unwrap_or("server"));
     out.push_str(&host(server.address));
     if server.port > 0 {
@@ -132,7 +132,7 @@ fn server(out: &mut String, server: &Real, is_common: bool) {
     out.push('\n');
 }
 
-fn comment_remarks(out: &mut String, remarks: &[Remark]) {
+fn comment_remarks(out: &mut String, remarks: &[ConvertNote]) {
     if remarks.is_empty() {
         return;
     }

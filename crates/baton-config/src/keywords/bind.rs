@@ -2,12 +2,12 @@
 
 use baton_model::{Address, Bind, BindOptions, Family};
 
-use super::direct::{self, OwnPlace};
+use super::direct::{self, OwnNode};
 use super::stats::{self, StatsDraft};
 use super::tls::{self, TlsDraft};
 use super::{Parameter, Status};
 use crate::address::{self, Port, Text};
-use crate::lower::{About, Call, Draft, MAX_OBJECTS};
+use crate::lower::{Call, Draft, MAX_OBJECTS, Subject};
 use crate::nearest::nearest;
 use crate::values::Unit;
 
@@ -34,9 +34,9 @@ impl BindDraft {
 /// Bytes in a namespace's name, which is that of a file.
 const NAMESPACE_MAX: usize = 255;
 
-type Apply = fn(&mut BindDraft, &mut Call<'_, '_>, usize) -> usize;
+type ApplyBind = fn(&mut BindDraft, &mut Call<'_, '_>, usize) -> usize;
 
-const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<BindDraft> {
+const fn row(name: &'static str, args: usize, apply: ApplyBind, doc: &'static str) -> Parameter<BindDraft> {
     Parameter { name, args, status: Status::Done, doc, apply }
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
     draft.bind_lines.push(call.line.clone());
     // A stand-in for the address, so that all else of the line is at hand.
     let nowhere = || Address::Inet(([0, 0, 0, 0], 0).into());
-    draft.direct.places.extend(own.into_iter().map(|(place, refusal)| OwnPlace {
+    draft.direct.places.extend(own.into_iter().map(|(place, refusal)| OwnNode {
         place,
         bind: Box::new(bind.bind(nowhere(), call)),
         refusal,
@@ -162,9 +162,9 @@ pub(crate) fn parameters(call: &mut Call<'_, '_>, about: &str) -> Option<BindDra
         match row.status {
             Status::Done => {
                 let alerts = call.context.report.alerts();
-                call.about = About::Text(format!("{about}'{word}' : "));
+                call.about = Subject::Text(format!("{about}'{word}' : "));
                 (row.apply)(&mut bind, call, at);
-                call.about = About::Nothing;
+                call.about = Subject::Nothing;
                 valid &= call.context.report.alerts() == alerts;
             }
             Status::NoEffect(why) => call.notice("no-effect", format!("{about}'{word}' has no effect: {why}")),

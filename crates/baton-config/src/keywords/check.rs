@@ -3,7 +3,7 @@
 use baton_model::CheckStep;
 
 use crate::keywords::server::tls::protocols;
-use crate::lower::{About, Call, Draft};
+use crate::lower::{Call, Draft, Subject};
 
 pub(crate) fn check_404(draft: &mut Draft, call: &mut Call<'_, '_>) {
     draft.proxy.check.disable_on_404 |= call.at_most(0);
@@ -36,12 +36,12 @@ pub(crate) fn check_connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
             }
             "alpn" => {
                 index += 1;
-                call.about = About::Text("'http-check connect' : ".into());
+                call.about = Subject::Text("'http-check connect' : ".into());
                 alpn = protocols(call, call.first + index, "alpn");
                 if alpn.is_none() {
                     return;
                 }
-                call.about = About::Nothing;
+                call.about = Subject::Nothing;
             }
             "linger" => {}
             "comment" => index += 1,

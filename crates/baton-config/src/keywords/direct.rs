@@ -164,7 +164,7 @@ pub(crate) struct DirectDraft {
     /// `no option direct-vip-check`.
     pub no_vip_check: bool,
     /// Addresses that only this mode has.
-    pub places: Vec<OwnPlace>,
+    pub places: Vec<OwnNode>,
     /// The port of the service that leads here, for checks.
     pub service_port: Option<u16>,
     /// That service is of UDP, and none that leads there is of TCP.
@@ -173,7 +173,7 @@ pub(crate) struct DirectDraft {
 
 /// An address of a `bind` line that other modes cannot have.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnPlace {
+pub(crate) struct OwnNode {
     pub place: Place,
     pub bind: Box<baton_model::Bind>,
     /// What is wrong with it in other modes, and where.

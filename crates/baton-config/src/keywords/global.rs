@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::rows::{gone, later, none};
 use super::server::tls::defaults as tls;
 use super::{Apply, GLOBAL, Keyword, Status, limits, process, stats};
-use crate::lower::{Base, Call, GlobalDraft, Prefix, log_target};
+use crate::lower::{Call, DefaultPath, GlobalDraft, Prefix, log_target};
 
 const fn row(
     name: &'static str,
@@ -51,6 +51,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("master-worker", "[no-exit-on-failure]", master_worker, "A master process holds the listening sockets."),
     row("max-spread-checks", "TIME", max_spread_checks, "The longest that a first round of checks may be spread over."),
     row("maxconn", "NUMBER", limits::maxconn, "Connections of the whole process."),
+    row("maxconnrate", "NUMBER", limits::maxconnrate, "Connections accepted in a second, of the whole process."),
     row("maxpipes", "NUMBER", limits::maxpipes, "Pipes for splicing, of the whole process."),
     row("maxsslconn", "NUMBER", limits::maxsslconn, "TLS connections with clients of the whole process."),
     row("maxsslrate", "NUMBER", limits::maxsslrate, "TLS connections accepted in a second, of the whole process."),
@@ -205,7 +206,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("h1-case-adjust-file", GLOBAL),
     later("lua-load", GLOBAL),
     later("lua-load-per-thread", GLOBAL),
-    later("maxconnrate", GLOBAL),
     later("maxsessrate", GLOBAL),
     later("set-var", GLOBAL),
     later("set-var-fmt", GLOBAL),
@@ -302,10 +302,10 @@ fn default_path(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
         Some(3) if call.arg(1).is_empty() => call.expects(1, "a directory as the argument of 'origin'"),
         Some(kind) if call.at_most(if kind == 3 { 2 } else { 1 }) => {
             call.context.base = match kind {
-                0 => Base::Current,
-                1 => Base::Config,
-                2 => Base::Parent,
-                _ => Base::Origin(origin),
+                0 => DefaultPath::Current,
+                1 => DefaultPath::Config,
+                2 => DefaultPath::Parent,
+                _ => DefaultPath::Origin(origin),
             };
         }
         _ => {}

@@ -10,7 +10,8 @@ use baton_model::{Address, NetAddress, ServerTarget};
 
 use super::{Status, direct};
 use crate::address::{self, Port, Text};
-use crate::lower::{About, Call, Draft, MAX_OBJECTS, ServerDraft, is_name, server_words};
+use crate::dynamic_server;
+use crate::lower::{Call, Draft, MAX_OBJECTS, ServerDraft, Subject, is_name, server_words};
 use crate::nearest::nearest;
 
 use parameters::INDEX;
@@ -160,8 +161,8 @@ fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word:
 /// Reads the words behind the address. False when one of them is at fault; the rest of the line is then not read.
 fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, from: usize) -> bool {
     let mut about = match server.line {
-        Some(_) => About::Server(draft.proxy.name.clone(), server.server.name.clone()),
-        None => About::Nothing,
+        Some(_) => Subject::Server(draft.proxy.name.clone(), server.server.name.clone()),
+        None => Subject::Nothing,
     };
     let mut valid = true;
     let mut at = from;
@@ -177,6 +178,10 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
         };
         if server.line.is_none() && matches!(word, "id") {
             call.error(at, "wrong-section", format!("'{word}' option is not accepted in default-server sections"));
+            return false;
+        }
+        if server.is_dynamic && !dynamic_server::is_accepted(word) {
+            call.error(at, "not-dynamic", format!("'{word}' option is not accepted for dynamic server"));
             return false;
         }
         if at + row.args >= call.line.words.len() {

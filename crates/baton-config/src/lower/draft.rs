@@ -87,6 +87,8 @@ pub(crate) struct ServerDraft {
     pub non_stick: bool,
     /// What is said about TLS.
     pub tls: Own<TlsWords>,
+    /// It comes by `add server`, which accepts fewer words.
+    pub is_dynamic: bool,
 }
 
 /// One method of `init-addr`.
@@ -108,15 +110,16 @@ impl ServerDraft {
             has_port: false,
             non_stick: false,
             tls: Own::new(TlsWords::default()),
+            is_dynamic: false,
         }
     }
 }
 
 /// The last line of each keyword of a section, of which there are few.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lines(Vec<(&'static str, Line)>);
+pub(crate) struct LastLines(Vec<(&'static str, Line)>);
 
-impl Lines {
+impl LastLines {
     pub fn get(&self, keyword: &str) -> Option<&Line> {
         self.0.iter().find(|(other, _)| *other == keyword).map(|(_, line)| line)
     }
@@ -127,7 +130,7 @@ impl Lines {
     }
 
     /// These and others, which come later.
-    fn with(&self, later: &Lines) -> Lines {
+    fn with(&self, later: &LastLines) -> LastLines {
         let mut all = self.clone();
         later.iter().for_each(|(keyword, line)| all.note(keyword, line));
         all
@@ -152,7 +155,7 @@ pub(crate) struct Draft {
     /// Whether a `from` names this `defaults` section.
     pub referenced: bool,
     /// The line of each keyword in this section.
-    pub lines: Lines,
+    pub lines: LastLines,
     /// Options in force that only `mode http` has, with their lines and the sections they mean something in.
     pub http_only: BTreeMap<&'static str, (Line, Sections)>,
     pub default_server: ServerDraft,
@@ -183,7 +186,7 @@ pub(crate) struct Draft {
     /// What only `mode direct` has.
     pub direct: DirectDraft,
     /// The lines of the `defaults` sections it begins with, by keyword.
-    pub inherited: Arc<Lines>,
+    pub inherited: Arc<LastLines>,
 }
 
 impl Draft {
@@ -196,7 +199,7 @@ impl Draft {
             head,
             valid: true,
             referenced: false,
-            lines: Lines::default(),
+            lines: LastLines::default(),
             http_only: BTreeMap::new(),
             default_server: ServerDraft::new(),
             servers: Vec::new(),
@@ -217,6 +220,14 @@ impl Draft {
             direct: DirectDraft::default(),
             inherited: Arc::default(),
         }
+    }
+
+    /// A draft for one more server of a backend that is in use.
+    pub fn of_backend(kind: Kind, backend: &Proxy, head: Line) -> Draft {
+        let mut draft = Draft::new(kind, head);
+        draft.proxy.name = backend.name.clone();
+        draft.proxy.mode = backend.mode;
+        draft
     }
 
     /// A draft to judge arguments on that have no effect in this section.

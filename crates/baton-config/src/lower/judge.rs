@@ -37,7 +37,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
             model.proxies.push(draft.proxy.share());
         }
     }
-    let heads: Heads<'_> = drafts.iter().map(|draft| ((&*draft.proxy.name, draft.kind), draft)).collect();
+    let heads: SectionIndex<'_> = drafts.iter().map(|draft| ((&*draft.proxy.name, draft.kind), draft)).collect();
     let known: Vec<&str> =
         drafts.iter().filter(|draft| draft.kind != Kind::Frontend).map(|draft| &*draft.proxy.name).collect();
     for draft in &drafts {
@@ -53,7 +53,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
 }
 
 /// Sections by name and kind.
-pub(super) type Heads<'d> = FxHashMap<(&'d str, Kind), &'d Draft>;
+pub(super) type SectionIndex<'d> = FxHashMap<(&'d str, Kind), &'d Draft>;
 
 /// A diagnostic that was found late, about a word of a line.
 pub(crate) fn late(line: &Line, severity: Severity, id: &'static str, word: usize, message: String) -> Diagnostic {
@@ -201,7 +201,7 @@ fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
         Err(problems) => (problems, Severity::Alert),
     };
     if let Algorithm::Hash(text) = &proxy.balance.algorithm
-        && let Err(fault) = baton_rules::Expr::compile(text, baton_rules::Place::BackendRequest, &files)
+        && let Err(fault) = baton_rules::Expr::compile(text, baton_rules::RulePosition::BackendRequest, &files)
     {
         let message = format!("failed to parse 'balance hash' expression '{text}' : {}.", fault.message);
         hash_fault = Some((message, fault.hint));
@@ -327,7 +327,12 @@ fn servers(draft: &mut Draft, mut around: Surroundings<'_, '_>, context: &mut Co
     list
 }
 
-fn judge_server(server: &mut ServerDraft, kind: &str, around: &mut Surroundings<'_, '_>, context: &mut Context<'_>) {
+pub(crate) fn judge_server(
+    server: &mut ServerDraft,
+    kind: &str,
+    around: &mut Surroundings<'_, '_>,
+    context: &mut Context<'_>,
+) {
     let Some(line) = server.line.clone() else { return };
     let (backend, http) = (around.backend, around.http);
     server::tls::judge(server, &line, around, context);

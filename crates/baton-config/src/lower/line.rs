@@ -13,10 +13,10 @@ use baton_rules::CompiledRules;
 use crate::Options;
 use crate::diagnostic::{Report, Severity};
 use crate::environment::Environment;
-use crate::keywords::tls::{self, Places};
+use crate::keywords::tls::{self, FilePaths};
 use crate::nearest::nearest;
 use crate::syntax::Line;
-use crate::values::{self, TimeFault, Unit};
+use crate::values::{self, TimeError, Unit};
 
 /// What all lines share.
 pub(crate) struct Context<'a> {
@@ -24,7 +24,7 @@ pub(crate) struct Context<'a> {
     pub options: &'a Options,
     pub report: Report,
     /// `default-path`: what relative file names start from.
-    pub base: Base,
+    pub base: DefaultPath,
     /// Lines of rules by number and file, with the index of their first word after the keyword, for later complaints.
     pub rule_lines: BTreeMap<(u32, Arc<str>), (Line, usize)>,
     /// Names that were resolved, so that a thousand servers of one name cost one question.
@@ -46,7 +46,7 @@ pub(crate) const MAX_OBJECTS: usize = 200_000;
 
 /// `default-path`.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Base {
+pub(crate) enum DefaultPath {
     #[default]
     Current,
     Config,
@@ -78,21 +78,21 @@ impl Context<'_> {
     }
 
     /// Where files of TLS are, which have bases of their own.
-    pub fn places<'c>(&'c self, config: &'c str) -> Places<'c> {
-        Places { bases: &self.tls.bases, base: &self.base, config }
+    pub fn places<'c>(&'c self, config: &'c str) -> FilePaths<'c> {
+        FilePaths { bases: &self.tls.bases, base: &self.base, config }
     }
 }
 
-impl Base {
+impl DefaultPath {
     /// Where a file named in a configuration is.
     pub fn path(&self, config: &str, name: impl AsRef<Path>) -> PathBuf {
         let name = name.as_ref();
         let config = Path::new(config).parent().unwrap_or(Path::new(""));
         match self {
-            Base::Current => name.into(),
-            Base::Config => config.join(name),
-            Base::Parent => config.join("..").join(name),
-            Base::Origin(origin) => origin.join(name),
+            DefaultPath::Current => name.into(),
+            DefaultPath::Config => config.join(name),
+            DefaultPath::Parent => config.join("..").join(name),
+            DefaultPath::Origin(origin) => origin.join(name),
         }
     }
 }
@@ -107,7 +107,7 @@ pub(crate) enum Prefix {
 
 /// What a complaint begins with. Its text is made when there is something to complain about.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum About {
+pub(crate) enum Subject {
     #[default]
     Nothing,
     Text(String),
@@ -115,12 +115,12 @@ pub(crate) enum About {
     Server(Arc<str>, Arc<str>),
 }
 
-impl fmt::Display for About {
+impl fmt::Display for Subject {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            About::Nothing => Ok(()),
-            About::Text(text) => out.write_str(text),
-            About::Server(backend, server) => write!(out, "'server {backend}/{server}' : "),
+            Subject::Nothing => Ok(()),
+            Subject::Text(text) => out.write_str(text),
+            Subject::Server(backend, server) => write!(out, "'server {backend}/{server}' : "),
         }
     }
 }
@@ -134,7 +134,7 @@ pub(crate) struct Call<'l, 'a> {
     /// The keyword's words.
     pub name: &'static str,
     /// What every complaint begins with, such as `'server app/s1' : `.
-    pub about: About,
+    pub about: Subject,
     pub context: &'l mut Context<'a>,
 }
 
@@ -146,7 +146,7 @@ impl<'l, 'a> Call<'l, 'a> {
         name: &'static str,
         context: &'l mut Context<'a>,
     ) -> Call<'l, 'a> {
-        Call { line, first, prefix, name, about: About::Nothing, context }
+        Call { line, first, prefix, name, about: Subject::Nothing, context }
     }
 
     /// The argument at an index from 0.
@@ -265,15 +265,15 @@ impl<'l, 'a> Call<'l, 'a> {
                 self.warn(word, "odd-time", message);
                 Some(value)
             }
-            Err(TimeFault::Empty) => {
+            Err(TimeError::Empty) => {
                 self.error(word, "missing-argument", format!("'{name}' expects a time such as 500 (ms) or 10s."));
                 None
             }
-            Err(TimeFault::Character(odd)) => {
+            Err(TimeError::Character(odd)) => {
                 self.error(word, "bad-time", format!("unexpected character '{odd}' in '{name}'"));
                 None
             }
-            Err(TimeFault::Overflow) => {
+            Err(TimeError::Overflow) => {
                 let message = format!(
                     "timer overflow in argument '{text}' to '{name}' (maximum value is {} ms or ~24.8 days)",
                     values::MAX_TIME.as_millis()

@@ -4,14 +4,14 @@ use baton_model::{Mode, Ruleset};
 use rustc_hash::FxHashSet;
 
 use super::direct;
-use super::judge::{Heads, key, late};
+use super::judge::{SectionIndex, key, late};
 use super::{Context, Draft, Kind};
 use crate::diagnostic::Severity;
 use crate::nearest::nearest;
 use crate::syntax::Line;
 
 /// `default_backend` and `use_backend` name a backend of the same mode.
-pub(super) fn backends_exist(draft: &Draft, heads: &Heads<'_>, known: &[&str], context: &mut Context<'_>) {
+pub(super) fn backends_exist(draft: &Draft, heads: &SectionIndex<'_>, known: &[&str], context: &mut Context<'_>) {
     if !draft.proxy.role.is_frontend() {
         return;
     }

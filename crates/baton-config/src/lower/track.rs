@@ -14,7 +14,7 @@ pub(crate) fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
     if servers.all(|server| server.server.check.track.is_none()) {
         return;
     }
-    let mut all: HashMap<Place<'_>, &ServerDraft> = HashMap::new();
+    let mut all: HashMap<ServerName<'_>, &ServerDraft> = HashMap::new();
     let backends: BTreeSet<&str> =
         drafts.iter().filter(|draft| draft.proxy.role != Role::Frontend).map(|draft| &*draft.proxy.name).collect();
     for draft in drafts {
@@ -24,7 +24,7 @@ pub(crate) fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
     }
     for draft in drafts {
         for server in &draft.servers {
-            let own: Place<'_> = (&draft.proxy.name, &server.server.name);
+            let own: ServerName<'_> = (&draft.proxy.name, &server.server.name);
             let Some(first) = tracked(own.0, server) else { continue };
             let Some(line) = &server.line else { continue };
             let fault = match all.contains_key(&first) {
@@ -53,10 +53,10 @@ pub(crate) fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
 }
 
 /// A backend's and a server's name.
-type Place<'a> = (&'a str, &'a str);
+type ServerName<'a> = (&'a str, &'a str);
 
 /// What a server tracks; without a backend's name it is one of its own backend.
-fn tracked<'a>(backend: &'a str, server: &'a ServerDraft) -> Option<Place<'a>> {
+fn tracked<'a>(backend: &'a str, server: &'a ServerDraft) -> Option<ServerName<'a>> {
     let track = server.server.check.track.as_deref()?;
     Some(track.split_once('/').unwrap_or((backend, track)))
 }
@@ -66,12 +66,16 @@ enum ChainEnd<'a> {
     /// At a server that is checked, or that is missing, which is told elsewhere.
     Good,
     /// At a server that is not checked.
-    Unchecked(Place<'a>),
+    Unchecked(ServerName<'a>),
     /// Nowhere; the last line of the servers in the circle.
     Circle(u32),
 }
 
-fn chain_end<'a>(own: Place<'a>, first: Place<'a>, all: &HashMap<Place<'a>, &'a ServerDraft>) -> ChainEnd<'a> {
+fn chain_end<'a>(
+    own: ServerName<'a>,
+    first: ServerName<'a>,
+    all: &HashMap<ServerName<'a>, &'a ServerDraft>,
+) -> ChainEnd<'a> {
     let mut at = first;
     let mut last = 0;
     for _ in 0..MAX_TRACK {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use baton_model::Level;
-use baton_tls::store::Store;
+use baton_tls::store::StoreView;
 
 pub(crate) use crate::tickets::wall_seconds;
 
@@ -36,7 +36,7 @@ pub(crate) struct Group {
 
 impl Census {
     /// Of all certificates, at `now` in seconds since 1970.
-    pub(crate) fn of(store: &Store, now: u64) -> Census {
+    pub(crate) fn of(store: &StoreView, now: u64) -> Census {
         let mut census = Census::default();
         for entry in store.entries() {
             let (from, until) = entry.certificate().validity();

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use baton_tls::store::Problem;
+use baton_tls::store::CertificateProblem;
 
 /// Certificates that are remembered; those beyond are complained about each time.
 const REMEMBERED_MAX: usize = 8192;
@@ -18,7 +18,7 @@ pub(super) struct Complaints {
 
 impl Complaints {
     /// Whether to look once more before anything is said.
-    pub(super) fn waits(&mut self, problem: &Problem) -> bool {
+    pub(super) fn waits(&mut self, problem: &CertificateProblem) -> bool {
         if self.known.contains_key(&problem.path) || self.known.len() >= REMEMBERED_MAX {
             return false;
         }
@@ -27,7 +27,7 @@ impl Complaints {
     }
 
     /// What to say now, if it was not said already. `serves`: an older certificate does.
-    pub(super) fn complain(&mut self, problem: &Problem, serves: bool) -> Option<String> {
+    pub(super) fn complain(&mut self, problem: &CertificateProblem, serves: bool) -> Option<String> {
         let text = problem.to_string();
         if self.known.get(&problem.path).is_some_and(|(known, is_said)| *is_said && *known == text) {
             return None;

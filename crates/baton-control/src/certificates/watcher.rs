@@ -16,11 +16,11 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use baton_kernel::notify::{self, Happened, Identity, Notifier, Queue, Watch};
+use baton_kernel::notify::{self, DirectoryIdentity, FileEvent, InotifyQueue, Notifier, Watch};
 use baton_model::{CrtSource, Model};
 
 use super::batches::{Batches, LONGEST, Names};
-use crate::environment::{LinkKind, Outside, Seen};
+use crate::environment::{FileState, LinkKind, Outside};
 
 /// How often to look for what the kernel does not tell.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const LINKS_AT_ONCE: usize = 512;
 pub(crate) struct Watcher {
     /// `None` while nothing is watched, and where the system gives none.
     notifier: Option<Notifier>,
-    places: Vec<Place>,
+    places: Vec<WatchedDirectory>,
     batches: Batches,
     look_at: Instant,
     /// What there is to say to a human.
@@ -43,18 +43,18 @@ pub(crate) struct Watcher {
 
 /// A watched directory.
 #[derive(Debug)]
-struct Place {
+struct WatchedDirectory {
     path: PathBuf,
     /// What it leads to; `None`: nothing at the moment.
-    found: Option<Found>,
-    links: BTreeMap<OsString, Option<Seen>>,
+    found: Option<DirectoryWatch>,
+    links: BTreeMap<OsString, Option<FileState>>,
     /// The link that was looked at last.
     turn: OsString,
 }
 
 #[derive(Debug)]
-struct Found {
-    identity: Identity,
+struct DirectoryWatch {
+    identity: DirectoryIdentity,
     /// `None`: the kernel does not tell of it, all of it is looked at every second.
     watch: Option<Watch>,
 }
@@ -86,22 +86,22 @@ impl Default for Watcher {
 #[derive(Debug, Default)]
 pub(crate) struct Upcoming {
     watcher: Watcher,
-    queue: Option<Queue>,
+    queue: Option<InotifyQueue>,
 }
 
 impl Upcoming {
     /// Watches the directories of a configuration of which no certificate was read yet. May take some ten milliseconds, so it
     /// belongs on a thread of its own.
     pub(crate) fn begin(model: &Model, outside: &Outside, now: Instant) -> Upcoming {
-        let places: Vec<Place> = directories(model, outside)
+        let places: Vec<WatchedDirectory> = directories(model, outside)
             .into_iter()
-            .map(|path| Place { path, found: None, links: BTreeMap::new(), turn: OsString::new() })
+            .map(|path| WatchedDirectory { path, found: None, links: BTreeMap::new(), turn: OsString::new() })
             .collect();
         if places.is_empty() {
             return Upcoming::default();
         }
         let mut watcher = Watcher { places, look_at: now + LOOK_EVERY, ..Watcher::default() };
-        let queue = match Queue::new() {
+        let queue = match InotifyQueue::new() {
             Ok(queue) => Some(queue),
             Err(error) => {
                 let path = watcher.places[0].path.clone();
@@ -143,7 +143,7 @@ impl Watcher {
     }
 
     /// Waits until the kernel tells something. May be abandoned and begun again.
-    pub(crate) async fn next(&self) -> io::Result<Vec<Happened>> {
+    pub(crate) async fn next(&self) -> io::Result<Vec<FileEvent>> {
         match &self.notifier {
             Some(notifier) => notifier.next().await,
             None => pending().await,
@@ -151,7 +151,7 @@ impl Watcher {
     }
 
     /// Notes what the kernel told.
-    pub(crate) fn told(&mut self, told: io::Result<Vec<Happened>>, outside: &Outside, now: Instant) {
+    pub(crate) fn told(&mut self, told: io::Result<Vec<FileEvent>>, outside: &Outside, now: Instant) {
         let told = match told {
             Ok(told) => told,
             Err(error) => {
@@ -169,12 +169,12 @@ impl Watcher {
         };
         for happened in told {
             match happened {
-                Happened::Changed(watch, name) => self.named(watch, name, false, outside, now),
-                Happened::Begun(watch, name) => self.named(watch, name, true, outside, now),
-                Happened::Gone(watch) => {
+                FileEvent::Changed(watch, name) => self.named(watch, name, false, outside, now),
+                FileEvent::Begun(watch, name) => self.named(watch, name, true, outside, now),
+                FileEvent::Gone(watch) => {
                     self.of(watch).into_iter().for_each(|place| self.look_at_place(place, outside, now));
                 }
-                Happened::Lost => (0..self.places.len()).for_each(|place| self.batches.all(place, now)),
+                FileEvent::Lost => (0..self.places.len()).for_each(|place| self.batches.all(place, now)),
             }
         }
     }
@@ -239,7 +239,7 @@ impl Watcher {
 
     /// Directories with this watch: the same one may be known by several paths.
     fn of(&self, watch: Watch) -> Vec<usize> {
-        let has = |place: &Place| place.found.as_ref().is_some_and(|found| found.watch == Some(watch));
+        let has = |place: &WatchedDirectory| place.found.as_ref().is_some_and(|found| found.watch == Some(watch));
         (0..self.places.len()).filter(|place| has(&self.places[*place])).collect()
     }
 
@@ -247,7 +247,7 @@ impl Watcher {
     fn look_at_place(&mut self, place: usize, outside: &Outside, now: Instant) {
         let before = self.places[place].found.as_ref().map(|found| found.identity);
         let found = outside.open_directory(&self.places[place].path);
-        let identity = found.as_ref().ok().and_then(|open| Identity::of(open).ok());
+        let identity = found.as_ref().ok().and_then(|open| DirectoryIdentity::of(open).ok());
         if identity == before {
             if self.is_untold(place) {
                 self.batches.all(place, now);
@@ -277,7 +277,7 @@ impl Watcher {
     }
 
     /// Watches what the path leads to now.
-    fn find(&mut self, place: usize, queue: Option<&Queue>, outside: &Outside) {
+    fn find(&mut self, place: usize, queue: Option<&InotifyQueue>, outside: &Outside) {
         let path = self.places[place].path.clone();
         let open = match outside.open_directory(&path) {
             Ok(open) => open,
@@ -293,7 +293,7 @@ impl Watcher {
         };
         let links = notify::links_in(open.as_fd(), LINKS_MAX).unwrap_or_default();
         let place = &mut self.places[place];
-        place.found = Identity::of(&open).ok().map(|identity| Found { identity, watch });
+        place.found = DirectoryIdentity::of(&open).ok().map(|identity| DirectoryWatch { identity, watch });
         let seen = |name: OsString| {
             let seen = outside.seen(&place.path.join(&name));
             (name, seen)

@@ -5,52 +5,43 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_config::Options;
 use baton_model::Level;
 use tokio::sync::oneshot;
 
 use super::Control;
-use super::stuck::OVERTAKEN_AFTER;
+use super::readings::{self, Turn};
+use super::service::Found;
 use crate::apart::{Apart, Lost};
 use crate::environment::Outside;
-use crate::master::Found;
 use crate::plan::restart_pending;
 use crate::protocol::{Outcome, Reply};
-use crate::reload;
+use crate::reload::{self, Change, Changed};
+use crate::servant::duties::DutyEvent;
 
-/// Reloads that wait for the same reading of the files, and plans that wait for theirs.
-const WAITING_MAX: usize = 64;
+/// Readings of the running process.
+pub(crate) type Readings = readings::Readings<FilesTask, Waiting, Planning>;
+type Reading = readings::Reading<FilesTask, Waiting, Planning>;
+type Purpose = readings::Purpose<Waiting, Planning>;
 
-/// Files being read on another thread.
+/// The thread that reads.
 #[derive(Debug)]
-pub(super) struct Reading {
-    pub(super) loaded: Apart<Found>,
-    pub(super) outside: Arc<Outside>,
-    pub(super) since: Instant,
-    purpose: Purpose,
-}
-
-/// What is read for.
-#[derive(Debug)]
-enum Purpose {
-    /// To change to it; those who want to know the outcome.
-    Reload(Vec<Waiting>),
-    /// To say what a reload would do.
-    Plan(Planning),
+pub(crate) struct FilesTask {
+    pub(crate) loaded: Apart<Found>,
+    pub(crate) outside: Arc<Outside>,
 }
 
 /// A plan that was asked for.
 #[derive(Debug)]
-pub(super) struct Planning {
+pub(crate) struct Planning {
     /// Files instead of those of the start.
-    pub(super) files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// Who asked.
-    pub(super) reply: oneshot::Sender<Reply>,
+    pub(crate) reply: oneshot::Sender<Reply>,
 }
 
 /// Who wants to know the outcome of a reload.
 #[derive(Debug)]
-pub(super) enum Waiting {
+pub(crate) enum Waiting {
     /// SIGUSR2: the messages are the answer.
     Signal,
     /// `baton reload`.
@@ -59,61 +50,58 @@ pub(super) enum Waiting {
 
 impl Control {
     /// Begins to read the files, or remembers to do so again: what was asked for after a reading began may not be in it.
-    pub(super) fn reload(&mut self, waiting: Waiting) {
+    pub(crate) fn reload(&mut self, waiting: Waiting) {
         if let Some(reason) = self.why_no_reload() {
             self.refuse_reload(waiting, &reason);
             return;
         }
-        self.put_off_plan();
-        if self.reading.is_some() || self.succession.is_giving() {
-            if self.again.len() < WAITING_MAX {
-                self.again.push(waiting);
-            } else if let Waiting::Asker(reply) = waiting {
+        match self.readings.reload(waiting, self.succession.is_giving()) {
+            Turn::Read(purpose) => self.read(purpose),
+            Turn::Waits | Turn::TooMany(Waiting::Signal) => {}
+            Turn::TooMany(Waiting::Asker(reply)) => {
                 drop(reply.send(Reply::Failed { reason: "too many reloads wait already".into() }));
             }
-            return;
         }
-        self.settings.manager.reloading();
-        self.read(self.settings.options.clone(), Purpose::Reload(vec![waiting]));
     }
 
     /// Begins to read the files of a plan, or remembers to do so when nothing else is being read.
-    pub(super) fn plan(&mut self, planning: Planning) {
+    pub(crate) fn plan(&mut self, planning: Planning) {
         if let Some(reason) = self.why_no_reload() {
-            // Who does not wait any more does not want to know.
-            let _ = planning.reply.send(Reply::Failed { reason: format!("A reload would be refused: {reason}.") });
-            return;
+            return refuse_plan(planning, &reason);
         }
-        if self.reading.is_some() || self.succession.is_giving() {
-            if self.plans.len() < WAITING_MAX {
-                self.plans.push_back(planning);
-            } else {
+        match self.readings.plan(planning, self.succession.is_giving()) {
+            Turn::Read(purpose) => self.read(purpose),
+            Turn::Waits => {}
+            Turn::TooMany(planning) => {
                 drop(planning.reply.send(Reply::Failed { reason: "too many plans wait already".into() }));
             }
-            return;
         }
-        let mut options = self.settings.options.clone();
-        if !planning.files.is_empty() {
-            options.files = planning.files.clone();
-        }
-        self.read(options, Purpose::Plan(planning));
     }
 
-    fn read(&mut self, options: Options, purpose: Purpose) {
+    fn read(&mut self, purpose: Purpose) {
+        let mut options = self.settings.options.clone();
+        match &purpose {
+            Purpose::Reload(_) => self.settings.manager.reloading(),
+            Purpose::Plan(planning) if planning.files.is_empty() => {}
+            Purpose::Plan(planning) => options.files = planning.files.clone(),
+        }
         let outside = Arc::new(self.settings.outside.recording());
         let from = outside.clone();
         let encryption = self.line.encryption();
-        let direct = self.line.direct.foresight(&self.line.registry);
-        let used = self.line.configuration();
+        let direct = self.line.foresight();
+        let (used, overrides) = (self.line.configuration(), self.line.registry().overrides());
         let is_plan = matches!(purpose, Purpose::Plan(_));
         let read = move || {
-            let read = Box::new(reload::read_all(&options, &from, (&encryption, &direct), &used));
+            let read = Box::new(reload::read_all(&options, &from, (&encryption, &direct), (&used, overrides)));
             let model = read.loaded.model.as_ref().filter(|_| is_plan);
             let foreseen = model.map(|model| direct.of(model)).unwrap_or_default();
             Found::new(read, foreseen)
         };
         match Apart::run(read) {
-            Ok(loaded) => self.reading = Some(Reading { loaded, outside, since: Instant::now(), purpose }),
+            Ok(loaded) => {
+                let task = FilesTask { loaded, outside };
+                self.readings.begin(Reading { task, since: Instant::now(), purpose });
+            }
             Err(error) => {
                 let reason = format!("the files cannot be read: {error}");
                 match purpose {
@@ -127,15 +115,6 @@ impl Control {
         }
     }
 
-    /// A plan whose files are being read begins again after the reload that comes.
-    fn put_off_plan(&mut self) {
-        if let Some(Reading { purpose: Purpose::Plan(_), .. }) = &self.reading
-            && let Some(Reading { purpose: Purpose::Plan(planning), .. }) = self.reading.take()
-        {
-            self.plans.push_front(planning);
-        }
-    }
-
     /// Why no reload can begin now.
     fn why_no_reload(&self) -> Option<String> {
         if self.drain.is_some() {
@@ -144,44 +123,52 @@ impl Control {
                 None => "a soft stop is under way".into(),
             });
         }
-        let is_paused = self.line.listeners.is_paused();
+        let is_paused = self.line.listeners().is_paused();
         is_paused.then(|| "SIGTTOU has paused the listeners, SIGTTIN resumes them".into())
     }
 
     /// The files were read: changes to them, or says what that would do.
-    pub(super) async fn change(&mut self, found: Result<Found, Lost>) {
-        let Some(reading) = self.reading.take() else { return };
-        self.patience = OVERTAKEN_AFTER;
-        self.line.is_somebody_ending = self.succession.has_predecessors();
+    pub(crate) async fn change(&mut self, found: Result<Found, Lost>) {
+        let Some(reading) = self.readings.end() else { return };
+        self.line.expect_end_of_others(self.succession.has_predecessors());
         let is_plan = matches!(reading.purpose, Purpose::Plan(_));
         let outcome = match found {
             Ok(_) if self.drain.is_some() => Err("a soft stop is under way".to_owned()),
-            Ok(_) if self.line.listeners.is_paused() => Err("SIGTTOU has paused the listeners meanwhile".to_owned()),
+            Ok(_) if self.line.listeners().is_paused() => Err("SIGTTOU has paused the listeners meanwhile".to_owned()),
             Ok(found) => match self.ask_master(found).await {
-                Ok(loaded) => return self.reading = Some(Reading { loaded, ..reading }),
-                Err(found) if is_plan => Ok(self.line.foresee(*found.read, found.foreseen, &reading.outside).await),
-                Err(found) => Ok(self.line.change(*found.read, &reading.outside, &self.workers).await),
+                Ok(loaded) => {
+                    let task = FilesTask { loaded, ..reading.task };
+                    return self.readings.begin(Reading { task, ..reading });
+                }
+                Err(found) if is_plan => {
+                    Ok(self.line.foresee(*found.read, found.foreseen, &reading.task.outside).await)
+                }
+                Err(found) => {
+                    let change = Change::Reload(found.read);
+                    match self.line.take(change, &reading.task.outside, &self.workers).await {
+                        Changed::Reload(outcome) => Ok(*outcome),
+                        Changed::Done(_) | Changed::Certificates(_) => Err("it was no reload".into()),
+                        Changed::Refused(reason) => Err(reason),
+                    }
+                }
             },
             Err(error) => Err(format!("the files could not be read: {error}")),
         };
-        self.line.listeners.drop_granted();
+        self.line.drop_granted();
         if !is_plan {
             self.say_direct_commit();
-            self.retire_by_master().await;
+            self.serve_master(DutyEvent::Leaving).await;
         }
         if !is_plan && outcome.as_ref().is_ok_and(|outcome| outcome.accepted) {
             self.watch_certificates();
-            if self.servant.is_some() {
-                self.keep_text(reading.outside.record()).await;
-            }
-            self.keep_overrides().await;
-            self.report_sockets().await;
+            let text = self.servant.is_some().then(|| reading.task.outside.record()).flatten();
+            self.report_change(text).await;
         }
         self.conclude_reading(reading, outcome);
     }
 
     /// Tells everybody who waits what became of a reading, and reads again if that was asked for meanwhile.
-    pub(super) fn conclude_reading(&mut self, reading: Reading, outcome: Result<Outcome, String>) {
+    pub(crate) fn conclude_reading(&mut self, reading: Reading, outcome: Result<Outcome, String>) {
         match reading.purpose {
             Purpose::Plan(planning) => {
                 let reply = outcome.map_or_else(|reason| Reply::Failed { reason }, Reply::Plan);
@@ -211,29 +198,24 @@ impl Control {
         }
     }
 
-    /// Reads the files for those who asked while that had to wait: reloads first.
+    /// Reads the files for those who asked while that had to wait.
     pub(crate) fn reload_again(&mut self) {
-        let mut again = std::mem::take(&mut self.again).into_iter();
-        again.next().into_iter().for_each(|first| self.reload(first));
-        match &mut self.reading {
-            Some(Reading { purpose: Purpose::Reload(waiting), .. }) => waiting.extend(again),
-            Some(_) | None => again.for_each(|waiting| self.reload(waiting)),
-        }
-        while self.reading.is_none() && !self.succession.is_giving() {
-            let Some(planning) = self.plans.pop_front() else { break };
-            self.plan(planning);
+        while let Some(purpose) = self.readings.next(self.succession.is_giving()) {
+            match (self.why_no_reload(), purpose) {
+                (None, purpose) => self.read(purpose),
+                (Some(reason), Purpose::Reload(waiting)) => {
+                    waiting.into_iter().for_each(|waiting| self.refuse_reload(waiting, &reason));
+                }
+                (Some(reason), Purpose::Plan(planning)) => refuse_plan(planning, &reason),
+            }
         }
     }
 
     /// Tells those who wait for a reload that there will be none.
     pub(crate) fn refuse_waiting(&mut self, reason: &str) {
-        for waiting in std::mem::take(&mut self.again) {
-            self.refuse_reload(waiting, reason);
-        }
-        for planning in std::mem::take(&mut self.plans) {
-            // Who does not wait any more does not want to know.
-            let _ = planning.reply.send(Reply::Failed { reason: format!("A reload would be refused: {reason}.") });
-        }
+        let (reloads, plans) = self.readings.stop();
+        reloads.into_iter().for_each(|waiting| self.refuse_reload(waiting, reason));
+        plans.into_iter().for_each(|planning| refuse_plan(planning, reason));
     }
 
     fn refuse_reload(&self, waiting: Waiting, reason: &str) {
@@ -256,7 +238,7 @@ impl Control {
             self.messages.log(Level(1), &text);
             return;
         }
-        self.messages.apply(&self.line.model);
+        self.messages.apply(self.line.model());
         let mut text = match outcome.plan.changes.len() {
             0 => format!("Reload: configuration {} is in use, nothing changed.", outcome.generation),
             1 => format!("Reload: configuration {} is in use, 1 change.", outcome.generation),
@@ -279,4 +261,9 @@ impl Control {
         }
         self.messages.notice(&text);
     }
+}
+
+fn refuse_plan(planning: Planning, reason: &str) {
+    // Who does not wait any more does not want to know.
+    let _ = planning.reply.send(Reply::Failed { reason: format!("A reload would be refused: {reason}.") });
 }

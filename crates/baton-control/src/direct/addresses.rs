@@ -1,6 +1,6 @@
 //! Virtual addresses of this machine: where they are to be, which stay, and what would be done about them.
 
-use baton_direct::Fault;
+use baton_direct::KernelError;
 use baton_direct::vip::{Vip, Vips};
 use baton_kernel::route::Routing;
 
@@ -41,7 +41,7 @@ pub(super) fn stays(vip: &Vip) -> String {
 }
 
 /// The interfaces of addresses that leave it open; what has no way is a fault.
-pub(super) fn places(managed: &[Managed]) -> (Vec<Vip>, Vec<Fault>) {
+pub(super) fn places(managed: &[Managed]) -> (Vec<Vip>, Vec<KernelError>) {
     let (mut vips, mut faults) = (Vec::new(), Vec::new());
     for one in managed {
         let place = || format!("virtual address {}", one.address);
@@ -51,7 +51,7 @@ pub(super) fn places(managed: &[Managed]) -> (Vec<Vip>, Vec<Fault>) {
                 let route = routing.route_to(*towards)?.map(|route| route.interface);
                 let link = route.map(|index| routing.link_by_index(index)).transpose()?.flatten();
                 link.map(|link| link.name).ok_or_else(|| {
-                    Fault::new(
+                    KernelError::new(
                         place(),
                         format!("there is no way to {towards}"),
                         "say where: 'manage-vip interface NAME'",

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
-use baton_direct::{Counters, Figures, Key};
+use baton_direct::{Counters, Figures, ServiceKey};
 use baton_model::Model;
 use baton_proxy::{Counter, CounterBlock, Generation};
 
@@ -17,7 +17,7 @@ use super::lower::{address, key, pairs};
 /// What was seen last.
 #[derive(Debug, Default)]
 pub struct Books {
-    seen: HashMap<(Key, Option<SocketAddr>), Counters>,
+    seen: HashMap<(ServiceKey, Option<SocketAddr>), Counters>,
     has_begun: bool,
 }
 
@@ -61,7 +61,7 @@ impl Books {
     /// Enters what the kernel counted.
     pub fn enter(&mut self, figures: &[Figures], model: &Model, generation: &Generation) {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        let by_key: HashMap<Key, &Figures> = figures.iter().map(|found| (found.key, found)).collect();
+        let by_key: HashMap<ServiceKey, &Figures> = figures.iter().map(|found| (found.key, found)).collect();
         let mut fronts: HashMap<&str, Sum> = HashMap::new();
         let mut backs: HashMap<&str, Sum> = HashMap::new();
         let mut servers: HashMap<(&str, &str), Sum> = HashMap::new();
@@ -114,7 +114,7 @@ impl Books {
     }
 
     /// What a counter grew by since the last look; all of it, where it began anew.
-    fn grown(&mut self, key: Key, address: Option<SocketAddr>, now: &Counters) -> Counters {
+    fn grown(&mut self, key: ServiceKey, address: Option<SocketAddr>, now: &Counters) -> Counters {
         let before = self.seen.insert((key, address), *now).unwrap_or_default();
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         Counters {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_direct::vip::Vips;
-use baton_direct::{Director, Fault, Plan};
+use baton_direct::{Director, KernelError, Plan};
 use baton_model::Model;
 use baton_proxy::{Refused, Registry};
 
+use super::charge::{Charge, GivenUp};
 use super::keeper::about;
-use super::{About, Planner, Work, addresses, lower, refuse, rights, work};
+use super::{DirectorSetup, Planner, Work, addresses, lower, refuse, rights, work};
 
 /// Looks ahead, with the eyes of the process or, without one, with its own.
 pub struct Foresight {
@@ -19,11 +20,9 @@ pub struct Foresight {
 
 /// The process that a reload would change.
 pub(super) struct Process {
-    pub running: Option<(Planner, About)>,
-    /// The engine stopped for lack of rights (`Direct`).
-    pub has_given_up: bool,
-    pub is_jailed: bool,
-    pub has_begun: bool,
+    pub running: Option<(Planner, DirectorSetup)>,
+    pub given_up: GivenUp,
+    pub charge: Charge,
 }
 
 /// What was seen.
@@ -72,8 +71,8 @@ impl Foresight {
             (Some((planner, about)), _) if about.is_by(lower::engine(model)) || !model.has_direct() => {
                 (planner.plan(work), Some(about.clone()))
             }
-            (Some((_, about)), Some(process)) if process.has_given_up => (Err(about.no_other()), None),
-            (None, Some(process)) if process.is_jailed => (Err(rights::jailed()), None),
+            (Some((_, about)), Some(process)) if process.given_up != GivenUp::Nothing => (Err(about.no_other()), None),
+            (None, Some(process)) if process.given_up == GivenUp::Root => (Err(rights::jailed()), None),
             _ => match self.open(model, &work) {
                 Ok((plan, about)) => (Ok(plan), Some(about)),
                 Err(fault) => (Err(fault), None),
@@ -105,15 +104,15 @@ impl Foresight {
     }
 
     /// With what this process lacks.
-    fn explain(&self, fault: &Fault) -> String {
-        let is_unseen = |process: &Process| process.has_given_up && (process.running.is_some() || process.is_jailed);
+    fn explain(&self, fault: &KernelError) -> String {
+        let is_unseen = |process: &Process| process.given_up.hides_rights(process.running.is_some());
         rights::explain_unless(self.process.as_ref().is_some_and(is_unseen), fault)
     }
 
     /// As nobody does who runs here, by a director of its own.
-    fn open(&self, model: &Model, work: &Work) -> Result<(Plan, About), Fault> {
+    fn open(&self, model: &Model, work: &Work) -> Result<(Plan, DirectorSetup), KernelError> {
         let mut director = Director::open(lower::engine(model), &work.settings)?;
-        if self.process.as_ref().is_some_and(|process| process.has_begun && process.running.is_none()) {
+        if self.process.as_ref().is_some_and(|process| process.charge.is_serving() && process.running.is_none()) {
             director.look_around()?;
         }
         let mut plan = director.plan(&work.services_for(&director))?;
@@ -135,7 +134,7 @@ mod tests {
         let text = "listen web\n mode direct\n bind 192.0.2.1:80\n server s1 192.0.2.11\n";
         let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
         let model = loaded.model.expect("the text is right");
-        let process = Process { running: None, has_given_up: true, is_jailed: true, has_begun: true };
+        let process = Process { running: None, given_up: GivenUp::Root, charge: Charge::Undecided.begin() };
         let foreseen = Foresight::new(process, Arc::new(Registry::new(1, Instant::now()))).of(&model);
         assert!(foreseen.steps.is_empty() && foreseen.warnings.is_empty(), "{foreseen:?}");
         assert!(foreseen.refused[0].reason.contains("another root"), "{foreseen:?}");

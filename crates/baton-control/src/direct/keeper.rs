@@ -11,13 +11,16 @@ use std::time::{Duration, Instant};
 
 use baton_direct::vip::{self, Vip, Vips};
 use baton_direct::who_has::others;
-use baton_direct::{Asked, Director, Fault, Figures, Key, Plan, Report, Service, Settings};
+use baton_direct::{
+    Director, DirectorReport, DirectorSettings, EngineChoice, Figures, KernelError, Plan, Service, ServiceKey,
+};
+use baton_health::Prober;
 use baton_kernel::process::capabilities::{self, Capability};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::addresses::{foresee, held, places};
 use super::lower::Managed;
-use super::prober::Prober;
+use super::prober;
 
 /// How long the change line waits for an answer that it cannot do without.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -36,9 +39,9 @@ pub struct Work {
     /// Services.
     pub services: Vec<Service>,
     /// Servers of those that have to go where weight 0 does not keep away clients that stick to them.
-    pub down: BTreeSet<(Key, SocketAddr)>,
+    pub down: BTreeSet<(ServiceKey, SocketAddr)>,
     /// What is asked besides.
-    pub settings: Settings,
+    pub settings: DirectorSettings,
     /// Virtual addresses of this machine.
     pub managed: Vec<Managed>,
     /// Addresses that something listens on: of ours, such a one stays.
@@ -60,24 +63,24 @@ impl Work {
 
 /// What the thread says.
 #[derive(Debug)]
-pub enum Answer {
+pub enum KeeperReply {
     /// Of `Keeper::reconcile`.
     Reconciled(Done),
     /// Of `Keeper::figures`.
-    Counted(Counted),
+    Counted(KernelFigures),
     /// Of `Keeper::clear`, where something was left.
-    Left(Fault),
+    Left(KernelError),
 }
 
 /// What is so now.
 #[derive(Debug)]
-pub struct Counted {
+pub struct KernelFigures {
     /// What the kernel counted.
-    pub figures: Result<Vec<Figures>, Fault>,
+    pub figures: Result<Vec<Figures>, KernelError>,
     /// A service of ours or a server of one is not among it: somebody else has removed it.
     pub has_lost: bool,
     /// What is in the engine's way, a sentence each.
-    pub in_the_way: Result<Vec<String>, Fault>,
+    pub in_the_way: Result<Vec<String>, KernelError>,
     /// Who else answers for virtual addresses, a sentence each.
     pub others: Vec<String>,
     /// How the engine works here.
@@ -90,16 +93,16 @@ pub struct Done {
     /// Counted before anything was changed.
     pub figures: Option<Vec<Figures>>,
     /// Services.
-    pub services: Result<Report, Fault>,
+    pub services: Result<DirectorReport, KernelError>,
     /// Virtual addresses; `None` when there was nothing to do about them.
-    pub vips: Option<Result<vip::Report, Fault>>,
+    pub vips: Option<Result<vip::VipReport, KernelError>>,
     /// Of these, those that nobody asks for and that stay because something listens on them.
     pub held: Vec<Vip>,
 }
 
 /// How the director is set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct DirectorSetup {
     /// `ipvs` or `xdp`.
     pub engine: &'static str,
     /// Why this one, a sentence.
@@ -108,13 +111,13 @@ pub struct About {
     pub manner: String,
 }
 
-impl About {
+impl DirectorSetup {
     /// Whether the engine in use is what is asked for.
-    pub fn is_by(&self, asked: Asked) -> bool {
+    pub fn is_by(&self, asked: EngineChoice) -> bool {
         match asked {
-            Asked::Auto => true,
-            Asked::Ipvs => self.engine == "ipvs",
-            Asked::Xdp => self.engine == "xdp",
+            EngineChoice::Auto => true,
+            EngineChoice::Ipvs => self.engine == "ipvs",
+            EngineChoice::Xdp => self.engine == "xdp",
         }
     }
 
@@ -132,8 +135,8 @@ impl About {
     }
 
     /// Why there is no other engine in this process.
-    pub fn no_other(&self) -> Fault {
-        Fault::new(
+    pub fn no_other(&self) -> KernelError {
+        KernelError::new(
             format!("another engine than {}, which is in use", self.engine),
             "it takes rights and files that the process gave up when it began ('user', 'chroot')",
             "let a new process take over (baton -sf PID)",
@@ -142,7 +145,7 @@ impl About {
 }
 
 enum Job {
-    Plan(Box<Work>, SyncSender<Result<Plan, Fault>>),
+    Plan(Box<Work>, SyncSender<Result<Plan, KernelError>>),
     Reconcile {
         work: Box<Work>,
         announce: bool,
@@ -159,9 +162,9 @@ enum Job {
 /// The thread, and how it is spoken with.
 pub struct Keeper {
     jobs: Sender<Job>,
-    answers: UnboundedReceiver<Answer>,
+    answers: UnboundedReceiver<KeeperReply>,
     probes: Prober,
-    about: About,
+    about: DirectorSetup,
 }
 
 impl Keeper {
@@ -171,11 +174,11 @@ impl Keeper {
     /// # Errors
     /// As [`Director::open`], and when another program directs here.
     pub fn start(
-        asked: Asked,
-        settings: &Settings,
+        asked: EngineChoice,
+        settings: &DirectorSettings,
         user: Option<(u32, u32)>,
         is_succeeding: bool,
-    ) -> Result<Keeper, Fault> {
+    ) -> Result<Keeper, KernelError> {
         let mut director = Director::open(asked, settings)?;
         if !is_succeeding {
             director.look_around()?;
@@ -190,7 +193,7 @@ impl Keeper {
         }
         let (jobs, todo) = mpsc::channel();
         let (say, answers) = unbounded_channel();
-        let desk = Desk {
+        let desk = KeeperState {
             director,
             vips,
             todo,
@@ -202,11 +205,11 @@ impl Keeper {
             others: None,
         };
         spawn("baton/direct", move || desk.run())?;
-        Ok(Keeper { jobs, answers, probes: Prober::start()?, about })
+        Ok(Keeper { jobs, answers, probes: prober::start()?, about })
     }
 
     /// How it is set up.
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &DirectorSetup {
         &self.about
     }
 
@@ -237,7 +240,7 @@ impl Keeper {
     }
 
     /// The next answer; `None` when the thread has ended, which it does by a fault of ours alone.
-    pub async fn answer(&mut self) -> Option<Answer> {
+    pub async fn answer(&mut self) -> Option<KeeperReply> {
         self.answers.recv().await
     }
 
@@ -268,10 +271,10 @@ impl Planner {
     ///
     /// # Errors
     /// As [`Director::plan`], and when it takes too long.
-    pub fn plan(&self, work: Work) -> Result<Plan, Fault> {
+    pub fn plan(&self, work: Work) -> Result<Plan, KernelError> {
         let late = || {
             let reason = "what was asked for before is still being done in the kernel";
-            Fault::new(
+            KernelError::new(
                 "mode direct",
                 reason,
                 "try again in a moment; `show info` (Direct_complaints) may say what keeps it",
@@ -284,12 +287,12 @@ impl Planner {
 }
 
 /// How a director is set up.
-pub fn about(director: &Director) -> About {
-    About { engine: director.engine_name(), reason: director.reason().into(), manner: director.manner() }
+pub fn about(director: &Director) -> DirectorSetup {
+    DirectorSetup { engine: director.engine_name(), reason: director.reason().into(), manner: director.manner() }
 }
 
 /// Starts a thread that keeps its rights when the process becomes another user.
-pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
+pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), KernelError> {
     let (ready, is_ready) = mpsc::sync_channel(1);
     let start = move || {
         let kept = capabilities::keep_over_user_change();
@@ -297,12 +300,12 @@ pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<
         let _ = ready.send(kept);
         body();
     };
-    let failed = |error: &std::io::Error| Fault::io(format!("thread {name}"), error);
+    let failed = |error: &std::io::Error| KernelError::io(format!("thread {name}"), error);
     thread::Builder::new().name(name.into()).spawn(start).map_err(|error| failed(&error))?;
     match is_ready.recv() {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(failed(&error)),
-        Err(_) => Err(Fault::new(format!("thread {name}"), "it ended at once", "")),
+        Err(_) => Err(KernelError::new(format!("thread {name}"), "it ended at once", "")),
     }
 }
 
@@ -316,11 +319,11 @@ pub(super) fn raise_rights(is_raised: &mut bool) {
 }
 
 /// What the thread has.
-struct Desk {
+struct KeeperState {
     director: Director,
-    vips: Result<Vips, Fault>,
+    vips: Result<Vips, KernelError>,
     todo: Receiver<Job>,
-    say: UnboundedSender<Answer>,
+    say: UnboundedSender<KeeperReply>,
     /// Addresses that are announced again, and how often.
     rounds: Vec<Vip>,
     rounds_left: u32,
@@ -332,7 +335,7 @@ struct Desk {
     others: Option<(Instant, Vec<String>)>,
 }
 
-impl Desk {
+impl KeeperState {
     fn run(mut self) {
         let mut is_raised = false;
         loop {
@@ -354,7 +357,7 @@ impl Desk {
                 }
                 Ok(Job::Reconcile { work, announce }) => {
                     let done = self.reconcile(*work, announce);
-                    let _ = self.say.send(Answer::Reconciled(done));
+                    let _ = self.say.send(KeeperReply::Reconciled(done));
                 }
                 Ok(Job::Figures) => {
                     let figures = self.director.figures();
@@ -362,14 +365,20 @@ impl Desk {
                     let in_the_way = self.director.refresh();
                     let others = self.ask_for_others(figures.as_deref().unwrap_or_default());
                     let manner = self.director.manner();
-                    let _ = self.say.send(Answer::Counted(Counted { figures, has_lost, in_the_way, others, manner }));
+                    let _ = self.say.send(KeeperReply::Counted(KernelFigures {
+                        figures,
+                        has_lost,
+                        in_the_way,
+                        others,
+                        manner,
+                    }));
                 }
                 Ok(Job::Clear) => {
                     // What could not be removed is in the record, for the next one.
                     let left = self.director.pause().map_or_else(Some, |report| report.failed.into_iter().next());
                     self.director.rest();
                     if let Some(fault) = left {
-                        let _ = self.say.send(Answer::Left(fault));
+                        let _ = self.say.send(KeeperReply::Left(fault));
                     }
                 }
                 Ok(Job::Rest) => self.director.rest(),
@@ -427,7 +436,7 @@ impl Desk {
         Done { figures, services, vips, held }
     }
 
-    fn put(&mut self, wanted: &[Vip]) -> Result<vip::Report, Fault> {
+    fn put(&mut self, wanted: &[Vip]) -> Result<vip::VipReport, KernelError> {
         let vips = self.vips.as_mut().map_err(|fault| fault.clone())?;
         let report = vips.reconcile(wanted)?;
         (self.managed, self.has_put) = (wanted.to_vec(), true);

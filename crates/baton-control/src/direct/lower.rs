@@ -15,15 +15,16 @@
 //! Slow start scales all weights of a service, because there is nothing between 0 and 1, as long as one of its servers is in it.
 //! Schedulers by hash, `fo` and `ovf` know no share, so their servers have their full weight at once, as `static-rr` does.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
-use baton_direct::xdp::Where;
+use baton_direct::xdp::XdpHook;
 use baton_direct::{
-    Destination, Key, Persistence, Protocol, Scheduler, Service, Settings, SyncDaemon, Timeouts, Tunnel,
+    Destination, DirectorSettings, Persistence, Protocol, Scheduler, Service, ServiceKey, SyncDaemon, Timeouts, Tunnel,
 };
+pub use baton_model::direct_pairs as pairs;
 use baton_model::{
-    Address, Direct, EffectiveServer, EngineChoice, Forwarding, MarkedDown, Model, Place, Proxy, Role, Server, XdpWhere,
+    Address, Direct, EffectiveServer, EngineChoice, Forwarding, MarkedDown, Model, Place, Proxy, Server, XdpWhere,
 };
 
 /// By how much weights are larger while a server starts slowly.
@@ -64,36 +65,12 @@ pub fn services(model: &Model, standing: impl Fn(&Proxy, &Server) -> Standing) -
     services
 }
 
-/// Frontends of `mode direct` that take part, with the backends that they lead to.
-pub fn pairs(model: &Model) -> impl Iterator<Item = (&Proxy, &Proxy)> {
-    let fronts = model.proxies.iter().filter(|proxy| !proxy.disabled && !proxy.places().is_empty());
-    let mut backs: HashMap<&str, &Proxy> = HashMap::new();
-    if fronts.clone().any(|front| front.default_backend.is_some()) {
-        for back in model.proxies.iter().filter(|proxy| proxy.role.is_backend()) {
-            backs.entry(&back.name).or_insert(back);
-        }
-    }
-    fronts.filter_map(move |front| {
-        let back = match &front.default_backend {
-            Some(name) => *backs.get(name.as_str())?,
-            None => Some(&**front).filter(|front| front.role == Role::Listen)?,
-        };
-        (!back.disabled && back.direct.is_some()).then_some((&**front, back))
-    })
-}
-
-/// The places that lead to a backend.
-pub fn places_of<'m>(model: &'m Model, backend: &'m Proxy) -> impl Iterator<Item = &'m Place> {
-    let leads = |(_, back): &(&Proxy, &Proxy)| back.name == backend.name;
-    pairs(model).filter(leads).flat_map(|(front, _)| front.places()).map(|bind| &bind.place)
-}
-
 /// By what the kernel knows a place.
-pub fn key(place: &Place) -> Key {
+pub fn key(place: &Place) -> ServiceKey {
     match *place {
-        Place::Tcp(address) => Key::Address { protocol: Protocol::Tcp, address },
-        Place::Udp(address) => Key::Address { protocol: Protocol::Udp, address },
-        Place::Mark { mark, ipv6 } => Key::Mark { mark, ipv6 },
+        Place::Tcp(address) => ServiceKey::Address { protocol: Protocol::Tcp, address },
+        Place::Udp(address) => ServiceKey::Address { protocol: Protocol::Udp, address },
+        Place::Mark { mark, ipv6 } => ServiceKey::Mark { mark, ipv6 },
     }
 }
 
@@ -181,9 +158,9 @@ fn is_removed(direct: &Direct, server: &Server, how: &Standing, has_turn: bool) 
 
 /// Servers of services with persistence that are down or in maintenance: where weight 0 does not keep away clients that stick to them,
 /// these go.
-pub fn down(model: &Model, standing: impl Fn(&Proxy, &Server) -> Standing) -> BTreeSet<(Key, SocketAddr)> {
+pub fn down(model: &Model, standing: impl Fn(&Proxy, &Server) -> Standing) -> BTreeSet<(ServiceKey, SocketAddr)> {
     let sticky = |back: &Proxy| back.direct.as_ref().is_some_and(|direct| direct.persistence.is_some());
-    let of = |place: &Place, back: &Proxy| -> Vec<(Key, SocketAddr)> {
+    let of = |place: &Place, back: &Proxy| -> Vec<(ServiceKey, SocketAddr)> {
         let servers = back.servers.iter().filter(|server| !standing(back, server).runs);
         servers.filter_map(|server| Some((key(place), address(server, place)?))).collect()
     };
@@ -234,12 +211,12 @@ fn scheduler(scheduler: baton_model::Scheduler) -> Scheduler {
 }
 
 /// What is asked of the kernel besides services.
-pub fn settings(model: &Model) -> Settings {
+pub fn settings(model: &Model) -> DirectorSettings {
     let ipvs = &model.global.ipvs;
     let sync = |asked: &Option<baton_model::Sync>| {
         asked.as_ref().map(|sync| SyncDaemon { interface: sync.interface.clone(), id: sync.id })
     };
-    let mut settings = Settings {
+    let mut settings = DirectorSettings {
         timeouts: Timeouts { tcp: ipvs.timeout_tcp, tcp_fin: ipvs.timeout_tcpfin, udp: ipvs.timeout_udp },
         expire_nodest_conn: ipvs.expire_nodest_conn,
         sloppy_tcp: ipvs.sloppy_tcp,
@@ -248,7 +225,7 @@ pub fn settings(model: &Model) -> Settings {
             .any(|(_, back)| back.direct.as_ref().is_some_and(|back| back.persistence.is_some())),
         sync_master: sync(&ipvs.sync_master),
         sync_backup: sync(&ipvs.sync_backup),
-        ..Settings::default()
+        ..DirectorSettings::default()
     };
     let named = pairs(model).flat_map(|(front, _)| front.places()).filter_map(|bind| bind.interface.clone());
     let mut interfaces: Vec<String> = named.collect();
@@ -257,19 +234,19 @@ pub fn settings(model: &Model) -> Settings {
     settings.xdp.interfaces = interfaces;
     settings.xdp.connections = model.global.xdp_connections;
     settings.xdp.place = match engine_asked(model) {
-        EngineChoice::Xdp(XdpWhere::Driver) => Where::Driver,
-        EngineChoice::Xdp(XdpWhere::Stack) => Where::Stack,
-        EngineChoice::Xdp(XdpWhere::Best) | EngineChoice::Ipvs | EngineChoice::Auto => Where::Best,
+        EngineChoice::Xdp(XdpWhere::Driver) => XdpHook::Driver,
+        EngineChoice::Xdp(XdpWhere::Stack) => XdpHook::Stack,
+        EngineChoice::Xdp(XdpWhere::Best) | EngineChoice::Ipvs | EngineChoice::Auto => XdpHook::Best,
     };
     settings
 }
 
 /// Which engine is asked for.
-pub fn engine(model: &Model) -> baton_direct::Asked {
+pub fn engine(model: &Model) -> baton_direct::EngineChoice {
     match engine_asked(model) {
-        EngineChoice::Ipvs => baton_direct::Asked::Ipvs,
-        EngineChoice::Xdp(_) => baton_direct::Asked::Xdp,
-        EngineChoice::Auto => baton_direct::Asked::Auto,
+        EngineChoice::Ipvs => baton_direct::EngineChoice::Ipvs,
+        EngineChoice::Xdp(_) => baton_direct::EngineChoice::Xdp,
+        EngineChoice::Auto => baton_direct::EngineChoice::Auto,
     }
 }
 
@@ -328,7 +305,7 @@ pub fn listened(model: &Model) -> BTreeSet<std::net::IpAddr> {
 }
 
 /// Sections whose services stay at the end; the others' go.
-pub fn kept_at_exit(model: &Model) -> Vec<Key> {
+pub fn kept_at_exit(model: &Model) -> BTreeSet<ServiceKey> {
     let keeps = |front: &Proxy| front.direct.as_ref().is_some_and(|direct| direct.on_exit == baton_model::OnExit::Keep);
     let fronts = pairs(model).filter(|(front, _)| keeps(front));
     fronts.flat_map(|(front, _)| front.places()).map(|bind| key(&bind.place)).collect()

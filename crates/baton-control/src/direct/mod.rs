@@ -8,90 +8,93 @@
 
 mod addresses;
 mod books;
+mod charge;
 mod ending;
 mod foresight;
 mod keeper;
 pub mod lower;
+mod pace;
 mod prober;
 mod rights;
 mod telling;
 mod wanted;
 
+use std::collections::HashSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_direct::Fault;
+use baton_direct::KernelError;
+use baton_health::Prober;
 use baton_model::Model;
 use baton_proxy::{Generation, Refused, Registry};
 use tokio::sync::Notify;
 
 use books::Books;
+use charge::{Announcement, Charge, GivenUp, Inheritance};
 use ending::Ending;
 pub use foresight::{Foreseen, Foresight};
 use keeper::Planner;
-pub use keeper::{About, Answer, Work};
-use keeper::{Counted, Done, Keeper};
-pub use prober::Prober;
+pub use keeper::{DirectorSetup, KeeperReply, Work};
+use keeper::{Done, Keeper, KernelFigures};
+
+use pace::{Order, Pace, Purpose};
 pub use rights::{judge, missing_rights};
 use telling::Telling;
-pub use telling::Word;
 use wanted::{advice, left_behind, refuse};
 pub use wanted::{leaves_something, work};
 
-/// How often counters are read.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// Every so many times it is looked whether somebody else changed what is ours; what was removed is missing when counters are read.
-const REPAIR_EVERY: u32 = 10;
-/// After a failure it is tried again this much later, then later and later ...
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// ... up to this.
-const RETRY_MAX: Duration = Duration::from_secs(30);
+use crate::messages::Said;
+
 /// How long a reload waits for the kernel before it is told that it is in use.
 const COMMIT_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the change line has of it.
+/// What the change line has of it. Three things say what it does: whose it is to change the kernel (`charge.rs`), what the thread is doing
+/// (`pace.rs`), and whether anything is wanted (`Demand`, in this file).
 #[derive(Default)]
 pub struct Direct {
-    /// The configuration in use has a section of `mode direct` that takes part: it is asked for after every event.
-    is_asked: bool,
+    demand: Demand,
+    charge: Charge,
+    inheritance: Inheritance,
+    given_up: GivenUp,
     keeper: Option<Keeper>,
-    /// The process has become another user or has another root since it began: no other engine can be opened.
-    has_given_up: bool,
-    /// It has another root.
-    is_jailed: bool,
-    /// We are the ones who serve.
-    has_begun: bool,
-    /// The process that we took over from had services.
-    has_inherited: bool,
-    /// Opened to remove them, while we had the rights to.
-    inherited: Option<Result<Keeper, Fault>>,
-    /// What the thread was last given.
-    given: Option<Work>,
-    /// It has not answered yet.
-    is_at_work: bool,
-    /// The last time it failed so often in a row, and when it is tried again.
-    failures: u32,
-    retry_at: Option<Instant>,
-    count_at: Option<Instant>,
-    counts: u32,
+    pace: Pace<Work>,
     books: Books,
     /// Settings of the system that are in the way, until it is said.
     advice: Vec<String>,
-    /// An address stays that nobody asks for, as long as something listens on it.
-    is_holding: bool,
-    /// What is given is what was given before, and was done.
-    is_repair: bool,
-    /// Somebody else has removed what is ours, as it was seen when counters were read.
-    has_lost: bool,
-    /// Addresses that are here are announced with the next work.
-    announces: bool,
+    /// Addresses that stay though nobody asks for them, as long as something listens on them; as of the last work.
+    held: Held,
     /// Told when the state of a server changes.
     changed: Arc<Notify>,
     /// What was said, and is still so.
     telling: Telling,
     /// A soft stop waits for connections that the kernel has.
     ending: Option<Ending>,
+}
+
+/// Whether the configuration in use has a section of `mode direct` that takes part: it is asked for after every event.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Demand {
+    #[default]
+    Nothing,
+    Services,
+}
+
+/// Whether addresses stay that nobody asks for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Held {
+    #[default]
+    Nothing,
+    Addresses,
+}
+
+impl Demand {
+    fn of(model: &Model) -> Demand {
+        match model.has_direct() {
+            true => Demand::Services,
+            false => Demand::Nothing,
+        }
+    }
 }
 
 impl Direct {
@@ -102,66 +105,70 @@ impl Direct {
     pub fn open(&mut self, model: &Model) -> Result<(), Refused> {
         let user = Some((model.global.uid, model.global.gid)).filter(|_| nix::unistd::geteuid().is_root());
         let user = user.and_then(|(uid, gid)| Some((uid?, gid.unwrap_or_else(|| nix::unistd::getegid().as_raw()))));
-        match (model.has_direct(), self.has_inherited) {
+        match (model.has_direct(), self.inheritance.is_some()) {
             (true, _) => {}
-            (false, true) => self.inherited = Some(open_inherited(user)),
+            (false, true) => self.inheritance = Inheritance::Opened(open_inherited(user)),
             (false, false) => self.advice = left_behind(),
         }
         self.start(model, user).map_err(|fault| refuse(model, "mode direct", &rights::explain(&fault)))?;
-        self.is_jailed = model.global.chroot.is_some();
-        self.has_given_up = user.is_some() || self.is_jailed;
+        self.given_up = match (&model.global.chroot, user) {
+            (Some(_), _) => GivenUp::Root,
+            (None, Some(_)) => GivenUp::User,
+            (None, None) => GivenUp::Nothing,
+        };
         Ok(())
     }
 
     /// Who adds to a fault what this process lacks. What the keeper's thread has when root was given up, is not to be seen from here.
-    fn explainer(&self) -> impl Fn(&Fault) -> String + use<> {
-        let is_unseen = self.has_given_up && (self.keeper.is_some() || self.is_jailed);
+    fn explainer(&self) -> impl Fn(&KernelError) -> String + use<> {
+        let is_unseen = self.given_up.hides_rights(self.keeper.is_some());
         move |fault| rights::explain_unless(is_unseen, fault)
     }
 
-    fn start(&mut self, model: &Model, user: Option<(u32, u32)>) -> Result<(), Fault> {
+    fn start(&mut self, model: &Model, user: Option<(u32, u32)>) -> Result<(), KernelError> {
         let (asked, settings) = (lower::engine(model), lower::settings(model));
         let fits = self.keeper.as_ref().is_some_and(|keeper| keeper.about().is_by(asked));
         if !model.has_direct() || fits {
             return Ok(());
         }
-        let is_succeeding = self.has_inherited || self.keeper.is_some();
+        let is_succeeding = self.inheritance.is_some() || self.keeper.is_some();
         let keeper = Keeper::start(asked, &settings, user, is_succeeding)?;
         // The one before ends. What it had in another engine, this one removes when its own is in place.
         self.keeper = Some(keeper);
         self.advice = advice(model);
-        self.given = None;
-        self.is_at_work = false;
+        self.pace.begin_anew();
         Ok(())
     }
 }
 
 impl Direct {
     /// Takes up a configuration that is in use. Before [`Direct::begin`] that changes nothing in the kernel.
-    pub async fn commit(&mut self, model: &Arc<Model>, generation: &Generation, registry: &Registry) -> Vec<Word> {
-        self.is_asked = model.has_direct();
+    pub async fn commit(&mut self, model: &Arc<Model>, generation: &Generation, registry: &Registry) -> Vec<Said> {
+        self.demand = Demand::of(model);
         let backends = lower::pairs(model).filter_map(|(_, back)| generation.backends.get(&back.name));
         backends.for_each(|plan| plan.state.tell_changes(&self.changed));
-        let mut words = Vec::new();
-        if !self.has_begun {
-            return words;
+        let mut said = Vec::new();
+        if !self.charge.is_serving() {
+            return said;
         }
         if let Err(fault) = self.start(model, None) {
             // It could be opened a moment ago, when it was asked for.
-            words.extend(self.telling.of_failure(rights::explain(&fault)));
+            said.extend(self.telling.of_failure(rights::explain(&fault)));
         }
-        words.extend(self.advise());
-        if self.keeper.is_some() && (model.has_direct() || self.given.is_some() || self.is_holding) {
+        said.extend(self.advise());
+        if self.keeper.is_some() && (model.has_direct() || self.pace.has_work() || self.held == Held::Addresses) {
             let until = tokio::time::Instant::now() + COMMIT_WITHIN;
             // An answer to what was asked before is none to this.
-            self.answered(until, model, generation, &mut words).await;
-            self.give(work(model, registry));
-            if !self.answered(until, model, generation, &mut words).await {
-                words.push(Word::Warning("mode direct: the kernel is still at work on the change.".into()));
+            self.answered(until, model, generation, &mut said).await;
+            let wanted = work(model, registry);
+            self.pace.give(wanted.clone(), Instant::now());
+            self.reconcile(wanted);
+            if !self.answered(until, model, generation, &mut said).await {
+                said.push(Said::Trouble("mode direct: the kernel is still at work on the change.".into()));
             }
         }
         self.close_unneeded();
-        words
+        said
     }
 
     /// Waits for what is asked for now; whether it was answered in time.
@@ -170,11 +177,11 @@ impl Direct {
         until: tokio::time::Instant,
         model: &Model,
         generation: &Generation,
-        words: &mut Vec<Word>,
+        said: &mut Vec<Said>,
     ) -> bool {
-        while self.is_at_work {
+        while self.pace.is_at_work() {
             match tokio::time::timeout_at(until, self.next()).await {
-                Ok(Some(answer)) => words.extend(self.take(answer, model, Some(generation))),
+                Ok(Some(answer)) => said.extend(self.take(answer, model, Some(generation))),
                 Ok(None) => {}
                 Err(_) => return false,
             }
@@ -185,55 +192,57 @@ impl Direct {
     /// Nothing is asked for any more, and nothing is there. The thread stays: if the process gave up root, no other one could be
     /// had when something is asked for again.
     fn close_unneeded(&mut self) {
-        if self.is_asked || self.is_at_work {
+        if self.demand == Demand::Services || self.pace.is_at_work() {
             return;
         }
-        if let (Some(keeper), Some(_)) = (&self.keeper, self.given.take()) {
+        if let (Some(keeper), true) = (&self.keeper, self.pace.stop()) {
             keeper.clear();
-            if !self.is_holding {
-                self.telling.forget();
+            match self.held {
+                Held::Nothing => self.telling.forget(),
+                Held::Addresses => {}
             }
         }
-        (self.count_at, self.retry_at) = (None, None);
     }
 
     /// Whether the process that we take over from had services.
     pub fn recall(&mut self, had_services: bool) {
-        self.has_inherited |= had_services;
+        if had_services {
+            self.inheritance = std::mem::take(&mut self.inheritance).with_services();
+        }
     }
 
     /// An answer came that nobody wants: somebody takes over.
     pub fn let_pass(&mut self) {
-        self.is_at_work = false;
+        self.pace.let_pass();
     }
 
     /// It is decided that this process serves: from now on the kernel is made what is asked for. What is there already stays as
     /// it is, and virtual addresses are announced.
-    pub async fn begin(&mut self, model: &Arc<Model>, generation: &Generation, registry: &Registry) -> Vec<Word> {
-        (self.has_begun, self.announces) = (true, true);
+    pub async fn begin(&mut self, model: &Arc<Model>, generation: &Generation, registry: &Registry) -> Vec<Said> {
+        self.charge = self.charge.begin();
         if model.has_direct() {
             return self.commit(model, generation, registry).await;
         }
-        match std::mem::take(&mut self.has_inherited) {
-            true => self.flush_inherited(model),
-            false => self.advise(),
+        match std::mem::take(&mut self.inheritance) {
+            Inheritance::Nothing => self.advise(),
+            Inheritance::Services => self.flush_inherited(open_inherited(None), model),
+            Inheritance::Opened(opened) => self.flush_inherited(opened, model),
         }
     }
 
     /// What is to be known of the surroundings, once.
-    fn advise(&mut self) -> Vec<Word> {
-        self.advice.drain(..).map(|text| Word::Warning(format!("mode direct: {text}"))).collect()
+    fn advise(&mut self) -> Vec<Said> {
+        self.advice.drain(..).map(|text| Said::Trouble(format!("mode direct: {text}"))).collect()
     }
 
     /// Removes what the process had that we took over from, since we are asked for nothing.
-    fn flush_inherited(&mut self, model: &Model) -> Vec<Word> {
-        let opened = self.inherited.take().unwrap_or_else(|| open_inherited(None));
+    fn flush_inherited(&mut self, opened: Result<Keeper, KernelError>, model: &Model) -> Vec<Said> {
         match opened {
             Ok(keeper) => keeper
                 .leave(Work { listened: lower::listened(model), ..Work::default() })
                 .map(|done| self.conclude(&done))
                 .unwrap_or_default(),
-            Err(fault) => vec![Word::Warning(format!(
+            Err(fault) => vec![Said::Trouble(format!(
                 "mode direct: what the process before had in the kernel stays there: {}",
                 rights::explain(&fault)
             ))],
@@ -242,7 +251,7 @@ impl Direct {
 
     /// Another process serves, or takes over just now: nothing is touched any more.
     pub fn rest(&mut self) {
-        self.has_begun = false;
+        self.charge = self.charge.rest();
         if let Some(keeper) = &self.keeper {
             keeper.rest();
         }
@@ -250,20 +259,20 @@ impl Direct {
 
     /// Whether the configuration in use has anything for the kernel.
     pub fn is_asked(&self) -> bool {
-        self.is_asked
+        self.demand == Demand::Services
     }
 
     /// Whether it is ours to change the kernel.
     pub fn is_in_charge(&self) -> bool {
-        self.has_begun && self.keeper.is_some()
+        self.charge.is_serving() && self.keeper.is_some()
     }
 
     /// The end of who serves, and nobody follows: what the sections say goes.
-    pub fn leave(&mut self, model: &Model, registry: &Registry) -> Vec<Word> {
+    pub fn leave(&mut self, model: &Model, registry: &Registry) -> Vec<Said> {
         if !self.is_in_charge() {
             return Vec::new();
         }
-        self.has_begun = false;
+        self.charge = self.charge.rest();
         let Some(keeper) = self.keeper.take() else { return Vec::new() };
         if !leaves_something(model) {
             return Vec::new();
@@ -272,20 +281,20 @@ impl Direct {
         let mut work = work(model, registry);
         work.listened.clear();
         work.services.retain(|service| kept.contains(&service.key));
-        let addresses: Vec<_> = kept.iter().filter_map(baton_direct::Key::virtual_address).collect();
+        let addresses: HashSet<_> = kept.iter().filter_map(baton_direct::ServiceKey::virtual_address).collect();
         work.managed.retain(|managed| addresses.contains(&managed.address));
         let look = keeper.about().look();
         match keeper.leave(work) {
             Some(done) => self.conclude(&done),
             None => {
-                vec![Word::Warning(format!("mode direct: the kernel did not answer; what is left there shows {look}."))]
+                vec![Said::Trouble(format!("mode direct: the kernel did not answer; what is left there shows {look}."))]
             }
         }
     }
 
     /// A soft stop: what goes at the end gets nothing new from now on, and stays as long as it has connections. What is to be said.
-    pub fn end_softly(&mut self, model: &Model) -> Vec<Word> {
-        let Some(keeper) = self.keeper.as_ref().filter(|_| self.has_begun && leaves_something(model)) else {
+    pub fn end_softly(&mut self, model: &Model) -> Vec<Said> {
+        let Some(keeper) = self.keeper.as_ref().filter(|_| self.charge.is_serving() && leaves_something(model)) else {
             return Vec::new();
         };
         if !keeper.about().knows_connections() {
@@ -293,10 +302,10 @@ impl Direct {
                 "engine {} does not know which connections are open: none is waited for",
                 keeper.about().engine
             );
-            return vec![Word::Done(text)];
+            return vec![telling::logged(&text)];
         }
         self.ending = Some(Ending::default());
-        self.count_at = Some(Instant::now());
+        self.pace.count_soon(Instant::now());
         Vec::new()
     }
 
@@ -309,7 +318,7 @@ impl Direct {
     }
 
     /// What happens next: a state that changed, or an answer.
-    pub async fn next(&mut self) -> Option<Answer> {
+    pub async fn next(&mut self) -> Option<KeeperReply> {
         let Some(keeper) = &mut self.keeper else { return pending().await };
         tokio::select! {
             answer = keeper.answer() => match answer {
@@ -317,46 +326,43 @@ impl Direct {
                 None => {
                     // Its thread has ended, by a fault of ours: the next step starts another one.
                     self.keeper = None;
-                    self.is_at_work = false;
+                    self.pace.begin_anew();
                     None
                 }
             },
-            () = self.changed.notified(), if !self.is_at_work => None,
+            () = self.changed.notified(), if !self.pace.is_at_work() => None,
         }
     }
 
     /// When time alone makes something happen.
     pub fn due(&self) -> Option<Instant> {
-        if !self.is_in_charge() || self.is_at_work {
-            return None;
-        }
-        self.count_at.into_iter().chain(self.retry_at).min()
+        if self.is_in_charge() { self.pace.due() } else { None }
     }
 
     /// Takes an answer, and gives the thread what is to be done now.
     pub fn step(
         &mut self,
-        answer: Option<Answer>,
+        answer: Option<KeeperReply>,
         model: &Model,
         generation: Option<&Generation>,
         registry: &Registry,
         now: Instant,
-    ) -> Vec<Word> {
-        let mut words = answer.map(|answer| self.take(answer, model, generation)).unwrap_or_default();
-        if !self.has_begun {
-            return words;
+    ) -> Vec<Said> {
+        let mut said = answer.map(|answer| self.take(answer, model, generation)).unwrap_or_default();
+        if !self.charge.is_serving() {
+            return said;
         }
-        if !self.is_asked {
+        if self.demand == Demand::Nothing {
             self.close_unneeded();
-            return words;
+            return said;
         }
         if self.keeper.is_none()
             && let Err(fault) = self.start(model, None)
         {
-            words.extend(self.telling.of_failure(rights::explain(&fault)));
+            said.extend(self.telling.of_failure(rights::explain(&fault)));
         }
-        if self.keeper.is_none() || self.is_at_work {
-            return words;
+        if self.keeper.is_none() || self.pace.is_at_work() {
+            return said;
         }
         lower::pairs(model)
             .filter_map(|(_, back)| registry.backend_state(&back.name))
@@ -365,54 +371,40 @@ impl Direct {
         if self.ending.is_some() {
             ending::quiet(&mut wanted, model);
         }
-        let is_retried = self.retry_at.is_some_and(|at| at <= now);
-        if self.given.as_ref() != Some(&wanted) || is_retried {
-            self.give(wanted);
-        } else if std::mem::take(&mut self.has_lost) {
-            self.give(wanted);
-            self.is_repair = self.failures == 0;
-        } else if self.count_at.is_none_or(|at| at <= now) {
-            self.counts = self.counts.wrapping_add(1);
-            if self.counts.is_multiple_of(REPAIR_EVERY) {
-                self.give(wanted);
-                self.is_repair = self.failures == 0;
-            } else if let Some(keeper) = &self.keeper {
-                keeper.figures();
-                self.is_at_work = true;
-            }
-            self.count_at = Some(now + COUNT_EVERY);
+        match self.pace.step(wanted, now) {
+            Order::Nothing => {}
+            Order::Reconcile(work) => self.reconcile(work),
+            Order::Count => self.keeper.iter().for_each(Keeper::figures),
         }
-        words
+        said
     }
 
-    fn give(&mut self, work: Work) {
+    fn reconcile(&mut self, work: Work) {
         let Some(keeper) = &self.keeper else { return };
-        keeper.reconcile(work.clone(), std::mem::take(&mut self.announces));
-        (self.given, self.is_at_work, self.retry_at) = (Some(work), true, None);
-        (self.is_repair, self.has_lost) = (false, false);
-        self.count_at.get_or_insert_with(|| Instant::now() + COUNT_EVERY);
+        let (announcement, charge) = self.charge.announce();
+        self.charge = charge;
+        keeper.reconcile(work, announcement == Announcement::Due);
     }
 
-    fn take(&mut self, answer: Answer, model: &Model, generation: Option<&Generation>) -> Vec<Word> {
-        self.is_at_work &= matches!(answer, Answer::Left(_));
+    fn take(&mut self, answer: KeeperReply, model: &Model, generation: Option<&Generation>) -> Vec<Said> {
         match answer {
-            Answer::Counted(counted) => self.note(&counted, model, generation),
-            Answer::Reconciled(done) => {
+            KeeperReply::Counted(counted) => self.note(&counted, model, generation),
+            KeeperReply::Reconciled(done) => {
                 if let (Some(figures), Some(generation)) = (&done.figures, generation) {
                     self.books.enter(figures, model, generation);
                 }
                 self.conclude(&done)
             }
-            Answer::Left(fault) => self.telling.of_failure(fault.to_string()),
+            KeeperReply::Left(fault) => self.telling.of_failure(fault.to_string()),
         }
     }
 
     /// What was counted is entered, and what is in the way is told.
-    fn note(&mut self, counted: &Counted, model: &Model, generation: Option<&Generation>) -> Vec<Word> {
+    fn note(&mut self, counted: &KernelFigures, model: &Model, generation: Option<&Generation>) -> Vec<Said> {
         if let Some(keeper) = &mut self.keeper {
             keeper.set_manner(counted.manner.clone());
         }
-        self.has_lost = counted.has_lost;
+        self.pace.counted(counted.has_lost);
         if let (Ok(figures), Some(generation)) = (&counted.figures, generation) {
             self.books.enter(figures, model, generation);
         }
@@ -423,26 +415,20 @@ impl Direct {
     }
 
     /// What became of work is told, and what failed is tried again later.
-    fn conclude(&mut self, done: &Done) -> Vec<Word> {
-        let is_repair = std::mem::take(&mut self.is_repair);
+    fn conclude(&mut self, done: &Done) -> Vec<Said> {
+        let is_repair = self.pace.purpose() == Purpose::Repair;
         let explain = self.explainer();
-        let (words, is_well) = self.telling.of_work(done, is_repair, explain);
-        self.is_holding = !done.held.is_empty();
+        let (said, is_well) = self.telling.of_work(done, is_repair, explain);
+        self.held = if done.held.is_empty() { Held::Nothing } else { Held::Addresses };
         if let Some(ending) = &mut self.ending {
             ending.is_quiet(is_well);
         }
-        if is_well {
-            self.failures = 0;
-        } else {
-            let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(8)).min(RETRY_MAX);
-            self.failures += 1;
-            self.retry_at = Some(Instant::now() + pause);
-        }
-        words
+        self.pace.done(is_well, Instant::now());
+        said
     }
 
     /// Which engine, and why.
-    pub fn about(&self) -> Option<&About> {
+    pub fn about(&self) -> Option<&DirectorSetup> {
         self.keeper.as_ref().map(Keeper::about)
     }
 
@@ -460,12 +446,12 @@ impl Direct {
     pub fn foresight(&self, registry: &Arc<Registry>) -> Foresight {
         let running = self.keeper.as_ref();
         let running = running.map(|keeper| (keeper.planner(), keeper.about().clone()));
-        let &Direct { has_given_up, is_jailed, has_begun, .. } = self;
-        Foresight::new(foresight::Process { running, has_given_up, is_jailed, has_begun }, registry.clone())
+        let &Direct { given_up, charge, .. } = self;
+        Foresight::new(foresight::Process { running, given_up, charge }, registry.clone())
     }
 }
 
 /// Who removes what another process had.
-fn open_inherited(user: Option<(u32, u32)>) -> Result<Keeper, Fault> {
-    Keeper::start(baton_direct::Asked::Auto, &baton_direct::Settings::default(), user, true)
+fn open_inherited(user: Option<(u32, u32)>) -> Result<Keeper, KernelError> {
+    Keeper::start(baton_direct::EngineChoice::Auto, &baton_direct::DirectorSettings::default(), user, true)
 }

@@ -1,6 +1,6 @@
 //! The rights that `mode direct` takes, and what is said where they are missing.
 
-use baton_direct::{Director, Fault, Service};
+use baton_direct::{Director, KernelError, Service};
 use baton_kernel::process::capabilities::{self, Capability};
 use baton_model::Model;
 use baton_proxy::Refused;
@@ -27,7 +27,7 @@ pub fn missing_rights(model: &Model) -> Vec<String> {
 const REMEDY: &str = "start it as root ('user' gives up the rest), or give it the right (AmbientCapabilities= of systemd, see the package's direct.conf)";
 
 /// A fault with what this process lacks, if that may be why.
-pub fn explain(fault: &Fault) -> String {
+pub fn explain(fault: &KernelError) -> String {
     let missing = capabilities::missing(&[Capability::CAP_NET_ADMIN]).unwrap_or_default();
     match missing.is_empty() {
         true => fault.to_string(),
@@ -36,13 +36,13 @@ pub fn explain(fault: &Fault) -> String {
 }
 
 /// [`explain`], unless a missing right `is_unseen` from here.
-pub fn explain_unless(is_unseen: bool, fault: &Fault) -> String {
+pub fn explain_unless(is_unseen: bool, fault: &KernelError) -> String {
     if is_unseen { fault.to_string() } else { explain(fault) }
 }
 
 /// That nothing can be opened in a jail.
-pub fn jailed() -> Fault {
-    Fault::new(
+pub fn jailed() -> KernelError {
+    KernelError::new(
         "the kernel's records and settings",
         "they are out of reach in this process, which began without mode direct and has another root since ('chroot')",
         "let a new process take over (baton -sf PID)",

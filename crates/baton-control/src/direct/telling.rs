@@ -2,10 +2,11 @@
 //!
 //! Work is done again and again, after failures and to repair. So a sentence is news only when it was not true the last time.
 
-use baton_direct::{Fault, Report};
+use baton_direct::{DirectorReport, KernelError};
 
 use super::addresses;
-use super::keeper::{Counted, Done};
+use super::keeper::{Done, KernelFigures};
+use crate::messages::Said;
 
 /// Troubles that are remembered as told.
 const TOLD_MAX: usize = 1000;
@@ -13,20 +14,9 @@ const TOLD_MAX: usize = 1000;
 /// times in a row.
 const MISSED_MAX: u32 = 5;
 
-/// Something to say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// What was done, for the log.
-    Done(String),
-    /// What an operator should know.
-    Warning(String),
-    /// That a trouble is over.
-    Over(String),
-}
-
 /// What a trouble is about: each is looked for at its own times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum TroubleKind {
     /// What was to be done in the kernel.
     Work,
     /// What others do, and the engine depends on.
@@ -49,7 +39,7 @@ pub struct Telling {
 
 #[derive(Debug)]
 struct Trouble {
-    about: About,
+    about: TroubleKind,
     text: String,
     /// How often in a row it was looked for and not met.
     missed: u32,
@@ -64,14 +54,24 @@ pub enum Looked {
     AtSome,
 }
 
+/// What was done, for the log.
+pub fn logged(text: &str) -> Said {
+    Said::Logged(format!("mode direct: {text}"))
+}
+
 impl Telling {
     /// What became of work, in words; and whether all of it was done. `explain` adds to a fault what this process lacks.
-    pub fn of_work(&mut self, done: &Done, is_repair: bool, explain: impl Fn(&Fault) -> String) -> (Vec<Word>, bool) {
+    pub fn of_work(
+        &mut self,
+        done: &Done,
+        is_repair: bool,
+        explain: impl Fn(&KernelError) -> String,
+    ) -> (Vec<Said>, bool) {
         let Done { services, vips, held, figures: _ } = done;
         let (mut steps, mut wrong, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut is_well, mut looked) = (true, Looked::AtAll);
         match services {
-            Ok(Report { done, taken_over, refused, failed, remarks: other }) => {
+            Ok(DirectorReport { done, taken_over, refused, failed, remarks: other }) => {
                 steps.extend(done.iter().cloned());
                 let others = taken_over.iter();
                 remarks
@@ -106,15 +106,15 @@ impl Telling {
         wrong.extend(held.iter().map(addresses::stays));
         let mut words = match is_repair {
             true => self.of_repair(steps, looked),
-            false => steps.into_iter().map(Word::Done).collect(),
+            false => steps.iter().map(|step| logged(step)).collect(),
         };
-        words.extend(self.tell(About::Remark, remarks, looked));
-        words.extend(self.tell(About::Work, wrong, looked));
+        words.extend(self.tell(TroubleKind::Remark, remarks, looked));
+        words.extend(self.tell(TroubleKind::Work, wrong, looked));
         (words, is_well)
     }
 
     /// What was done though nothing was asked for is what somebody else had undone.
-    fn of_repair(&mut self, steps: Vec<String>, looked: Looked) -> Vec<Word> {
+    fn of_repair(&mut self, steps: Vec<String>, looked: Looked) -> Vec<Said> {
         if steps.is_empty() {
             let is_over = looked == Looked::AtAll && std::mem::take(&mut self.repeats) > 0;
             if looked == Looked::AtAll {
@@ -122,16 +122,16 @@ impl Telling {
                 self.fight = None;
             }
             let over = "mode direct: nobody changes any more what is Baton's";
-            return is_over.then(|| Word::Over(over.into())).into_iter().collect();
+            return is_over.then(|| Said::News(over.into())).into_iter().collect();
         }
         let word = |text: &String| match self.repaired.contains(text) {
-            true => Word::Done(format!("put right again: {text}")),
-            false => Word::Warning(format!(
+            true => logged(&format!("put right again: {text}")),
+            false => Said::Trouble(format!(
                 "mode direct: somebody else changed what is Baton's, and it is put right: {text}"
             )),
         };
-        let words: Vec<Word> = steps.iter().map(word).collect();
-        self.repeats += u32::from(words.iter().any(|word| matches!(word, Word::Done(_))));
+        let words: Vec<Said> = steps.iter().map(word).collect();
+        self.repeats += u32::from(words.iter().any(|word| matches!(word, Said::Logged(_))));
         self.fight = (self.repeats > 0).then(|| {
             format!("somebody else changes what is Baton's, and it is put right again and again: {}", steps.join(", "))
         });
@@ -140,26 +140,26 @@ impl Telling {
     }
 
     /// What was seen when counters were read.
-    pub fn of_surroundings(&mut self, counted: &Counted) -> Vec<Word> {
-        let Counted { figures, has_lost: _, in_the_way, others, manner: _ } = counted;
+    pub fn of_surroundings(&mut self, counted: &KernelFigures) -> Vec<Said> {
+        let KernelFigures { figures, has_lost: _, in_the_way, others, manner: _ } = counted;
         let mut said: Vec<String> = in_the_way.iter().flatten().chain(others).cloned().collect();
         said.extend(in_the_way.as_ref().err().map(ToString::to_string));
         said.extend(figures.as_ref().err().map(ToString::to_string));
         let is_all = in_the_way.is_ok() && figures.is_ok();
-        self.tell(About::Surroundings, said, if is_all { Looked::AtAll } else { Looked::AtSome })
+        self.tell(TroubleKind::Surroundings, said, if is_all { Looked::AtAll } else { Looked::AtSome })
     }
 
     /// Something went wrong, and nothing else was looked at.
-    pub fn of_failure(&mut self, text: String) -> Vec<Word> {
-        self.tell(About::Work, vec![text], Looked::AtSome)
+    pub fn of_failure(&mut self, text: String) -> Vec<Said> {
+        self.tell(TroubleKind::Work, vec![text], Looked::AtSome)
     }
 
     /// Says what is news.
-    fn tell(&mut self, about: About, said: Vec<String>, looked: Looked) -> Vec<Word> {
+    fn tell(&mut self, about: TroubleKind, said: Vec<String>, looked: Looked) -> Vec<Said> {
         let mut words = Vec::new();
         for text in said.iter().take(TOLD_MAX) {
             if !self.told.iter().any(|trouble| trouble.text == *text) {
-                words.push(Word::Warning(format!("mode direct: {text}")));
+                words.push(Said::Trouble(format!("mode direct: {text}")));
             }
             match self.told.iter_mut().find(|trouble| trouble.about == about && trouble.text == *text) {
                 Some(trouble) => trouble.missed = 0,
@@ -167,7 +167,7 @@ impl Telling {
             }
         }
         if looked == Looked::AtAll {
-            let longest = if about == About::Surroundings { MISSED_MAX } else { 1 };
+            let longest = if about == TroubleKind::Surroundings { MISSED_MAX } else { 1 };
             let mut over = Vec::new();
             self.told.retain_mut(|trouble| {
                 if trouble.about != about || said.contains(&trouble.text) {
@@ -175,11 +175,11 @@ impl Telling {
                 }
                 trouble.missed += 1;
                 let stays = trouble.missed < longest;
-                over.extend((!stays && about != About::Remark).then(|| trouble.text.clone()));
+                over.extend((!stays && about != TroubleKind::Remark).then(|| trouble.text.clone()));
                 stays
             });
             over.retain(|text| !self.told.iter().any(|trouble| trouble.text == *text));
-            words.extend(over.into_iter().map(|text| Word::Over(format!("mode direct: this is over: {text}"))));
+            words.extend(over.into_iter().map(|text| Said::News(format!("mode direct: this is over: {text}"))));
         }
         // The oldest make room.
         let many = self.told.len().saturating_sub(TOLD_MAX);
@@ -203,23 +203,28 @@ impl Telling {
 mod tests {
     use super::*;
 
-    fn fault(text: &str) -> Fault {
-        Fault::new("the kernel", text, "")
+    fn fault(text: &str) -> KernelError {
+        KernelError::new("the kernel", text, "")
     }
 
     /// What is said of work that failed so; `Err` is work of which nothing was done.
-    fn failing(telling: &mut Telling, failed: Result<&[&str], &str>) -> Vec<Word> {
+    fn failing(telling: &mut Telling, failed: Result<&[&str], &str>) -> Vec<Said> {
         let services = match failed {
-            Ok(failed) => Ok(Report { failed: failed.iter().map(|text| fault(text)).collect(), ..Report::default() }),
+            Ok(failed) => Ok(DirectorReport {
+                failed: failed.iter().map(|text| fault(text)).collect(),
+                ..DirectorReport::default()
+            }),
             Err(text) => Err(fault(text)),
         };
-        telling.of_work(&Done { figures: None, services, vips: None, held: Vec::new() }, false, Fault::to_string).0
+        telling
+            .of_work(&Done { figures: None, services, vips: None, held: Vec::new() }, false, KernelError::to_string)
+            .0
     }
 
-    fn warnings<'w>(words: &'w [Word]) -> Vec<&'w str> {
-        let text = |word: &'w Word| match word {
-            Word::Warning(text) => Some(&**text),
-            Word::Done(_) | Word::Over(_) => None,
+    fn warnings<'w>(words: &'w [Said]) -> Vec<&'w str> {
+        let text = |word: &'w Said| match word {
+            Said::Trouble(text) => Some(&**text),
+            Said::Logged(_) | Said::News(_) | Said::Alert(_) | Said::At(..) => None,
         };
         words.iter().filter_map(text).collect()
     }
@@ -234,7 +239,7 @@ mod tests {
         assert_eq!(failing(&mut telling, Err("c")), []);
         assert_eq!(telling.complaints().count(), 3);
         let over = failing(&mut telling, Ok(&["a"]));
-        let is = |text: &str| Word::Over(format!("mode direct: this is over: the kernel: {text}"));
+        let is = |text: &str| Said::News(format!("mode direct: this is over: the kernel: {text}"));
         assert_eq!(over, [is("b"), is("c")]);
         assert_eq!(failing(&mut telling, Ok(&[])), [is("a")]);
         assert_eq!(failing(&mut telling, Ok(&[])), []);
@@ -246,7 +251,7 @@ mod tests {
         let mut telling = Telling::default();
         let mut look = |others: &[&str]| {
             let others = others.iter().map(|text| (*text).to_owned()).collect();
-            telling.of_surroundings(&Counted {
+            telling.of_surroundings(&KernelFigures {
                 figures: Ok(Vec::new()),
                 has_lost: false,
                 in_the_way: Ok(Vec::new()),
@@ -254,14 +259,14 @@ mod tests {
                 manner: String::new(),
             })
         };
-        assert_eq!(look(&["gone"]), [Word::Warning("mode direct: gone".into())]);
+        assert_eq!(look(&["gone"]), [Said::Trouble("mode direct: gone".into())]);
         for _ in 0..20 {
             assert_eq!((look(&[]), look(&["gone"])), (vec![], vec![]));
         }
         for _ in 1..MISSED_MAX {
             assert_eq!(look(&[]), []);
         }
-        assert_eq!(look(&[]), [Word::Over("mode direct: this is over: gone".into())]);
+        assert_eq!(look(&[]), [Said::News("mode direct: this is over: gone".into())]);
     }
 
     #[test]
@@ -269,21 +274,23 @@ mod tests {
         let mut telling = Telling::default();
         let repair = |telling: &mut Telling, done: &[&str]| {
             let done = done.iter().map(|text| (*text).to_owned()).collect();
-            let services = Ok(Report { done, ..Report::default() });
-            telling.of_work(&Done { figures: None, services, vips: None, held: Vec::new() }, true, Fault::to_string).0
+            let services = Ok(DirectorReport { done, ..DirectorReport::default() });
+            telling
+                .of_work(&Done { figures: None, services, vips: None, held: Vec::new() }, true, KernelError::to_string)
+                .0
         };
         assert_eq!(warnings(&repair(&mut telling, &["add service x"])).len(), 1);
         assert_eq!(repair(&mut telling, &[]), [], "somebody's single change");
         assert_eq!(warnings(&repair(&mut telling, &["add service x"])).len(), 1);
         for _ in 0..3 {
-            assert_eq!(repair(&mut telling, &["add service x"]), [Word::Done("put right again: add service x".into())]);
+            assert_eq!(repair(&mut telling, &["add service x"]), [logged("put right again: add service x")]);
         }
         let fights = |telling: &Telling| {
             telling.complaints().filter(|text| text.contains("again and again: add service x")).count()
         };
         assert_eq!(fights(&telling), 1, "show info has it as long as it goes on");
         assert_eq!(warnings(&repair(&mut telling, &["add service x", "add service y"])).len(), 1);
-        assert!(matches!(&repair(&mut telling, &[])[..], [Word::Over(_)]));
+        assert!(matches!(&repair(&mut telling, &[])[..], [Said::News(_)]));
         assert_eq!(fights(&telling), 0);
         assert_eq!(repair(&mut telling, &[]), []);
     }

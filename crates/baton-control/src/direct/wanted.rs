@@ -91,7 +91,7 @@ const NAMED_MAX: usize = 5;
 
 /// What a Baton that has ended left in the kernel, for one that has no sections; a sentence for each engine.
 pub(super) fn left_behind() -> Vec<String> {
-    let told = |(engine, keys): (&str, Vec<baton_direct::Key>)| {
+    let told = |(engine, keys): (&str, Vec<baton_direct::ServiceKey>)| {
         let mut named: Vec<String> = keys.iter().take(NAMED_MAX).map(ToString::to_string).collect();
         named.extend(keys.len().checked_sub(NAMED_MAX + 1).map(|more| format!("{} more", more + 1)));
         let by_hand = match engine {
@@ -104,7 +104,7 @@ pub(super) fn left_behind() -> Vec<String> {
             named.join(", ")
         )
     };
-    baton_direct::record::left_behind(&baton_direct::Settings::default()).into_iter().map(told).collect()
+    baton_direct::record::left_behind(&baton_direct::DirectorSettings::default()).into_iter().map(told).collect()
 }
 
 /// Settings of the system that what a model asks for does not go with. Asked while the process sees /proc.
@@ -115,7 +115,7 @@ pub(super) fn advice(model: &Model) -> Vec<String> {
             is_family && back.servers.iter().any(|server| server.forwarding == Forwarding::Masquerade)
         })
     };
-    let does = sysctl::Director {
+    let does = sysctl::DirectorNeeds {
         masquerades_ipv4: masquerades(false),
         masquerades_ipv6: masquerades(true),
         interfaces: lower::settings(model).xdp.interfaces,
@@ -174,7 +174,8 @@ mod tests {
         /// An operator sets a field of the first server.
         fn set(&mut self, value: Setting) {
             let config = self.web.server("a").unwrap().config();
-            let set = Override { value, file: Setting::of(value.field(), &config), by: Author::default(), at_s: 0 };
+            let set =
+                Override { file: Setting::of(value.field(), Some(&config)), value, by: Author::default(), at_s: 0 };
             self.overrides.set(Object::server(self.web.name(), &config.name), set);
             self.web.settle(&|server: &Server| self.overrides.server(self.web.name(), server));
         }

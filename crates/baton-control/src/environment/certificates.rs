@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use baton_tls::store::{Files, Found, Listed, Stamp, read_file};
+use baton_tls::store::{DirectoryEntry, FileKind, Files, Stamp, read_file};
 use nix::dir::{Dir, Type};
 
 use super::Outside;
@@ -17,11 +17,11 @@ impl Files for Outside {
         read_file(&self.open_certificate(path)?, into)
     }
 
-    fn find(&self, path: &Path) -> io::Result<Found> {
+    fn find(&self, path: &Path) -> io::Result<FileKind> {
         self.find_now(path)
     }
 
-    fn list(&self, directory: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let _call = self.progress.file(directory);
         let mut entries = Dir::from_fd(self.open_directory(directory)?)?;
         let mut listed = Vec::new();
@@ -33,7 +33,7 @@ impl Files for Outside {
                 Some(Type::Symlink) | None => None,
                 Some(_) => Some(false),
             };
-            listed.push(Listed { name, is_file });
+            listed.push(DirectoryEntry { name, is_file });
         }
         Ok(listed)
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use baton_tls::store::{Found, Stamp};
+use baton_tls::store::{FileKind, Stamp};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
@@ -33,7 +33,7 @@ pub(crate) enum LinkKind {
 
 /// What tells one state of a file from another.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct FileState {
     device: u64,
     inode: u64,
     size: i64,
@@ -59,9 +59,9 @@ impl Outside {
     }
 
     /// The state of a file, behind symbolic links; `None`: there is none.
-    pub(crate) fn seen(&self, path: &Path) -> Option<Seen> {
+    pub(crate) fn seen(&self, path: &Path) -> Option<FileState> {
         let found = self.look(path, AtFlags::empty()).ok()?;
-        Some(Seen {
+        Some(FileState {
             device: found.st_dev,
             inode: found.st_ino,
             size: found.st_size,
@@ -71,18 +71,18 @@ impl Outside {
     }
 
     /// What stands under a name, behind symbolic links, as the store of certificates wants to know it.
-    pub(super) fn find_now(&self, path: &Path) -> io::Result<Found> {
+    pub(super) fn find_now(&self, path: &Path) -> io::Result<FileKind> {
         let found = self.look(path, AtFlags::empty())?;
         Ok(match kind(&found) {
-            SFlag::S_IFDIR => Found::Directory,
-            SFlag::S_IFREG => Found::File(Stamp {
+            SFlag::S_IFDIR => FileKind::Directory,
+            SFlag::S_IFREG => FileKind::File(Stamp {
                 modified_ns: nanoseconds(found.st_mtime, found.st_mtime_nsec),
                 changed_ns: nanoseconds(found.st_ctime, found.st_ctime_nsec),
                 size: u64::try_from(found.st_size).unwrap_or_default(),
                 inode: found.st_ino,
                 device: found.st_dev,
             }),
-            _ => Found::Other,
+            _ => FileKind::Other,
         })
     }
 

@@ -11,43 +11,43 @@ const MAGIC: &[u8] = b"baton-text 1\n";
 
 /// What was asked of the outside.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(Vec<u8>);
+pub(super) struct QueryKey(Vec<u8>);
 
-impl Key {
+impl QueryKey {
     /// The content of a file.
-    pub fn file(path: &Path) -> Key {
-        Key::of(b'f', path.as_os_str().as_bytes())
+    pub fn file(path: &Path) -> QueryKey {
+        QueryKey::of(b'f', path.as_os_str().as_bytes())
     }
 
     /// Whether a path is a directory.
-    pub fn directory(path: &Path) -> Key {
-        Key::of(b'd', path.as_os_str().as_bytes())
+    pub fn directory(path: &Path) -> QueryKey {
+        QueryKey::of(b'd', path.as_os_str().as_bytes())
     }
 
     /// The files of a directory.
-    pub fn list(path: &Path) -> Key {
-        Key::of(b'l', path.as_os_str().as_bytes())
+    pub fn list(path: &Path) -> QueryKey {
+        QueryKey::of(b'l', path.as_os_str().as_bytes())
     }
 
     /// The addresses of a host.
-    pub fn host(name: &str, family: Family) -> Key {
+    pub fn host(name: &str, family: Family) -> QueryKey {
         let family = match family {
             Family::Any => b'h',
             Family::V4 => b'4',
             Family::V6 => b'6',
         };
-        Key::of(family, name.as_bytes())
+        QueryKey::of(family, name.as_bytes())
     }
 
-    fn of(kind: u8, name: &[u8]) -> Key {
-        Key([&[kind], name].concat())
+    fn of(kind: u8, name: &[u8]) -> QueryKey {
+        QueryKey([&[kind], name].concat())
     }
 }
 
 /// Answers by what was asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Text {
-    pub entries: BTreeMap<Key, Vec<u8>>,
+    pub entries: BTreeMap<QueryKey, Vec<u8>>,
 }
 
 impl Text {
@@ -70,7 +70,7 @@ impl Text {
         while !left.is_empty() {
             let key = piece(&mut left)?;
             let answer = piece(&mut left)?;
-            text.entries.insert(Key(key), answer);
+            text.entries.insert(QueryKey(key), answer);
         }
         Some(text)
     }
@@ -90,8 +90,8 @@ mod tests {
     #[test]
     fn a_text_is_read_again_or_refused_whole() {
         let mut text = Text::default();
-        text.entries.insert(Key::file(Path::new("etc/x.cfg")), b"global\n".to_vec());
-        text.entries.insert(Key::host("a", Family::V6), Vec::new());
+        text.entries.insert(QueryKey::file(Path::new("etc/x.cfg")), b"global\n".to_vec());
+        text.entries.insert(QueryKey::host("a", Family::V6), Vec::new());
         let bytes = text.to_bytes();
         assert_eq!(Text::from_bytes(&bytes), Some(text));
         for end in MAGIC.len() + 1..bytes.len() {

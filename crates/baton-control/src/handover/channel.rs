@@ -1,7 +1,7 @@
-//! How messages travel: a length of four bytes (big endian), then JSON; descriptors come with the first byte of a message.
+//! A conversation over a stream: messages out and in, descriptors with them, and nothing that waits without an end.
 //!
-//! Every send and every receive has a deadline, and every length a bound. Receiving may be abandoned and begun again: what has
-//! arrived is kept.
+//! Every frame that is sent or received has a deadline of its own, so that much may travel as long as it moves; [`super::wire`] has the
+//! bounds. Receiving may be abandoned and begun again: what has arrived is kept.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,24 +10,23 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::Duration;
 
-use baton_kernel::inherit;
+use baton_kernel::inherit::{self, FDS_MAX};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::message::{Message, SOCKETS_MAX};
+use super::message::Message;
+use super::wire::{Arrival, Encoder, Incoming, Malformed, Outgoing, Part, WireVersion};
 
-/// How long the other side may take for an answer that needs no work.
+/// How long the other side may take for a frame, or an answer that needs no work.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long the taker may take from the state to `ready`: compiling, binding, daemonizing, starting threads.
 pub const READY_WITHIN: Duration = Duration::from_secs(30);
-/// The longest message in bytes.
-pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes before a message.
-const HEAD: usize = 4;
 /// Bytes read at a time.
 const READ: usize = 64 * 1024;
+/// The most descriptors that wait for their message. It is in the bytes that came with them, or begins there.
+const WAITING_MAX: usize = 4 * FDS_MAX;
 
 /// Why a conversation cannot go on.
 #[derive(Debug)]
@@ -61,6 +60,12 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
+impl From<Malformed> for Broken {
+    fn from(Malformed(what): Malformed) -> Broken {
+        Broken::Malformed(what)
+    }
+}
+
 impl From<io::Error> for Broken {
     fn from(error: io::Error) -> Broken {
         match error.kind() {
@@ -76,27 +81,31 @@ impl From<io::Error> for Broken {
 #[derive(Debug)]
 pub struct Parked {
     stream: StdStream,
-    arrived: Arrived,
+    talk: Talk,
 }
 
-/// What has arrived and was not taken yet.
+/// How far a conversation is.
 #[derive(Debug, Default)]
-struct Arrived {
-    bytes: Vec<u8>,
-    fds: VecDeque<OwnedFd>,
+struct Talk {
+    out: Encoder,
+    arrived: Incoming,
+    /// Descriptors that have arrived before their message.
+    waiting: VecDeque<OwnedFd>,
+    /// Those of the last message.
+    fds: Vec<OwnedFd>,
 }
 
 /// One end of a conversation.
 #[derive(Debug)]
 pub struct Channel {
     stream: UnixStream,
-    arrived: Arrived,
+    talk: Talk,
 }
 
 impl Parked {
     /// Over a connected stream.
     pub fn new(stream: StdStream) -> Parked {
-        Parked { stream, arrived: Arrived::default() }
+        Parked { stream, talk: Talk::default() }
     }
 
     /// Goes on within the current runtime.
@@ -105,14 +114,14 @@ impl Parked {
     /// The reactor's.
     pub fn resume(self) -> io::Result<Channel> {
         self.stream.set_nonblocking(true)?;
-        Ok(Channel { stream: UnixStream::from_std(self.stream)?, arrived: self.arrived })
+        Ok(Channel { stream: UnixStream::from_std(self.stream)?, talk: self.talk })
     }
 }
 
 impl Channel {
     /// Over a connected stream of which nothing has been read ahead.
     pub fn new(stream: UnixStream) -> Channel {
-        Channel { stream, arrived: Arrived::default() }
+        Channel { stream, talk: Talk::default() }
     }
 
     /// Leaves the runtime.
@@ -120,47 +129,61 @@ impl Channel {
     /// # Errors
     /// The reactor's.
     pub fn park(self) -> io::Result<Parked> {
-        Ok(Parked { stream: self.stream.into_std()?, arrived: self.arrived })
+        Ok(Parked { stream: self.stream.into_std()?, talk: self.talk })
     }
 
-    /// Says something, with descriptors.
+    /// Both sides go on in that version.
+    pub fn speak(&mut self, version: WireVersion) {
+        self.talk.out.speak(version);
+        self.talk.arrived.speak(version);
+    }
+
+    /// The version that is spoken.
+    pub fn version(&self) -> WireVersion {
+        self.talk.out.version()
+    }
+
+    /// Kinds of frames that were not understood since this was asked, with the number of frames.
+    pub fn skipped(&mut self) -> Vec<(String, u64)> {
+        self.talk.arrived.skipped()
+    }
+
+    /// Says something, with descriptors. `within` is for each frame of it.
     ///
     /// # Errors
     /// [`Broken`]; the conversation is over then.
-    pub async fn send(&mut self, message: &Message, fds: &[BorrowedFd<'_>], within: Duration) -> Result<(), Broken> {
-        self.send_frame(&Frame::of(message)?, fds, within).await
+    pub async fn send(&mut self, message: Message, fds: &[BorrowedFd<'_>], within: Duration) -> Result<(), Broken> {
+        let mut message: Outgoing = self.talk.out.message(message);
+        while let Some(Part { bytes, has_descriptors }) = self.talk.out.next(&mut message, fds.len())? {
+            let fds = if has_descriptors { fds } else { &[] };
+            let sent = tokio::time::timeout(within, self.write(&bytes, fds)).await;
+            sent.map_err(|_| Broken::Late(within))??;
+        }
+        Ok(())
     }
 
-    /// Says something that was written down before.
-    ///
-    /// # Errors
-    /// [`Broken`]; the conversation is over then.
-    pub async fn send_frame(&mut self, frame: &Frame, fds: &[BorrowedFd<'_>], within: Duration) -> Result<(), Broken> {
-        let Frame(frame) = frame;
-        let all = async {
-            let mut sent = 0;
-            while sent < frame.len() {
-                let fds = if sent == 0 { fds } else { &[] };
-                let stream = &self.stream;
-                let send = || inherit::send(stream, &frame[sent..], fds);
-                sent += stream.async_io(Interest::WRITABLE, send).await?;
-            }
-            Ok(())
-        };
-        tokio::time::timeout(within, all).await.map_err(|_| Broken::Late(within))?
+    async fn write(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Broken> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let fds = if sent == 0 { fds } else { &[] };
+            let send = || inherit::send(&self.stream, &bytes[sent..], fds);
+            sent += self.stream.async_io(Interest::WRITABLE, send).await?;
+        }
+        Ok(())
     }
 
-    /// The next message.
+    /// The next message. `within` is for each frame of it.
     ///
     /// # Errors
     /// [`Broken`]; after [`Broken::Late`] one may go on waiting.
     pub async fn receive(&mut self, within: Duration) -> Result<Message, Broken> {
-        let end = Instant::now() + within;
+        let mut end = Instant::now() + within;
         loop {
-            if let Some(message) = self.arrived.message()? {
-                return Ok(message);
+            match self.talk.take()? {
+                Some(Arrival { message: Some(message), .. }) => return Ok(message),
+                Some(Arrival { message: None, .. }) => end = Instant::now() + within,
+                None => timeout_at(end, self.read()).await.map_err(|_| Broken::Late(within))??,
             }
-            timeout_at(end, self.read()).await.map_err(|_| Broken::Late(within))??;
         }
     }
 
@@ -170,10 +193,11 @@ impl Channel {
     /// [`Broken`].
     pub async fn next(&mut self) -> Result<Message, Broken> {
         loop {
-            if let Some(message) = self.arrived.message()? {
-                return Ok(message);
+            match self.talk.take()? {
+                Some(Arrival { message: Some(message), .. }) => return Ok(message),
+                Some(Arrival { message: None, .. }) => {}
+                None => self.read().await?,
             }
-            self.read().await?;
         }
     }
 
@@ -182,15 +206,15 @@ impl Channel {
     /// # Errors
     /// When they are not as many as the message said.
     pub fn take_fds(&mut self, count: usize) -> Result<Vec<OwnedFd>, Broken> {
-        if self.arrived.fds.len() < count {
-            let text = format!("{} descriptors came instead of {count}", self.arrived.fds.len());
-            return Err(Broken::Descriptors(text));
+        let fds = std::mem::take(&mut self.talk.fds);
+        match fds.len() == count {
+            true => Ok(fds),
+            false => Err(Broken::Descriptors(format!("{} descriptors came instead of {count}", fds.len()))),
         }
-        Ok(self.arrived.fds.drain(..count).collect())
     }
 
     async fn read(&mut self) -> Result<(), Broken> {
-        let (stream, bytes) = (&self.stream, &mut self.arrived.bytes);
+        let (stream, bytes) = (&self.stream, self.talk.arrived.bytes());
         // All of it between two awaits: whoever is abandoned leaves nothing behind.
         let receive = || {
             let before = bytes.len();
@@ -203,57 +227,32 @@ impl Channel {
         if received.length == 0 {
             return Err(Broken::Closed);
         }
-        self.arrived.fds.extend(received.fds);
-        if self.arrived.fds.len() > SOCKETS_MAX as usize {
-            return Err(Broken::Descriptors(format!("more than {SOCKETS_MAX} descriptors came")));
+        self.talk.waiting.extend(received.fds);
+        if self.talk.waiting.len() > WAITING_MAX {
+            return Err(Broken::Descriptors(format!("more than {WAITING_MAX} descriptors came with one message")));
         }
         Ok(())
     }
 }
 
-impl Arrived {
-    /// Takes a message if it is whole.
-    fn message(&mut self) -> Result<Option<Message>, Broken> {
-        let Some(head) = self.bytes.first_chunk::<HEAD>() else { return Ok(None) };
-        let length = u32::from_be_bytes(*head) as usize;
-        if length > MESSAGE_BYTES_MAX {
-            return Err(Broken::Malformed(format!("of {length} bytes; at most {MESSAGE_BYTES_MAX} are read")));
+impl Talk {
+    /// Takes what has arrived whole, with its descriptors.
+    fn take(&mut self) -> Result<Option<Arrival>, Broken> {
+        let Some(arrival) = self.arrived.arrival()? else { return Ok(None) };
+        if self.waiting.len() < arrival.descriptors {
+            let text = format!("{} descriptors came instead of {}", self.waiting.len(), arrival.descriptors);
+            return Err(Broken::Descriptors(text));
         }
-        let Some(body) = self.bytes.get(HEAD..HEAD + length) else { return Ok(None) };
-        let malformed = |error: &dyn fmt::Display| Broken::Malformed(error.to_string());
-        // At once, which is faster than word by word.
-        let body = str::from_utf8(body).map_err(|error| malformed(&error))?;
-        let mut message: Message = serde_json::from_str(body).map_err(|error| malformed(&error))?;
-        message.escape();
-        self.bytes.drain(..HEAD + length);
-        Ok(Some(message))
-    }
-}
-
-/// A message as it travels.
-#[derive(Debug)]
-pub struct Frame(Vec<u8>);
-
-impl Frame {
-    /// Writes a message down.
-    ///
-    /// # Errors
-    /// [`Broken::Malformed`]: it is longer than [`MESSAGE_BYTES_MAX`].
-    pub fn of(message: &Message) -> Result<Frame, Broken> {
-        let mut frame = vec![0; HEAD];
-        serde_json::to_writer(&mut frame, message).map_err(|error| Broken::Malformed(error.to_string()))?;
-        let length = frame.len() - HEAD;
-        if length > MESSAGE_BYTES_MAX {
-            return Err(Broken::Malformed(format!("of {length} bytes; at most {MESSAGE_BYTES_MAX} are sent")));
+        let fds = self.waiting.drain(..arrival.descriptors).collect();
+        if self.arrived.is_between_frames() && !self.waiting.is_empty() {
+            let text = format!("{} descriptors came that were not announced", self.waiting.len());
+            return Err(Broken::Descriptors(text));
         }
-        frame[..HEAD].copy_from_slice(&(length as u32).to_be_bytes());
-        Ok(Frame(frame))
-    }
-
-    /// Bytes of the message.
-    #[expect(clippy::len_without_is_empty, reason = "no message is empty")]
-    pub fn len(&self) -> usize {
-        self.0.len() - HEAD
+        // Those of a frame that is skipped are closed.
+        if arrival.message.is_some() {
+            self.fds = fds;
+        }
+        Ok(Some(arrival))
     }
 }
 
@@ -262,60 +261,128 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::handover::memory::ProcessMemory;
+    use crate::handover::message::{Socket, Sockets};
 
-    fn both() -> (Channel, Channel) {
+    fn both(version: WireVersion) -> (Channel, Channel) {
         let (one, other) = UnixStream::pair().unwrap();
-        (Channel::new(one), Channel::new(other))
+        let (mut one, mut other) = (Channel::new(one), Channel::new(other));
+        one.speak(version);
+        other.speak(version);
+        (one, other)
     }
+
+    fn sockets(count: usize) -> Message {
+        Message::Sockets(Sockets { sockets: vec![Socket::default(); count] })
+    }
+
+    const VERSIONS: [WireVersion; 2] = [WireVersion::Messages, WireVersion::Frames];
 
     #[tokio::test]
     async fn messages_and_descriptors_arrive_in_order() {
-        let (mut one, mut other) = both();
-        let file = std::fs::File::open("/dev/null").unwrap();
-        let fds = [file.as_fd(), file.as_fd()];
-        let moved = |to| Message::Moved { to };
-        one.send(&moved(1), &[], ANSWER_WITHIN).await.unwrap();
-        one.send(&moved(2), &fds, ANSWER_WITHIN).await.unwrap();
-        one.send(&moved(3), &fds[..1], ANSWER_WITHIN).await.unwrap();
-        for (number, count) in [(1, 0), (2, 2), (3, 1)] {
-            assert_eq!(other.receive(ANSWER_WITHIN).await.unwrap(), moved(number));
-            assert_eq!(other.take_fds(count).unwrap().len(), count);
+        for version in VERSIONS {
+            let (mut one, mut other) = both(version);
+            let file = std::fs::File::open("/dev/null").unwrap();
+            let fds = [file.as_fd(), file.as_fd()];
+            one.send(Message::Send, &[], ANSWER_WITHIN).await.unwrap();
+            one.send(sockets(2), &fds, ANSWER_WITHIN).await.unwrap();
+            one.send(sockets(1), &fds[..1], ANSWER_WITHIN).await.unwrap();
+            for (message, count) in [(Message::Send, 0), (sockets(2), 2), (sockets(1), 1)] {
+                assert_eq!(other.receive(ANSWER_WITHIN).await.unwrap(), message);
+                assert_eq!(other.take_fds(count).unwrap().len(), count);
+            }
+            drop(one);
+            assert!(matches!(other.receive(ANSWER_WITHIN).await, Err(Broken::Closed)));
         }
-        drop(one);
-        assert!(matches!(other.receive(ANSWER_WITHIN).await, Err(Broken::Closed)));
+    }
+
+    #[tokio::test]
+    async fn descriptors_are_as_many_as_were_announced() {
+        let check = async |version, message: Message, count: usize, expect: &str| {
+            let (mut one, mut other) = both(version);
+            let file = std::fs::File::open("/dev/null").unwrap();
+            one.send(message, &vec![file.as_fd(); count], ANSWER_WITHIN).await.unwrap();
+            let received = other.receive(ANSWER_WITHIN).await;
+            let error = received.and_then(|_| other.take_fds(2)).unwrap_err().to_string();
+            assert_eq!(error, expect);
+        };
+        let [messages, frames] = VERSIONS;
+        check(messages, sockets(2), 1, "1 descriptors came instead of 2").await;
+        check(messages, sockets(2), 3, "1 descriptors came that were not announced").await;
+        check(messages, Message::Send, 1, "1 descriptors came that were not announced").await;
+        check(frames, sockets(2), 1, "1 descriptors came instead of 2").await;
+        check(frames, Message::Send, 1, "1 descriptors came instead of 2").await;
+    }
+
+    #[tokio::test]
+    async fn what_is_unknown_is_skipped_with_its_descriptors() {
+        let (mut one, mut other) = both(WireVersion::Frames);
+        let file = std::fs::File::open("/dev/null").unwrap();
+        one.send(Message::Unknown, &[file.as_fd()], ANSWER_WITHIN).await.unwrap();
+        one.send(sockets(1), &[file.as_fd()], ANSWER_WITHIN).await.unwrap();
+        assert_eq!(other.receive(ANSWER_WITHIN).await.unwrap(), sockets(1));
+        assert_eq!(other.take_fds(1).unwrap().len(), 1);
+        assert_eq!((other.skipped(), other.skipped()), (vec![("unknown".into(), 1)], Vec::new()));
     }
 
     #[tokio::test]
     async fn a_large_message_needs_many_reads() {
-        let (mut one, mut other) = both();
-        let message = Message::Abort { reason: "x".repeat(3 << 20) };
-        let (sent, received) = tokio::join!(one.send(&message, &[], ANSWER_WITHIN), other.receive(ANSWER_WITHIN));
-        sent.unwrap();
-        assert_eq!(received.unwrap(), message);
+        for version in VERSIONS {
+            let (mut one, mut other) = both(version);
+            let message = Message::Abort { reason: "x".repeat(3 << 20) };
+            let sent = one.send(message.clone(), &[], ANSWER_WITHIN);
+            let (sent, received) = tokio::join!(sent, other.receive(ANSWER_WITHIN));
+            sent.unwrap();
+            assert_eq!(received.unwrap(), message);
+        }
     }
 
     #[tokio::test]
     async fn what_is_no_message_ends_the_conversation() {
-        let check = async |bytes: &[u8], expect: &str| {
-            let (one, mut other) = both();
+        let check = async |version, bytes: &[u8], expect: &str| {
+            let (one, mut other) = both(version);
             one.stream.try_write(bytes).unwrap();
             drop(one);
             let error = other.receive(ANSWER_WITHIN).await.unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");
         };
-        check(b"GET / HTTP/1.1\r\n\r\n", "not a message: of 1195725856 bytes").await;
-        check(b"\0\0\0\x02{}", "missing field `say`").await;
-        check(b"\0\0\0\x02{", "it ended").await;
+        let [messages, frames] = VERSIONS;
+        check(messages, b"GET / HTTP/1.1\r\n\r\n", "not a message: of 1195725856 bytes").await;
+        check(messages, b"\0\0\0\x02{}", "missing field `say`").await;
+        check(messages, b"\0\0\0\x02{", "it ended").await;
+        check(frames, b"GET / HTTP/1.1\r\nhost: a.example\r\n\r\n", "not a message: not the head of a frame").await;
+        check(frames, b"\0\0\0\x02\0\0\0\0\0\0send", "it ended").await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn silence_has_a_deadline_and_what_came_is_kept() {
-        let (one, mut other) = both();
-        let Frame(frame) = Frame::of(&Message::Send).unwrap();
-        one.stream.try_write(&frame[..7]).unwrap();
-        assert!(matches!(other.receive(ANSWER_WITHIN).await, Err(Broken::Late(_))));
-        one.stream.try_write(&frame[7..]).unwrap();
-        assert_eq!(other.receive(ANSWER_WITHIN).await.unwrap(), Message::Send);
-        assert!(other.take_fds(1).is_err());
+        for version in VERSIONS {
+            let (mut one, mut other) = both(version);
+            let mut message = one.talk.out.message(Message::Send);
+            let Part { bytes, .. } = one.talk.out.next(&mut message, 0).unwrap().unwrap();
+            one.stream.try_write(&bytes[..7]).unwrap();
+            assert!(matches!(other.receive(ANSWER_WITHIN).await, Err(Broken::Late(_))));
+            one.stream.try_write(&bytes[7..]).unwrap();
+            assert_eq!(other.receive(ANSWER_WITHIN).await.unwrap(), Message::Send);
+            assert!(other.take_fds(1).is_err());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_moves_may_take_longer_than_a_frame() {
+        let (mut one, mut other) = both(WireVersion::Frames);
+        let quiet = [("app".into(), "srv ".repeat(200_000))].into_iter().collect();
+        let memory = ProcessMemory { quiet, ..ProcessMemory::default() };
+        let mut message = one.talk.out.message(Message::State(Box::new(memory)));
+        let begun = Instant::now();
+        let sent = async {
+            while let Some(Part { bytes, .. }) = one.talk.out.next(&mut message, 0).unwrap() {
+                tokio::time::sleep(ANSWER_WITHIN - Duration::from_millis(1)).await;
+                one.write(&bytes, &[]).await.unwrap();
+            }
+        };
+        let ((), received) = tokio::join!(sent, other.receive(ANSWER_WITHIN));
+        assert!(matches!(received.unwrap(), Message::State(_)));
+        assert!(begun.elapsed() > 5 * ANSWER_WITHIN, "{:?}", begun.elapsed());
     }
 }

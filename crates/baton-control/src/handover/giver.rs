@@ -7,17 +7,17 @@ use std::sync::Arc;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
-use super::channel::{ANSWER_WITHIN, Broken, Channel, Frame, READY_WITHIN};
-use super::message::{
-    Hello, Message, Ready, Refused, Released, Report, SOCKETS_PER_MESSAGE, Socket, Sockets, State, Welcome,
-};
+use super::channel::{ANSWER_WITHIN, Broken, Channel, READY_WITHIN};
+use super::memory::ProcessMemory;
+use super::message::{Hello, Message, Ready, Refused, Released, Report, SOCKETS_PER_MESSAGE, Socket, Sockets, Welcome};
 use super::report;
+use super::wire::WireVersion;
 use crate::control_socket::Peer;
 use crate::rights::Place;
 
 /// What conversations tell the change line.
 #[derive(Debug)]
-pub enum Event {
+pub enum GiverEvent {
     /// A process wants to take over. Answered at once.
     Asked {
         /// Whose process it is.
@@ -31,6 +31,10 @@ pub enum Event {
     Ready {
         /// What it said.
         ready: Ready,
+        /// The version that is spoken with it.
+        version: WireVersion,
+        /// What it said that is unknown here: kinds of frames, with their numbers.
+        skipped: Vec<(String, u64)>,
         /// Takes what to answer, and what to report from then on.
         reply: oneshot::Sender<(Released, mpsc::UnboundedReceiver<Report>)>,
         /// Ends when the last report was sent, or cannot be.
@@ -53,7 +57,7 @@ pub enum Event {
         /// Its number, as the kernel says.
         from: u32,
         /// Tells it where to report to instead.
-        moved: oneshot::Sender<u32>,
+        moved: oneshot::Sender<Heir>,
         /// Takes whether it is one of them, and listened to.
         reply: oneshot::Sender<bool>,
     },
@@ -64,11 +68,20 @@ pub enum Event {
     },
 }
 
+/// Whom to report to instead of us.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Heir {
+    /// Its number.
+    pub pid: u32,
+    /// The version that it speaks.
+    pub version: WireVersion,
+}
+
 /// What there is to give.
 #[derive(Debug)]
 pub struct Offer {
     /// The version to speak.
-    pub version: u32,
+    pub version: WireVersion,
     /// Our program's version.
     pub program: String,
     /// Whom we took over from.
@@ -76,21 +89,22 @@ pub struct Offer {
     /// Listening sockets, address by address; to be let go of when they were sent.
     pub sockets: Vec<(Socket, Arc<[OwnedFd]>)>,
     /// What to remember.
-    pub state: State,
+    pub state: ProcessMemory,
 }
 
 /// Talks with a process that asked for a handover, until it has said everything.
 ///
 /// A process before us gives its `place` back: there are no more of them than this process took over from.
-pub async fn talk(stream: UnixStream, peer: Peer, place: Option<Place>, events: mpsc::Sender<Event>) {
+pub async fn talk(stream: UnixStream, peer: Peer, place: Option<Place>, events: mpsc::Sender<GiverEvent>) {
     let mut channel = Channel::new(stream);
     match channel.receive(ANSWER_WITHIN).await {
         Ok(Message::Hello(hello)) => give(channel, peer.uid, hello, events).await,
         // What it says of itself does not count.
-        Ok(Message::Reporting { pid: _ }) => {
+        Ok(Message::Reporting { pid: _, version }) => {
             let Some(from) = peer.pid else { return };
+            channel.speak(version.map(WireVersion::at_most).unwrap_or_default());
             let ((moved, told), (reply, answer)) = (oneshot::channel(), oneshot::channel());
-            if events.send(Event::Joined { from, moved, reply }).await.is_err() {
+            if events.send(GiverEvent::Joined { from, moved, reply }).await.is_err() {
                 return;
             }
             match answer.await {
@@ -102,21 +116,21 @@ pub async fn talk(stream: UnixStream, peer: Peer, place: Option<Place>, events: 
                 Err(_) => {}
             }
         }
-        Ok(other) => abort(&mut channel, &format!("a conversation does not begin with {}", name(&other))).await,
+        Ok(other) => abort(&mut channel, &format!("a conversation does not begin with {}", other.name())).await,
         Err(error) => abort(&mut channel, &error.to_string()).await,
     }
 }
 
-async fn give(mut channel: Channel, uid: u32, hello: Hello, events: mpsc::Sender<Event>) {
+async fn give(mut channel: Channel, uid: u32, hello: Hello, events: mpsc::Sender<GiverEvent>) {
     let (reply, answer) = oneshot::channel();
-    if events.send(Event::Asked { uid, hello, reply }).await.is_err() {
+    if events.send(GiverEvent::Asked { uid, hello, reply }).await.is_err() {
         return;
     }
     let offer = match answer.await {
         Ok(Ok(offer)) => offer,
         Ok(Err(refused)) => {
             // Who does not wait any more does not want to know.
-            let _ = channel.send(&Message::Refused(refused), &[], ANSWER_WITHIN).await;
+            let _ = channel.send(Message::Refused(refused), &[], ANSWER_WITHIN).await;
             return;
         }
         Err(_) => return,
@@ -125,48 +139,46 @@ async fn give(mut channel: Channel, uid: u32, hello: Hello, events: mpsc::Sender
         Ok(ready) => ready,
         Err(reason) => {
             abort(&mut channel, &reason).await;
-            let _ = events.send(Event::Failed { reason }).await;
+            let _ = events.send(GiverEvent::Failed { reason }).await;
             return;
         }
     };
     let (reply, answer) = oneshot::channel();
     let (_sent, done) = oneshot::channel();
-    if events.send(Event::Ready { ready, reply, done }).await.is_err() {
+    let (version, skipped) = (channel.version(), channel.skipped());
+    if events.send(GiverEvent::Ready { ready, version, skipped, reply, done }).await.is_err() {
         return;
     }
     let Ok((released, reports)) = answer.await else { return };
     // It serves, whether it hears this or not.
-    let _ = channel.send(&Message::Released(released), &[], ANSWER_WITHIN).await;
+    let _ = channel.send(Message::Released(released), &[], ANSWER_WITHIN).await;
     report::tell(channel, reports).await;
 }
 
 /// Sends everything, and waits until the taker serves. Nothing of it changes what we do.
 async fn hand_out(channel: &mut Channel, offer: Offer) -> Result<Ready, String> {
-    let state = Message::State(Box::new(offer.state));
-    let frame = Frame::of(&state).map_err(|error| format!("sending {}: {error}", name(&state)))?;
     let welcome = Welcome {
-        version: offer.version,
+        version: offer.version.number(),
         pid: std::process::id(),
         program: offer.program,
         lineage: offer.lineage,
         sockets: offer.sockets.iter().map(|(_, shards)| shards.len() as u32).sum(),
-        state_bytes: frame.len() as u64,
+        state_bytes: 0,
     };
-    say(channel, &Message::Welcome(welcome)).await?;
+    say(channel, Message::Welcome(welcome)).await?;
+    channel.speak(offer.version);
     expect(channel, &Message::Send).await?;
     let sockets = offer.sockets.iter().flat_map(|(socket, shards)| shards.iter().map(move |shard| (socket, shard)));
     let sockets: Vec<_> = sockets.collect();
     for some in sockets.chunks(SOCKETS_PER_MESSAGE) {
         let sockets = Sockets { sockets: some.iter().map(|(socket, _)| (*socket).clone()).collect() };
         let fds: Vec<_> = some.iter().map(|(_, fd)| fd.as_fd()).collect();
-        let sent = channel.send(&Message::Sockets(sockets), &fds, ANSWER_WITHIN).await;
+        let sent = channel.send(Message::Sockets(sockets), &fds, ANSWER_WITHIN).await;
         sent.map_err(|error| format!("sending sockets: {error}"))?;
     }
     drop(offer.sockets);
     expect(channel, &Message::Received).await?;
-    let sent = channel.send_frame(&frame, &[], ANSWER_WITHIN).await;
-    sent.map_err(|error| format!("sending {}: {error}", name(&state)))?;
-    drop((state, frame));
+    say(channel, Message::State(Box::new(offer.state))).await?;
     match channel.receive(READY_WITHIN).await {
         Ok(Message::Ready(ready)) => Ok(ready),
         Ok(other) => Err(unexpected(other)),
@@ -175,48 +187,29 @@ async fn hand_out(channel: &mut Channel, offer: Offer) -> Result<Ready, String> 
     }
 }
 
-async fn say(channel: &mut Channel, message: &Message) -> Result<(), String> {
-    channel.send(message, &[], ANSWER_WITHIN).await.map_err(|error| format!("sending {}: {error}", name(message)))
+async fn say(channel: &mut Channel, message: Message) -> Result<(), String> {
+    let name = message.name();
+    channel.send(message, &[], ANSWER_WITHIN).await.map_err(|error| format!("sending {name}: {error}"))
 }
 
 async fn expect(channel: &mut Channel, message: &Message) -> Result<(), String> {
     match channel.receive(ANSWER_WITHIN).await {
         Ok(received) if received == *message => Ok(()),
         Ok(other) => Err(unexpected(other)),
-        Err(error) => Err(format!("waiting for {}: {error}", name(message))),
+        Err(error) => Err(format!("waiting for {}: {error}", message.name())),
     }
 }
 
 fn unexpected(message: Message) -> String {
     match message {
         Message::Abort { reason } => reason,
-        other => format!("unexpected: {}", name(&other)),
+        other => format!("unexpected: {}", other.name()),
     }
 }
 
 async fn abort(channel: &mut Channel, reason: &str) {
     // Whoever is gone does not need to hear it.
-    let _ = channel.send(&Message::Abort { reason: reason.into() }, &[], ANSWER_WITHIN).await;
-}
-
-/// A message's name, for messages to humans.
-pub(super) fn name(message: &Message) -> &'static str {
-    match message {
-        Message::Hello(_) => "hello",
-        Message::Welcome(_) => "welcome",
-        Message::Refused(_) => "refused",
-        Message::Send => "send",
-        Message::Sockets(_) => "sockets",
-        Message::Received => "received",
-        Message::State(_) => "state",
-        Message::Ready(_) => "ready",
-        Message::Released(_) => "released",
-        Message::Abort { .. } => "abort",
-        Message::Reporting { .. } => "reporting",
-        Message::Report(_) => "report",
-        Message::Moved { .. } => "moved",
-        Message::Unknown => "a message that is unknown here",
-    }
+    let _ = channel.send(Message::Abort { reason: reason.into() }, &[], ANSWER_WITHIN).await;
 }
 
 #[cfg(test)]
@@ -225,16 +218,20 @@ mod tests {
     use crate::handover::message::Hello;
 
     /// Plays the change line: offers nothing but a state, and says how the conversation ended.
-    async fn change_line(mut events: mpsc::Receiver<Event>) -> String {
+    async fn change_line(mut events: mpsc::Receiver<GiverEvent>) -> String {
         loop {
             match events.recv().await {
-                Some(Event::Asked { reply, .. }) => {
-                    let state = State::default();
-                    let offer =
-                        Offer { version: 1, program: "test".into(), lineage: Vec::new(), sockets: Vec::new(), state };
+                Some(GiverEvent::Asked { reply, .. }) => {
+                    let offer = Offer {
+                        version: WireVersion::Messages,
+                        program: "test".into(),
+                        lineage: Vec::new(),
+                        sockets: Vec::new(),
+                        state: ProcessMemory::default(),
+                    };
                     reply.send(Ok(offer)).unwrap();
                 }
-                Some(Event::Failed { reason }) => return reason,
+                Some(GiverEvent::Failed { reason }) => return reason,
                 Some(other) => return format!("{other:?}"),
                 None => return "nothing".into(),
             }
@@ -249,7 +246,7 @@ mod tests {
         let taker = async {
             let mut channel = Channel::new(other);
             for message in said {
-                channel.send(message, &[], ANSWER_WITHIN).await.unwrap();
+                channel.send(message.clone(), &[], ANSWER_WITHIN).await.unwrap();
             }
             loop {
                 if let message @ Message::Abort { .. } = channel.next().await.unwrap() {

@@ -6,12 +6,13 @@
 //!   {"baton":1,"ask":"handover"} ────────────────────▶ checks who asks
 //!                                ◀──────────────────── {"baton":1,"answer":"handover"}
 //!   hello (versions)             ────────────────────▶ one handover at a time, none while it stops
-//!                                ◀──────────────────── welcome (version, how much is to come), or refused
+//!                                ◀──────────────────── welcome (version, how many sockets are to come), or refused
+//!   from here on both speak that version
 //!   checks its limits
 //!   send                         ────────────────────▶
 //!                                ◀──────────────────── sockets (some descriptors), again and again
 //!   received                     ────────────────────▶
-//!                                ◀──────────────────── state
+//!                                ◀──────────────────── state, in pieces
 //!   prepares, commits, serves: both accept from the same queues
 //!   ready (sockets it uses)      ────────────────────▶ stops accepting, begins to drain
 //!                                ◀──────────────────── released
@@ -21,13 +22,15 @@
 //! It is a transaction: up to `ready` the giver serves as if nothing were, and goes on when the taker fails, is killed or is
 //! late; a taker whose giver is gone goes on with what it has. Every wait has a deadline ([`channel`]).
 //!
-//! [`message`] is what is said, [`channel`] how it travels, [`taker`] and [`giver`] are the two sides, [`state`] turns live
-//! state into a message and back, and [`report`] is what follows the handover. Established connections are not handed over:
+//! [`message`] is what is said, [`wire`] what it is as bytes in each version, [`channel`] how those travel; [`taker`] and [`giver`] are
+//! the two sides; [`memory`] is all that is remembered of a process, [`state`] makes that of live state and goes on from it, and
+//! [`report`] is what follows the handover. Established connections are not handed over:
 //! they stay with the giver until they end.
 
 pub mod belief;
 pub mod channel;
 pub mod giver;
+pub mod memory;
 pub mod message;
 mod named;
 pub mod report;
@@ -35,3 +38,4 @@ pub mod state;
 pub mod strangers;
 pub mod succession;
 pub mod taker;
+pub mod wire;

@@ -10,9 +10,10 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
-use super::giver::Event;
+use super::giver::{GiverEvent, Heir};
 use super::message::{Message, Report};
 use super::taker;
+use super::wire::WireVersion;
 
 /// How often to report.
 pub const EVERY: Duration = Duration::from_millis(100);
@@ -26,15 +27,15 @@ pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Rep
         tokio::select! {
             report = reports.recv() => {
                 let Some(report) = report else { return };
-                if channel.send(&Message::Report(report), &[], ANSWER_WITHIN).await.is_err() {
+                if channel.send(Message::Report(report), &[], ANSWER_WITHIN).await.is_err() {
                     return;
                 }
             }
             said = channel.next() => match said {
-                Ok(Message::Moved { to }) if moves < MOVES_MAX => {
+                Ok(Message::Moved { to, version }) if moves < MOVES_MAX => {
                     moves += 1;
                     // Dropping the old one says that everything was sent.
-                    let Ok(other) = reach(to).await else { return };
+                    let Ok(other) = reach(to, version.map(WireVersion::at_most).unwrap_or_default()).await else { return };
                     channel = other;
                 }
                 Ok(_) => {}
@@ -44,31 +45,39 @@ pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Rep
     }
 }
 
-/// Connects to the process to report to.
-async fn reach(pid: u32) -> Result<Channel, Broken> {
+/// Connects to the process to report to, which speaks that version.
+async fn reach(pid: u32, version: WireVersion) -> Result<Channel, Broken> {
     let stream = tokio::task::spawn_blocking(move || taker::connect(pid)).await.map_err(std::io::Error::other)?;
     let stream = stream.map_err(|error| Broken::Said(error.to_string()))?;
     stream.set_nonblocking(true)?;
     let mut channel = Channel::new(UnixStream::from_std(stream)?);
-    channel.send(&Message::Reporting { pid: std::process::id() }, &[], ANSWER_WITHIN).await?;
+    let said = Some(version.number()).filter(|_| version != WireVersion::Messages);
+    channel.send(Message::Reporting { pid: std::process::id(), version: said }, &[], ANSWER_WITHIN).await?;
+    channel.speak(version);
     Ok(channel)
 }
 
 /// Passes on what a process before us reports, until it ends. `moved` tells whom it shall report to instead.
-pub async fn listen(mut channel: Channel, from: u32, mut moved: oneshot::Receiver<u32>, events: mpsc::Sender<Event>) {
+pub async fn listen(
+    mut channel: Channel,
+    from: u32,
+    mut moved: oneshot::Receiver<Heir>,
+    events: mpsc::Sender<GiverEvent>,
+) {
     let mut may_move = true;
     loop {
         tokio::select! {
             to = &mut moved, if may_move => {
                 may_move = false;
-                if let Ok(to) = to {
+                if let Ok(Heir { pid: to, version }) = to {
+                    let version = Some(version.number()).filter(|_| version != WireVersion::Messages);
                     // When it is gone, what it said last is still to be read.
-                    let _ = channel.send(&Message::Moved { to }, &[], ANSWER_WITHIN).await;
+                    let _ = channel.send(Message::Moved { to, version }, &[], ANSWER_WITHIN).await;
                 }
             }
             said = channel.next() => match said {
                 Ok(Message::Report(report)) => {
-                    if events.send(Event::Report { from, report }).await.is_err() {
+                    if events.send(GiverEvent::Report { from, report }).await.is_err() {
                         return;
                     }
                 }
@@ -77,5 +86,5 @@ pub async fn listen(mut channel: Channel, from: u32, mut moved: oneshot::Receive
             },
         }
     }
-    let _ = events.send(Event::Left { from }).await;
+    let _ = events.send(GiverEvent::Left { from }).await;
 }

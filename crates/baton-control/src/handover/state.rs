@@ -1,6 +1,6 @@
-//! Live state as a message, and back.
+//! Live state as [`ProcessMemory`], and back.
 //!
-//! Everything is looked up by name: what the other side does not have is left out. Nothing in here trusts the message: numbers
+//! Everything is looked up by name: what the other side does not have is left out. Nothing in here trusts the other process: numbers
 //! are brought within bounds where they are used.
 
 use std::collections::HashMap;
@@ -8,21 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use baton_health::{Checker, Recalled, Status};
 use baton_proxy::balance::{BackendMemory, CheckReport, HealthState, ServerMemory, ServerState, Turn, Turns};
 use baton_proxy::{BackendPlan, Generation};
 
-use super::message::{self, Counters, Counts, HEALTH_WORDS, Named, ProxyCounts, ServerCounts, State};
-use crate::health::{Checker, Recalled, Status};
+use super::memory::{self, Counters, Counts, HEALTH_WORDS, Named, ProcessMemory, ProxyCounts, ServerCounts};
 
 /// All there is to remember of `generation` at `now`.
-pub fn remember(generation: &Generation, checker: &Checker, now: Instant) -> State {
+pub fn remember(generation: &Generation, checker: &Checker, now: Instant) -> ProcessMemory {
     let direct = generation.model.has_direct();
-    let mut state = State { counts: counts(generation), direct, ..State::default() };
+    let mut state = ProcessMemory { counts: counts(generation), direct, ..ProcessMemory::default() };
     let mut quiet_for = None;
     for plan in generation.backends.values() {
         let name = &plan.proxy.name;
         let (memory, quiet) = backend(plan, checker, &mut quiet_for, now);
-        if memory != message::BackendMemory::default() {
+        if memory != memory::BackendMemory::default() {
             state.backends.0.push((Arc::clone(name), memory));
         }
         if !quiet.is_empty() {
@@ -34,7 +34,7 @@ pub fn remember(generation: &Generation, checker: &Checker, now: Instant) -> Sta
 }
 
 /// Goes on from there, in a generation that is not in use yet and whose checks have not begun.
-pub fn recall(state: &State, generation: &Generation, checker: &mut Checker, now: Instant) {
+pub fn recall(state: &ProcessMemory, generation: &Generation, checker: &mut Checker, now: Instant) {
     inherit(&state.counts, generation);
     let quiet_for = Duration::from_millis(state.quiet_ms);
     for (name, servers) in state.quiet.iter() {
@@ -141,14 +141,14 @@ fn backend(
     checker: &Checker,
     quiet_for: &mut Option<u64>,
     now: Instant,
-) -> (message::BackendMemory, String) {
+) -> (memory::BackendMemory, String) {
     let memory = plan.state.remember(now);
     let mut quiet = String::new();
     let mut servers = Named::default();
     for kept in memory.servers {
         let check = plan.servers.get(&kept.name).is_some_and(|plan| plan.server.check.enabled).then(|| {
             let due = checker.due(&plan.proxy.name, &kept.name);
-            Box::new(message::CheckMemory {
+            Box::new(memory::CheckMemory {
                 status: kept.check.status.into(),
                 code: kept.check.code,
                 info: kept.check.info,
@@ -161,7 +161,7 @@ fn backend(
             })
         });
         let since_ms = milliseconds(kept.since);
-        let memory = message::ServerMemory {
+        let memory = memory::ServerMemory {
             health: word_of(kept.health).into(),
             since_ms,
             downs: kept.downs,
@@ -172,7 +172,7 @@ fn backend(
             warming_ms: kept.warming.map(milliseconds),
             check,
         };
-        let is_quiet = memory == message::ServerMemory { since_ms, ..message::ServerMemory::default() };
+        let is_quiet = memory == memory::ServerMemory { since_ms, ..memory::ServerMemory::default() };
         if is_quiet && *quiet_for.get_or_insert(since_ms) == since_ms {
             quiet.push_str(if quiet.is_empty() { "" } else { " " });
             quiet.push_str(&kept.name);
@@ -181,11 +181,11 @@ fn backend(
         }
     }
     let (active, backups) = (turns(memory.active), turns(memory.backups));
-    (message::BackendMemory { waiting_max: memory.waiting_max, active, backups, servers }, quiet)
+    (memory::BackendMemory { waiting_max: memory.waiting_max, active, backups, servers }, quiet)
 }
 
-fn remembered(memory: &message::BackendMemory) -> BackendMemory {
-    let server = |(name, kept): (&Arc<str>, &message::ServerMemory)| ServerMemory {
+fn remembered(memory: &memory::BackendMemory) -> BackendMemory {
+    let server = |(name, kept): (&Arc<str>, &memory::ServerMemory)| ServerMemory {
         name: Arc::clone(name),
         health: health_of(&kept.health),
         since: Duration::from_millis(kept.since_ms),
@@ -205,7 +205,7 @@ fn remembered(memory: &message::BackendMemory) -> BackendMemory {
     }
 }
 
-fn report(check: &message::CheckMemory) -> CheckReport {
+fn report(check: &memory::CheckMemory) -> CheckReport {
     let status = Status::of_word(&check.status);
     CheckReport {
         status: status.map_or("", Status::word),
@@ -220,14 +220,14 @@ fn report(check: &message::CheckMemory) -> CheckReport {
     }
 }
 
-fn turns(turns: Turns) -> message::Turns {
+fn turns(turns: Turns) -> memory::Turns {
     let place = |(name, turn): (Arc<str>, Turn)| {
         (name, [turn.weight, u64::from(turn.fresh), turn.due, turn.rest, turn.last, turn.placed])
     };
-    message::Turns { position: turns.position, places: turns.places.into_iter().map(place).collect() }
+    memory::Turns { position: turns.position, places: turns.places.into_iter().map(place).collect() }
 }
 
-fn turned(turns: &message::Turns) -> Turns {
+fn turned(turns: &memory::Turns) -> Turns {
     let place = |(name, place): (&Arc<str>, &[u64; 6])| {
         let [weight, fresh, due, rest, last, placed] = *place;
         (Arc::clone(name), Turn { weight, fresh: fresh > 0, due, rest, last, placed })

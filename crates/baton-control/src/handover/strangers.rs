@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use baton_kernel::holders::{self, Holders};
 use baton_kernel::namespace;
-use baton_kernel::process::known::Known;
+use baton_kernel::process::known::ProcessId;
 use baton_model::Address;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -40,7 +40,7 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 struct Target {
     pid: u32,
     /// Which one it was when it was named; `None` without `/proc`.
-    known: Option<Known>,
+    known: Option<ProcessId>,
 }
 
 /// Old processes that know signals only. Dropped while they are paused, it resumes them.
@@ -57,7 +57,7 @@ impl Strangers {
     /// One more of them.
     pub fn add(&mut self, pid: u32) {
         self.pids.push(pid);
-        let known = i32::try_from(pid).ok().and_then(Known::of);
+        let known = i32::try_from(pid).ok().and_then(ProcessId::of);
         self.known.push(Target { pid, known });
     }
 
@@ -169,7 +169,7 @@ impl fmt::Display for Target {
 
 impl Target {
     fn of_argument(text: &str) -> Option<Target> {
-        match text.parse::<Known>() {
+        match text.parse::<ProcessId>() {
             Ok(known) => Some(Target { pid: u32::try_from(known.pid).ok()?, known: Some(known) }),
             Err(_) => Some(Target { pid: text.parse().ok()?, known: None }),
         }

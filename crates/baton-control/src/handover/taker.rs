@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::{Duration, Instant};
 
-use baton_kernel::listen::Identity;
+use baton_kernel::listen::SocketIdentity;
 use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::usage;
 use nix::errno::Errno;
@@ -18,12 +18,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::belief::{Belief, Believed};
-use super::channel::{ANSWER_WITHIN, Broken, Channel, MESSAGE_BYTES_MAX, Parked};
-use super::giver::name;
-use super::message::{
-    Hello, Message, Ready, Refused, RefusedKind, Released, SOCKETS_MAX, State, Stop, VERSIONS, Welcome,
-};
+use super::channel::{ANSWER_WITHIN, Broken, Channel, Parked};
+use super::memory::ProcessMemory;
+use super::message::{Hello, Message, Ready, Refused, RefusedKind, Released, SOCKETS_MAX, Stop, Welcome};
 use super::strangers::Strangers;
+use super::succession::LINEAGE_MAX;
+use super::wire::{MESSAGE_BYTES_MAX, VERSIONS, WireVersion};
 use crate::ask;
 use crate::control_socket::find::{self, Reached, Where};
 use crate::listeners::{Inherited, Known};
@@ -41,8 +41,6 @@ const GONE_WITHIN: Duration = Duration::from_secs(2);
 const GONE_EVERY: Duration = Duration::from_millis(2);
 /// How many processes are asked at most, successors included.
 const ASKED_MAX: usize = 64;
-/// How many processes before us are remembered.
-pub const LINEAGE_MAX: usize = 64;
 /// Descriptors that a listening socket needs here: as it came, for the cores, and at least one core's.
 const DESCRIPTORS_EACH: u64 = 3;
 /// Descriptors kept back for everything else.
@@ -67,7 +65,7 @@ pub struct Taken {
     pub strangers: Strangers,
     stop: Stop,
     /// States to go on from.
-    pub states: Vec<(u32, State)>,
+    pub states: Vec<(u32, ProcessMemory)>,
     /// Listening sockets, until they are given to the listeners.
     pub sockets: Inherited,
     /// Whom the processes we take over from took over from, and they themselves.
@@ -134,20 +132,20 @@ pub fn take(over: &TakeOver, program: &str, may_give: Option<u32>) -> Result<Tak
             false => Believed::with_user(may_give),
         };
         let mut taken = Taken { stop: over.stop, ..Taken::default() };
-        let mut left: VecDeque<Asked> = over.pids.iter().map(|&pid| Asked { pid, after: None }).collect();
+        let mut left: VecDeque<GiverProcess> = over.pids.iter().map(|&pid| GiverProcess { pid, after: None }).collect();
         let mut asked = HashSet::new();
         while let Some(next) = left.pop_front() {
             if next.pid == std::process::id() || asked.len() >= ASKED_MAX || !asked.insert(next) {
                 continue;
             }
             match taken.ask(next, program, &believed).await {
-                Ok(Answer::Everything | Answer::Nothing) => {}
-                Ok(Answer::Successor(pid)) => left.extend([Asked { pid, ..next }]),
-                Ok(Answer::Gone) => {
+                Ok(GiverResponse::Everything | GiverResponse::Nothing) => {}
+                Ok(GiverResponse::Successor(pid)) => left.extend([GiverProcess { pid, ..next }]),
+                Ok(GiverResponse::Gone) => {
                     // Another process may have taken over from it since its number was read.
                     let after = next.after.or(Some(next.pid));
                     let heirs = find::running().into_iter().filter(|heir| believed.judge(heir.uid).is_ok());
-                    left.extend(heirs.map(|heir| Asked { pid: heir.pid, after }));
+                    left.extend(heirs.map(|heir| GiverProcess { pid: heir.pid, after }));
                 }
                 // Nobody named it, and it may be somebody else's.
                 Err(reason) if next.after.is_some() => {
@@ -167,14 +165,14 @@ pub fn take(over: &TakeOver, program: &str, may_give: Option<u32>) -> Result<Tak
 
 /// A process to ask.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct Asked {
+struct GiverProcess {
     pid: u32,
     /// Only if it took over from this process, which is gone.
     after: Option<u32>,
 }
 
 /// What came of it.
-enum Answer {
+enum GiverResponse {
     /// It gave what it has.
     Everything,
     /// It has nothing for us.
@@ -187,8 +185,8 @@ enum Answer {
 
 impl Taken {
     /// Takes what this process has.
-    async fn ask(&mut self, asked: Asked, program: &str, believed: &Believed) -> Result<Answer, String> {
-        let Asked { pid, after } = asked;
+    async fn ask(&mut self, asked: GiverProcess, program: &str, believed: &Believed) -> Result<GiverResponse, String> {
+        let GiverProcess { pid, after } = asked;
         let end = Instant::now() + BUSY_WITHIN;
         // Since when it does not listen.
         let mut silent = None;
@@ -198,10 +196,10 @@ impl Taken {
                     silent = None;
                     reached
                 }
-                Err(Unreachable::Nobody) => return Ok(Answer::Gone),
+                Err(Unreachable::Nobody) => return Ok(GiverResponse::Gone),
                 Err(Unreachable::Ended) => {
                     self.is_somebody_ending = true;
-                    return Ok(Answer::Gone);
+                    return Ok(GiverResponse::Gone);
                 }
                 // Its pid file was read before it listens, or it has closed everything and is gone in a moment.
                 Err(Unreachable::Stranger)
@@ -215,7 +213,7 @@ impl Taken {
                     if after.is_none() {
                         self.strangers.add(pid);
                     }
-                    return Ok(Answer::Nothing);
+                    return Ok(GiverResponse::Nothing);
                 }
                 Err(Unreachable::Odd(reason)) => return Err(reason),
             };
@@ -226,7 +224,7 @@ impl Taken {
                 Ok(Received::All(sockets)) => {
                     let channel = channel.park().map_err(|error| error.to_string())?;
                     self.givers.push(Giver { pid, channel, sockets });
-                    return Ok(Answer::Everything);
+                    return Ok(GiverResponse::Everything);
                 }
                 Ok(Received::Refused(refused)) => match refused.kind {
                     RefusedKind::Busy if Instant::now() < end => tokio::time::sleep(BUSY_EVERY).await,
@@ -235,21 +233,21 @@ impl Taken {
                     }
                     RefusedKind::Stopping => {
                         self.is_somebody_ending |= refused.successor.is_none();
-                        return Ok(refused.successor.map_or(Answer::Nothing, Answer::Successor));
+                        return Ok(refused.successor.map_or(GiverResponse::Nothing, GiverResponse::Successor));
                     }
-                    RefusedKind::Never if after.is_some() => return Ok(Answer::Nothing),
+                    RefusedKind::Never if after.is_some() => return Ok(GiverResponse::Nothing),
                     RefusedKind::Never => return Err(refused.reason),
                 },
                 Err(Broken::Closed) if is_gone(pid) => {
                     self.notices.push(format!("Process {pid} ended in the middle of the handover."));
                     self.is_somebody_ending = true;
                     let is_all_ours = self.sockets.len() > before;
-                    return Ok(if is_all_ours { Answer::Nothing } else { Answer::Gone });
+                    return Ok(if is_all_ours { GiverResponse::Nothing } else { GiverResponse::Gone });
                 }
                 Err(error) => {
                     let reason = error.to_string();
                     // It goes on anyway when we close.
-                    let _ = channel.send(&Message::Abort { reason: reason.clone() }, &[], ANSWER_WITHIN).await;
+                    let _ = channel.send(Message::Abort { reason: reason.clone() }, &[], ANSWER_WITHIN).await;
                     return Err(reason);
                 }
             }
@@ -264,15 +262,19 @@ impl Taken {
         hello: Hello,
         belief: Belief,
     ) -> Result<Received, Broken> {
-        channel.send(&Message::Hello(hello), &[], ANSWER_WITHIN).await?;
+        channel.send(Message::Hello(hello), &[], ANSWER_WITHIN).await?;
         let welcome = match channel.receive(ANSWER_WITHIN).await? {
             Message::Welcome(welcome) => welcome,
             Message::Refused(refused) => return Ok(Received::Refused(refused)),
             other => return Err(unexpected(other)),
         };
         has_room(&welcome).map_err(Broken::Descriptors)?;
+        let version = WireVersion::of(welcome.version).ok_or_else(|| {
+            Broken::Malformed(format!("version {} was chosen, {VERSIONS:?} were offered", welcome.version))
+        })?;
+        channel.speak(version);
         self.lineage.extend(welcome.lineage.iter().copied().chain([pid]).take(LINEAGE_MAX + 1));
-        channel.send(&Message::Send, &[], ANSWER_WITHIN).await?;
+        channel.send(Message::Send, &[], ANSWER_WITHIN).await?;
         let mut sockets: Vec<Option<u64>> = Vec::new();
         while sockets.len() < welcome.sockets as usize {
             let some = match channel.receive(ANSWER_WITHIN).await? {
@@ -282,7 +284,7 @@ impl Taken {
             let fds = channel.take_fds(some.len())?;
             for (socket, fd) in some.into_iter().zip(fds) {
                 let added = belief.may_take(&fd).and_then(|()| {
-                    let identity = Identity::of(&fd).ok().flatten();
+                    let identity = SocketIdentity::of(&fd).ok().flatten();
                     let added = self.sockets.add_known(fd, socket.namespace, socket.number);
                     added.map(|()| identity.map(|identity| identity.socket)).map_err(|error| error.to_string())
                 });
@@ -300,17 +302,21 @@ impl Taken {
             );
             return Err(Broken::Said(reason));
         }
-        channel.send(&Message::Received, &[], ANSWER_WITHIN).await?;
+        channel.send(Message::Received, &[], ANSWER_WITHIN).await?;
         match channel.receive(ANSWER_WITHIN).await? {
             Message::State(mut state) => {
                 if belief != Belief::Whole {
                     // Who knows a key can read what it protects.
-                    state.tickets = State::default().tickets;
+                    state.tickets = Vec::new();
                 }
                 self.states.push((pid, *state));
             }
             other => return Err(unexpected(other)),
         }
+        let left_out = |(kind, frames)| {
+            format!("Process {pid} hands over '{kind}', which is unknown here (frames: {frames}): left out.")
+        };
+        self.notices.extend(channel.skipped().into_iter().map(left_out));
         Ok(Received::All(sockets))
     }
 
@@ -319,9 +325,9 @@ impl Taken {
         self.givers.iter().map(|giver| giver.pid).collect()
     }
 
-    /// Whether a socket with this number of the kernel came from another process.
-    pub fn has_socket(&self, cookie: u64) -> bool {
-        self.givers.iter().any(|giver| giver.sockets.contains(&Some(cookie)))
+    /// The kernel's numbers of sockets that came from another process.
+    pub fn socket_numbers(&self) -> HashSet<u64> {
+        self.givers.iter().flat_map(|giver| giver.sockets.iter().flatten().copied()).collect()
     }
 
     /// Tells everybody that we serve, and to end. `unused` are the sockets that we do not use.
@@ -375,7 +381,7 @@ enum Received {
 
 async fn conclude(channel: &mut Channel, ready: Ready) -> Result<Released, Broken> {
     // A giver that gave us up has said so before it closed.
-    let _ = channel.send(&Message::Ready(ready), &[], ANSWER_WITHIN).await;
+    let _ = channel.send(Message::Ready(ready), &[], ANSWER_WITHIN).await;
     match channel.receive(ANSWER_WITHIN).await? {
         Message::Released(released) => Ok(released),
         other => Err(unexpected(other)),
@@ -416,7 +422,7 @@ fn has_room(welcome: &Welcome) -> Result<(), String> {
 fn unexpected(message: Message) -> Broken {
     match message {
         Message::Abort { reason } => Broken::Said(reason),
-        other => Broken::Malformed(format!("unexpected: {}", name(&other))),
+        other => Broken::Malformed(format!("unexpected: {}", other.name())),
     }
 }
 

@@ -1,6 +1,6 @@
 //! New addresses where the kernel keeps `SO_ATTACH_FILTER` on TCP to CAP_NET_ADMIN (Linux 6.18 does) and rights were given
 //! up: a socket is bound without listening, which nobody can reach either, and listens when it is published. Our master may
-//! bind it for us (see [`opening`](crate::master::opening)).
+//! bind it for us (see [`opening`](crate::servant::opening)).
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

@@ -7,12 +7,13 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use baton_kernel::listen::Identity;
+use baton_kernel::listen::SocketIdentity;
 use baton_kernel::{ListenOptions, namespace};
 use baton_model::{Address, Bind, Model};
 use serde::{Deserialize, Serialize};
 
 use super::bound::BoundGroup;
+use super::leaving::Leaving;
 use super::place::{Owner, Place, Taken, overlap, wanted};
 use super::{Listeners, options};
 
@@ -21,7 +22,7 @@ pub const SOCKETS_MAX: usize = 128;
 
 /// A TCP address that is not open yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct UnopenedAddress {
     /// Where to listen.
     pub address: SocketAddr,
     /// `interface`.
@@ -50,7 +51,7 @@ pub enum Denied {
 }
 
 /// What became of addresses that were asked for.
-pub type Granted = Vec<(Wanted, Result<Vec<OwnedFd>, Denied>)>;
+pub type Granted = Vec<(UnopenedAddress, Result<Vec<OwnedFd>, Denied>)>;
 
 /// What became of addresses, by place.
 #[derive(Debug, Default)]
@@ -65,19 +66,18 @@ impl Grants {
 
 impl Listeners {
     /// The TCP addresses of a model for which sockets would be opened.
-    pub fn missing(&self, model: &Model) -> Vec<Wanted> {
-        let leaving = self.leaving_all();
+    pub fn missing(&self, model: &Model) -> Vec<UnopenedAddress> {
         let missing = |(owner, bind): &(Owner, Bind)| {
             let Address::Inet(address) = bind.address else { return None };
             let place = Place::of(bind);
             let of_model = options::of(model, owner.frontend(), bind);
-            let comes_back = |at: &usize| self.retiring[*at].can_resume(owner.is_stats(), &of_model);
-            if self.open.contains_key(&place) || leaving.get(&place).is_some_and(comes_back) {
+            let comes_back = |leaving: &Leaving| leaving.can_resume(owner.is_stats(), &of_model);
+            if self.open.contains_key(&place) || self.retiring.at(&place).is_some_and(comes_back) {
                 return None;
             }
             let ListenOptions { interface, namespace, transparent, v6only, .. } = of_model;
             let sockets = self.shards(bind).min(SOCKETS_MAX);
-            Some(Wanted { address, interface, namespace, transparent, v6only, sockets })
+            Some(UnopenedAddress { address, interface, namespace, transparent, v6only, sockets })
         };
         wanted(model).iter().filter_map(missing).collect()
     }
@@ -86,7 +86,7 @@ impl Listeners {
     /// closes: nobody could reach it yet.
     pub fn grant(&mut self, granted: Granted) {
         let by_place = granted.into_iter().map(|(wanted, outcome)| {
-            let Wanted { address, interface, namespace, .. } = wanted;
+            let UnopenedAddress { address, interface, namespace, .. } = wanted;
             (Place { address: Address::Inet(address), interface, namespace }, outcome)
         });
         self.granted.0.extend(by_place);
@@ -105,12 +105,12 @@ pub struct Named<'m> {
     all: HashMap<Place, Vec<(Owner, Bind)>>,
     taken: Taken,
     /// Addresses of sockets that are held already: they may overlap those that are bound.
-    held: &'m [Identity],
+    held: &'m [SocketIdentity],
 }
 
 impl<'m> Named<'m> {
     /// Those of this model.
-    pub fn new(model: &'m Model, held: &'m [Identity]) -> Named<'m> {
+    pub fn new(model: &'m Model, held: &'m [SocketIdentity]) -> Named<'m> {
         let (mut all, mut taken): (HashMap<Place, Vec<_>>, _) = (HashMap::new(), Taken::default());
         for (owner, bind) in wanted(model) {
             let place = Place::of(&bind);
@@ -125,7 +125,7 @@ impl<'m> Named<'m> {
     ///
     /// # Errors
     /// [`Denied`] has the reason; nothing stays bound.
-    pub fn bind(&self, asked: &Wanted) -> Result<Vec<OwnedFd>, Denied> {
+    pub fn bind(&self, asked: &UnopenedAddress) -> Result<Vec<OwnedFd>, Denied> {
         let place = Place {
             address: Address::Inet(asked.address),
             interface: asked.interface.clone(),

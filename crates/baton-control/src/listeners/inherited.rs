@@ -4,25 +4,52 @@
 //! by what the giver says, but for two things that the kernel cannot tell: a descriptor number it had (`fd@N`) and the
 //! name of its network namespace.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use baton_kernel::listen::{Identity, ListenError, netns_here, v6only_default};
+use baton_kernel::listen::{ListenError, SocketIdentity, netns_here, v6only_default};
 use baton_kernel::namespace::{self, Facts, Unreachable};
 use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
 use baton_model::{Address, Bind};
 
 use super::{options, overlap};
 
-/// The most sockets a pool holds. A giver that sends more is told; the others stay its own.
-pub const INHERITED_MAX: usize = 8192;
+/// The most sockets a pool holds, as many as a handover can name. The limit of open files is lower, and what it has no room for does not
+/// arrive. A giver that sends more is told; the others stay its own.
+pub const INHERITED_MAX: usize = 1 << 19;
 
-/// A pool of listening sockets, in the order in which they were given.
+/// A pool of listening sockets, in the order in which they were given. Looking for those of an address costs what there is at it.
 #[derive(Debug, Default)]
 pub struct Inherited {
-    sockets: Vec<Given>,
+    /// By the order of their arrival.
+    sockets: BTreeMap<u64, Given>,
+    arrived: u64,
+    /// By the kernel's number.
+    by_cookie: HashMap<u64, u64>,
+    /// By each of their [`Trait`]s.
+    by_trait: HashMap<Trait, BTreeSet<u64>>,
     is_order_unknown: bool,
+}
+
+/// What some `bind` may ask for.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Trait {
+    /// It listens there.
+    Local(Endpoint),
+    /// It had this number as a descriptor.
+    Number(i32),
+    /// It is a TCP socket of this port.
+    Port(u16),
+}
+
+impl Trait {
+    fn all_of(known: &Known) -> impl Iterator<Item = Trait> {
+        let local = Trait::Local(known.identity.local.clone());
+        let port = known.identity.local.inet().map(|local| Trait::Port(local.port()));
+        [Some(local), port, known.number.map(Trait::Number)].into_iter().flatten()
+    }
 }
 
 /// One of them.
@@ -36,7 +63,7 @@ pub(super) struct Given {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// What the kernel says.
-    pub identity: Identity,
+    pub identity: SocketIdentity,
     /// The giver's name for its network namespace; `None` is the giver's own, and ours if the kernel agrees.
     pub namespace: Option<String>,
     /// Its number as a descriptor that the giver had inherited (`fd@N`).
@@ -110,10 +137,10 @@ impl Inherited {
             return Err(Unusable::TooMany);
         }
         let listening = Listening::adopt(fd).map_err(|error| Unusable::NoListener(Box::new(error)))?;
-        let identity = Identity::of(&listening).map_err(Unusable::Unknown)?;
+        let identity = SocketIdentity::of(&listening).map_err(Unusable::Unknown)?;
         let identity = identity.ok_or_else(|| Unusable::Unknown(io::ErrorKind::Unsupported.into()))?;
-        if !self.sockets.iter().any(|given| given.known.identity.socket == identity.socket) {
-            self.sockets.push(Given {
+        if !self.by_cookie.contains_key(&identity.socket) {
+            self.push(Given {
                 listening,
                 known: Known { identity, namespace, number, is_in_order: !self.is_order_unknown },
             });
@@ -121,23 +148,57 @@ impl Inherited {
         Ok(())
     }
 
+    fn push(&mut self, given: Given) {
+        let at = self.arrived;
+        self.arrived += 1;
+        self.by_cookie.insert(given.known.identity.socket, at);
+        for of in Trait::all_of(&given.known) {
+            self.by_trait.entry(of).or_default().insert(at);
+        }
+        self.sockets.insert(at, given);
+    }
+
+    fn remove(&mut self, at: u64) -> Option<Given> {
+        let given = self.sockets.remove(&at)?;
+        self.by_cookie.remove(&given.known.identity.socket);
+        for of in Trait::all_of(&given.known) {
+            if let Some(there) = self.by_trait.get_mut(&of) {
+                there.remove(&at);
+                if there.is_empty() {
+                    self.by_trait.remove(&of);
+                }
+            }
+        }
+        Some(given)
+    }
+
+    /// Sockets that may be what is wanted, in order.
+    fn near(&self, of: &Trait) -> impl Iterator<Item = (u64, &Given)> {
+        let there = self.by_trait.get(of).into_iter().flatten();
+        there.filter_map(|at| Some((*at, self.sockets.get(at)?)))
+    }
+
     /// Takes all sockets of another pool. Of what is in both, what is known is put together.
     pub fn extend(&mut self, other: Inherited) {
-        for given in other.sockets {
-            match self.sockets.iter_mut().find(|own| own.known.identity.socket == given.known.identity.socket) {
-                Some(own) => {
+        for given in other.sockets.into_values() {
+            let own = self.by_cookie.get(&given.known.identity.socket);
+            match own.and_then(|at| Some((*at, self.sockets.get_mut(at)?))) {
+                Some((at, own)) => {
                     own.known.is_in_order |= given.known.is_in_order;
                     own.known.namespace = own.known.namespace.take().or(given.known.namespace);
                     own.known.number = own.known.number.or(given.known.number);
+                    if let Some(number) = own.known.number {
+                        self.by_trait.entry(Trait::Number(number)).or_default().insert(at);
+                    }
                 }
-                None => self.sockets.push(given),
+                None => self.push(given),
             }
         }
     }
 
     /// The descriptors alone, in order.
     pub fn into_fds(self) -> Vec<OwnedFd> {
-        self.sockets.into_iter().map(|given| given.listening.into_fd()).collect()
+        self.sockets.into_values().map(|given| given.listening.into_fd()).collect()
     }
 
     /// How many there are.
@@ -152,7 +213,7 @@ impl Inherited {
 
     /// What is in the pool, in order.
     pub fn known(&self) -> impl Iterator<Item = &Known> {
-        self.sockets.iter().map(|given| &given.known)
+        self.sockets.values().map(|given| &given.known)
     }
 
     /// Takes out all sockets that are what the `bind` asks for.
@@ -160,28 +221,33 @@ impl Inherited {
         if self.sockets.is_empty() {
             return Vec::new();
         }
-        let wanted = Wanted::of(bind, options);
-        self.sockets.extract_if(.., |given| wanted.is(&given.known)).collect()
+        let wanted = SocketRequirements::of(bind, options);
+        let there: Vec<u64> =
+            self.near(&wanted.nearest()).filter(|(_, given)| wanted.is(&given.known)).map(|(at, _)| at).collect();
+        there.into_iter().filter_map(|at| self.remove(at)).collect()
     }
 
     /// Whether there is a socket that is what the `bind` asks for.
     pub(super) fn has(&self, bind: &Bind, options: &ListenOptions) -> bool {
-        let wanted = Wanted::of(bind, options);
-        self.sockets.iter().any(|given| wanted.is(&given.known))
+        let wanted = SocketRequirements::of(bind, options);
+        self.near(&wanted.nearest()).any(|(_, given)| wanted.is(&given.known))
     }
 
     /// Puts sockets into the pool that were taken out and are not needed after all.
     pub(super) fn put_back(&mut self, sockets: Vec<Given>) {
-        self.sockets.extend(sockets);
+        sockets.into_iter().for_each(|given| self.push(given));
     }
 
     /// Whether a socket of the pool would be reached by some destination that the `bind` is reached by too.
     pub(super) fn overlaps(&self, bind: &Bind, options: &ListenOptions) -> bool {
-        if self.sockets.is_empty() {
+        let Address::Inet(address) = &bind.address else { return false };
+        let port = Trait::Port(address.port());
+        let mut there = self.near(&port).map(|(_, given)| &given.known).peekable();
+        if there.peek().is_none() {
             return false;
         }
-        let wanted = Wanted::of(bind, options);
-        let mut there = self.sockets.iter().map(|given| &given.known).filter(|known| wanted.is_there(known));
+        let wanted = SocketRequirements::of(bind, options);
+        let mut there = there.filter(|known| wanted.is_there(known));
         there
             .any(|known| known.identity.local.inet().is_some_and(|local| overlap(&Address::Inet(local), &bind.address)))
     }
@@ -200,7 +266,7 @@ impl Given {
 }
 
 /// What a socket must be to serve a `bind`.
-struct Wanted<'a> {
+struct SocketRequirements<'a> {
     endpoint: Endpoint,
     interface: Option<&'a str>,
     v6only: Option<bool>,
@@ -209,16 +275,24 @@ struct Wanted<'a> {
     facts: Result<Facts, Unreachable>,
 }
 
-impl Wanted<'_> {
-    fn of<'a>(bind: &Bind, options: &'a ListenOptions) -> Wanted<'a> {
+impl SocketRequirements<'_> {
+    fn of<'a>(bind: &Bind, options: &'a ListenOptions) -> SocketRequirements<'a> {
         let namespace = options.namespace.as_deref();
         let facts = namespace::facts(namespace);
-        Wanted {
+        SocketRequirements {
             endpoint: options::endpoint(&bind.address),
             interface: options.interface.as_deref(),
             v6only: options.v6only.or_else(|| facts.as_ref().map_or_else(|_| v6only_default(), |facts| facts.v6only)),
             namespace,
             facts,
+        }
+    }
+
+    /// What all sockets have that it may mean.
+    fn nearest(&self) -> Trait {
+        match &self.endpoint {
+            Endpoint::Fd(number) => Trait::Number(*number),
+            local => Trait::Local(local.clone()),
         }
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use baton_kernel::half_open::Handshakes;
 use baton_kernel::retire::{Retiring, SynFilter, accept_queue};
 use baton_kernel::{ListenOptions, ListenerGroup, Listening};
 use baton_model::Address;
@@ -14,7 +15,7 @@ use socket2::SockRef;
 use super::lent::{Elsewhere, Lent};
 use super::paused::Pause;
 use super::{Known, Listener, Place};
-use crate::retirement::{LOOK_EVERY, RetireStep, Retirement, Seen};
+use crate::retirement::{LOOK_EVERY, QueueObservation, RetireStep, Retirement};
 
 /// How long the sockets that another program serves by now are held, to be given to one that was started right after it
 /// and still asks us: the signal that tells us to leave and the question may come in any order. Not longer: what nobody
@@ -68,14 +69,9 @@ impl Leaving {
             },
         };
         for listening in ours {
-            // Without the right to, somebody before us may have done it.
-            match Retiring::start(listening).or_else(|error| Retiring::found(error.listening)) {
+            match keep_out(listening) {
                 Ok(retiring) => sockets.push(retiring),
-                Err(listening) => {
-                    // Let in as few as possible; a failure leaves the queue as long as it was.
-                    let _ = listening.relisten(0);
-                    open_still.push(listening);
-                }
+                Err(listening) => open_still.push(listening),
             }
         }
         let Listener { id, shards, options, given, elsewhere, is_stats, .. } = listener;
@@ -165,21 +161,42 @@ impl Leaving {
         }
     }
 
-    /// Puts the address back into service, with who waits in its queues.
-    pub(super) fn resume(self) -> Result<Listener, String> {
-        let sockets: Result<Vec<_>, _> = self.sockets.into_iter().map(Retiring::resume).collect();
-        let mut sockets = sockets.map_err(|error| format!("{}: {}", self.place, error.source))?;
-        for listening in self.open_still {
-            listening.relisten(self.options.backlog).map_err(|error| format!("{}: {error}", self.place))?;
-            sockets.push(listening);
+    /// Lets new clients in again, as the first step back into service. The cores accept from it all the time, so [`Leaving::keep_out`]
+    /// can take it back without loss.
+    ///
+    /// # Errors
+    /// What the system says; then nobody is let in who was not before.
+    pub(super) fn let_in(&mut self) -> Result<(), String> {
+        let lengthen = |socket: &Listening| socket.relisten(self.options.backlog);
+        let outcome = self.sockets.iter().try_for_each(Retiring::let_in);
+        let outcome = outcome.and_then(|()| self.open_still.iter().try_for_each(lengthen));
+        outcome.map_err(|error| {
+            self.keep_out();
+            format!("{}: {error}", self.place)
+        })
+    }
+
+    /// Undoes [`Leaving::let_in`]: who came meanwhile is served.
+    pub(super) fn keep_out(&mut self) {
+        let sockets = std::mem::take(&mut self.sockets).into_iter().map(Retiring::into_listening);
+        for listening in sockets.chain(std::mem::take(&mut self.open_still)).collect::<Vec<_>>() {
+            match keep_out(listening) {
+                Ok(retiring) => self.sockets.push(retiring),
+                Err(listening) => self.open_still.push(listening),
+            }
         }
-        let group = ListenerGroup::adopt(sockets, &self.options).ok_or("no socket is left")?;
+    }
+
+    /// Back in service, with who waits in its queues. New clients are [let in](Leaving::let_in) already.
+    pub(super) fn back(self) -> Option<Listener> {
+        let sockets = self.sockets.into_iter().map(Retiring::into_listening).chain(self.open_still).collect();
+        let group = ListenerGroup::adopt(sockets, &self.options)?;
         let Leaving { id, shards, options, given, is_stats, .. } = self;
-        Ok(Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody, pause: None, is_stats })
+        Some(Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody, pause: None, is_stats })
     }
 
     /// What to do at `now`.
-    pub(super) fn step(&mut self, now: Instant) -> RetireStep {
+    pub(super) fn step(&mut self, now: Instant, handshakes: &mut Handshakes) -> RetireStep {
         if self.is_offered {
             return RetireStep::Look(now + LOOK_EVERY);
         }
@@ -194,7 +211,7 @@ impl Leaving {
         match is_nothing_ours {
             true => RetireStep::Close,
             false => {
-                let seen = self.see();
+                let seen = self.see(handshakes);
                 self.retirement.step(now, seen)
             }
         }
@@ -213,23 +230,23 @@ impl Leaving {
     }
 
     /// What is left of those who came before.
-    fn see(&mut self) -> Seen {
+    fn see(&mut self, handshakes: &mut Handshakes) -> QueueObservation {
         if let Some(lent) = &mut self.lent {
             return lent.see();
         }
-        let mut seen = Seen::Empty;
+        let mut seen = QueueObservation::Empty;
         for socket in &self.open_still {
             match accept_queue(socket) {
                 Ok(queue) if queue.waiting == 0 => {}
-                Ok(_) => return Seen::Busy,
-                Err(_) => seen = Seen::Unknown,
+                Ok(_) => return QueueObservation::Busy,
+                Err(_) => seen = QueueObservation::Unknown,
             }
         }
         for socket in &self.sockets {
-            match socket.is_empty() {
+            match socket.is_empty_beside(handshakes) {
                 Ok(true) => {}
-                Ok(false) => return Seen::Busy,
-                Err(_) => seen = Seen::Unknown,
+                Ok(false) => return QueueObservation::Busy,
+                Err(_) => seen = QueueObservation::Unknown,
             }
         }
         seen
@@ -260,4 +277,14 @@ impl Leaving {
             let _ = SockRef::from(shard).shutdown(Shutdown::Both);
         }
     }
+}
+
+/// Keeps new clients from a socket; without the right to, as many as possible.
+fn keep_out(listening: Listening) -> Result<Retiring, Listening> {
+    // Somebody before us may have done it.
+    let retiring = Retiring::start(listening).or_else(|error| Retiring::found(error.listening));
+    retiring.inspect_err(|listening| {
+        // A failure leaves the queue as long as it was.
+        let _ = listening.relisten(0);
+    })
 }

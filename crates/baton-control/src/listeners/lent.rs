@@ -15,7 +15,7 @@ use baton_kernel::{ListenerGroup, Listening, transfer};
 use super::leaving::Leaving;
 use super::place::Place;
 use super::{Known, Listener, Listeners};
-use crate::retirement::Seen;
+use crate::retirement::QueueObservation;
 
 /// How long a program that was given a socket is believed to serve it without being looked for. What is done to a socket
 /// of which we wrongly believe that nobody else holds it ends the other program's service; the other way round only who
@@ -50,9 +50,9 @@ pub struct Gift {
 
 impl Gift {
     /// In the form in which it is sent.
-    pub fn to_give(&self) -> transfer::Gift<'_> {
+    pub fn to_give(&self) -> transfer::OfferedSocket<'_> {
         let Place { interface, namespace, .. } = &self.place;
-        transfer::Gift {
+        transfer::OfferedSocket {
             fd: self.fd.as_fd(),
             namespace: namespace.as_deref().unwrap_or_default(),
             interface: interface.as_deref().unwrap_or_default(),
@@ -140,11 +140,11 @@ impl Lent {
     }
 
     /// What is left of those who reached the other sockets.
-    pub(super) fn see(&mut self) -> Seen {
+    pub(super) fn see(&mut self) -> QueueObservation {
         match self.surplus.is_empty() {
-            Ok(true) => Seen::Empty,
-            Ok(false) => Seen::Busy,
-            Err(_) => Seen::Unknown,
+            Ok(true) => QueueObservation::Empty,
+            Ok(false) => QueueObservation::Busy,
+            Err(_) => QueueObservation::Unknown,
         }
     }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use baton_kernel::half_open;
+use baton_kernel::half_open::Handshakes;
 use baton_kernel::retire::{SynFilter, accept_queue};
 use baton_model::Address;
 use baton_proxy::ListenerId;
@@ -55,10 +55,10 @@ impl Listeners {
 
     /// Stops listening at addresses that are to pause and have nobody left. The cores shall close those in the answer.
     pub fn fall_silent(&mut self, now: Instant) -> Vec<ListenerId> {
-        let mut silent = Vec::new();
+        let (mut silent, mut handshakes) = (Vec::new(), Handshakes::default());
         for listener in self.open.values_mut() {
             let Some(Pause::Emptying { since }) = listener.pause else { continue };
-            if listener.is_empty() || now >= since + WAIT_MAX {
+            if listener.is_empty(&mut handshakes) || now >= since + WAIT_MAX {
                 for socket in listener.group.shards() {
                     // Fails on a socket that does not listen any more, which is what is wanted.
                     let _ = SockRef::from(socket).shutdown(Shutdown::Both);
@@ -98,8 +98,8 @@ impl Listeners {
 
 impl Listener {
     /// Whether nobody waits to be accepted or is in the middle of a handshake.
-    fn is_empty(&self) -> bool {
-        let handshakes = self.group.shards().first().map_or(Ok(0), half_open::count);
+    fn is_empty(&self, handshakes: &mut Handshakes) -> bool {
+        let handshakes = self.group.shards().first().map_or(Ok(0), |socket| handshakes.at(socket));
         // In this order: a handshake that ends in between moves into a queue, which is looked at later.
         handshakes.is_ok_and(|count| count == 0)
             && self.group.shards().iter().all(|socket| accept_queue(socket).is_ok_and(|queue| queue.waiting == 0))

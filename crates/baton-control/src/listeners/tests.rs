@@ -1,14 +1,17 @@
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
 use std::time::Duration;
 
+use baton_kernel::retire::SynFilter;
 use baton_model::{BindOptions, Proxy, Role, Source};
 use socket2::SockRef;
 
 use super::*;
+
+#[path = "../../../../tests/free_address.rs"]
+mod free_address;
+pub(crate) use free_address::free_address;
 
 /// A model of frontends, each with its addresses.
 fn model(frontends: &[(&str, &[Address])]) -> Model {
@@ -27,13 +30,6 @@ fn model(frontends: &[(&str, &[Address])]) -> Model {
     Model { proxies: frontends.iter().map(proxy).collect(), ..Model::default() }
 }
 
-/// A port that was free a moment ago and that no other test here has: they would share its clients.
-fn free_port() -> SocketAddr {
-    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
-    let any = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    (0..10_000).map(|_| any()).find(|address| GIVEN.lock().unwrap().insert(*address)).unwrap()
-}
-
 fn change(listeners: &mut Listeners, model: &Model) -> Result<Vec<OpenListener>, Vec<String>> {
     let words = |refused: Refused| refused.to_string();
     let prepared = listeners.prepare(model).map_err(|all| all.into_iter().map(words).collect::<Vec<_>>())?;
@@ -44,7 +40,7 @@ fn change(listeners: &mut Listeners, model: &Model) -> Result<Vec<OpenListener>,
 
 #[test]
 fn an_address_stays_open_when_it_moves_to_another_frontend() {
-    let address = Address::Inet(free_port());
+    let address = Address::Inet(free_address());
     let mut listeners = Listeners::new(2);
     let first = change(&mut listeners, &model(&[("a", std::slice::from_ref(&address))])).unwrap();
     let second = change(&mut listeners, &model(&[("b", std::slice::from_ref(&address))])).unwrap();
@@ -58,7 +54,7 @@ fn an_address_stays_open_when_it_moves_to_another_frontend() {
 #[test]
 fn a_taken_port_is_refused_and_nothing_stays_open() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (free, taken_address) = (free_port(), taken.local_addr().unwrap());
+    let (free, taken_address) = (free_address(), taken.local_addr().unwrap());
     let mut listeners = Listeners::new(1);
     let wanted = model(&[("a", &[Address::Inet(free), Address::Inet(taken_address)])]);
     let reasons = change(&mut listeners, &wanted).unwrap_err();
@@ -68,7 +64,7 @@ fn a_taken_port_is_refused_and_nothing_stays_open() {
 
 #[test]
 fn a_successor_may_listen_beside_who_lets_it() {
-    let address = Address::Inet(free_port());
+    let address = Address::Inet(free_address());
     let wanted = model(&[("a", std::slice::from_ref(&address))]);
     let (mut old, mut new) = (Listeners::new(2), Listeners::new(2));
     let first = change(&mut old, &wanted).unwrap();
@@ -93,7 +89,7 @@ fn a_successor_may_listen_beside_who_lets_it() {
 
 #[test]
 fn an_address_belongs_to_one_frontend() {
-    let address = Address::Inet(free_port());
+    let address = Address::Inet(free_address());
     let one = std::slice::from_ref(&address);
     let reasons = change(&mut Listeners::new(1), &model(&[("a", one), ("b", one)])).unwrap_err();
     assert!(reasons[0].contains("is already the address of frontend a"), "{reasons:?}");
@@ -101,7 +97,7 @@ fn an_address_belongs_to_one_frontend() {
 
 #[test]
 fn a_precise_address_opens_beside_our_own_wildcard() {
-    let precise = free_port();
+    let precise = free_address();
     let wildcard = SocketAddr::from(([0, 0, 0, 0], precise.port()));
     let mut listeners = Listeners::new(2);
     change(&mut listeners, &model(&[("a", &[Address::Inet(wildcard)])])).unwrap();
@@ -111,7 +107,7 @@ fn a_precise_address_opens_beside_our_own_wildcard() {
 
 #[test]
 fn a_removed_address_is_closed_once_empty_and_can_come_back_before() {
-    let address = free_port();
+    let address = free_address();
     let (with, without) = (model(&[("a", &[Address::Inet(address)])]), model(&[]));
     let mut listeners = Listeners::new(1);
     let first = change(&mut listeners, &with).unwrap();
@@ -134,8 +130,56 @@ fn a_removed_address_is_closed_once_empty_and_can_come_back_before() {
 }
 
 #[test]
+fn an_address_that_cannot_come_back_refuses_the_change_and_nothing_is_half_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let (comes, stuck, new, path) = (free_address(), free_address(), free_address(), folder.path().join("web.sock"));
+    let mut both = model(&[("a", &[Address::Inet(comes), Address::Inet(stuck)])]);
+    let mut listeners = Listeners::new(2);
+    let first = change(&mut listeners, &both).unwrap();
+    let kept = model(&[("b", &[Address::Inet(free_address())])]);
+    let before = change(&mut listeners, &kept).unwrap();
+    assert_eq!(listeners.leaving_count(), 2);
+    // The kernel takes the filter of this one socket off no more.
+    SynFilter::lock(&first[1].shards[1]).unwrap();
+    let waiting = TcpStream::connect_timeout(&comes, Duration::from_millis(50));
+    assert!(waiting.is_err(), "it takes no new connections");
+
+    let others =
+        model(&[("b", &[before[0].bind.address.clone()]), ("c", &[Address::Inet(new), Address::Unix(path.clone())])]);
+    both.proxies.extend(others.proxies);
+    let mut proxy = Proxy::clone(&both.proxies[1]);
+    proxy.binds[0].options.backlog = Some(7);
+    both.proxies[1] = Arc::new(proxy);
+    let reasons = change(&mut listeners, &both).unwrap_err();
+    assert!(reasons[0].contains(&stuck.to_string()), "{reasons:?}");
+
+    assert_eq!(listeners.leaving_count(), 2, "both are on their way out again");
+    let is_kept_out = |shard: &OwnedFd| SynFilter::is_attached(shard).unwrap();
+    assert!(first.iter().all(|open| open.shards.iter().all(is_kept_out)));
+    assert!(TcpListener::bind(new).is_ok() && !path.exists(), "what was new is closed");
+    let options: Vec<_> = listeners.open.values().map(|listener| listener.options.backlog).collect();
+    assert_ne!(options, [7], "and who stays has its options");
+    let same = change(&mut listeners, &kept).unwrap();
+    assert_eq!(same[0].id, before[0].id);
+
+    // The next change is done: what could come back does, and what is stuck is closed and opened again.
+    let mut next = both.clone();
+    let mut proxy = Proxy::clone(&next.proxies[0]);
+    proxy.binds.truncate(1);
+    next.proxies[0] = Arc::new(proxy);
+    let opened = change(&mut listeners, &next).unwrap();
+    assert_eq!((opened.len(), opened[0].id, listeners.leaving_count()), (4, first[0].id, 1));
+    let _served = TcpStream::connect(comes).unwrap();
+    let now = Instant::now();
+    assert_eq!(listeners.look(now), []);
+    assert_eq!(listeners.look(now + Duration::from_secs(1)), [first[1].id]);
+    listeners.closed(first[1].id);
+    assert_eq!(change(&mut listeners, &both).unwrap().len(), 5);
+}
+
+#[test]
 fn a_removed_address_goes_on_in_who_takes_over_and_wants_it() {
-    let address = free_port();
+    let address = free_address();
     let (with, without) = (model(&[("a", &[Address::Inet(address)])]), model(&[]));
     let later = Instant::now() + Duration::from_secs(100);
     for is_wanted in [true, false] {
@@ -186,7 +230,7 @@ fn a_unix_socket_goes_with_its_file() {
 
 #[test]
 fn options_follow_on_living_sockets_or_are_refused() {
-    let address = Address::Inet(free_port());
+    let address = Address::Inet(free_address());
     let mut listeners = Listeners::new(1);
     let mut wanted = model(&[("a", &[address])]);
     change(&mut listeners, &wanted).unwrap();
@@ -204,7 +248,7 @@ fn options_follow_on_living_sockets_or_are_refused() {
 
 #[test]
 fn an_address_by_another_interface_is_another_place() {
-    let address = free_port();
+    let address = free_address();
     let bind = |interface: Option<&str>| {
         let options = BindOptions { interface: interface.map(str::to_owned), ..BindOptions::default() };
         Bind { address: Address::Inet(address), name: None, id: None, options, source: Source::default() }
@@ -229,4 +273,38 @@ fn an_address_by_another_interface_is_another_place() {
     other.options.maxconn = Some(1);
     let reasons = change(&mut listeners, &with(vec![bind(Some("lo")), other])).unwrap_err();
     assert!(reasons[0].contains("interface lo is already the address of frontend a"), "{reasons:?}");
+}
+
+#[test]
+fn a_socket_cannot_follow_exactly_what_the_table_of_effects_says() {
+    let check = |before: BindOptions, after: BindOptions| {
+        let with = |options: &BindOptions| {
+            let mut model = model(&[("a", &[Address::Inet(([127, 0, 0, 1], 1).into())])]);
+            Arc::make_mut(&mut model.proxies[0]).binds[0].options = options.clone();
+            model
+        };
+        let (old, new) = (with(&before), with(&after));
+        let changes = baton_model::diff(&old, &new).changes;
+        let needs_socket = changes.iter().any(|change| change.effects().needs_socket);
+        let options = |model: &Model| options::of(model, Some(&model.proxies[0]), &model.proxies[0].binds[0]);
+        let refused = options::needs_new_socket(&options(&old), &options(&new));
+        assert_eq!((changes.len(), needs_socket), (1, refused.is_some()), "{before:?} -> {after:?}");
+    };
+    let plain = BindOptions::default;
+    let options = [
+        BindOptions { accept_proxy: true, ..plain() },
+        BindOptions { backlog: Some(7), ..plain() },
+        BindOptions { maxconn: Some(7), ..plain() },
+        BindOptions { transparent: true, ..plain() },
+        BindOptions { v6only: Some(true), ..plain() },
+        BindOptions { defer_accept: true, ..plain() },
+        BindOptions { tfo: true, ..plain() },
+        BindOptions { mss: Some(1200), ..plain() },
+        BindOptions { tcp_user_timeout_ms: Some(7), ..plain() },
+        BindOptions { shards: Some(2), ..plain() },
+    ];
+    for with in options {
+        check(plain(), with.clone());
+        check(with, plain());
+    }
 }

@@ -45,6 +45,16 @@ fn servers_come_and_go_and_move() {
 }
 
 #[test]
+fn what_the_socket_of_an_open_address_cannot_follow_is_said() {
+    let says = |options: &str| {
+        let new = OLD.replace("127.0.0.1:80", &format!("127.0.0.1:80 {options}"));
+        Plan::between(&model(OLD), &model(&new)).to_string().contains("refused by a reload while the address is open")
+    };
+    assert!(says("transparent"));
+    assert!(!says("maxconn 7"));
+}
+
+#[test]
 fn an_address_that_moves_to_another_frontend_stays_open() {
     let new = OLD.replace("frontend web", "frontend other");
     check(

@@ -1,11 +1,18 @@
 //! What a reload touches, from the text on: counted, and seen by which plans are new ones.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
+
 use baton_config::{FixedEnvironment, load};
+use baton_kernel::retire::SynFilter;
 use baton_proxy::BackendPlan;
 use baton_rules::NoFiles;
 use baton_tls::Connectors;
+use socket2::SockRef;
 
 use super::*;
+use crate::listeners::tests::free_address;
 
 const FRONT: &str = "frontend web\n bind 127.0.0.1:80\n use_backend b if { path /b }\n default_backend a\n";
 const A: &str = "backend a\n server s1 127.0.0.1:1\n server s2 127.0.0.1:2\n";
@@ -35,7 +42,7 @@ impl Reloads {
         loaded.rules.share(&self.used.rules);
         let mut model = loaded.model.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
         model.share(&self.used.model);
-        let configuration = Configuration { model: Arc::new(model), rules: Arc::new(loaded.rules) };
+        let configuration = Configuration::asked(Arc::new(model), Arc::new(loaded.rules));
         // Nothing is read again: there are no files.
         let (files, now) = ((&NoFiles as &dyn Files, Connectors::default()), Instant::now());
         let asked = (configuration.model.clone(), &*configuration.rules);
@@ -95,4 +102,55 @@ fn a_server_that_stays_is_the_same_one_in_a_backend_that_changes() {
         before.proxy.servers.iter().zip(&after.proxy.servers).map(|(a, b)| Arc::ptr_eq(a, b)).collect();
     assert_eq!(same, [true, false]);
     assert!(Arc::ptr_eq(&before.state, &after.state));
+}
+
+#[tokio::test]
+async fn a_change_whose_last_step_fails_is_refused_whole_and_the_next_one_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.cfg");
+    let [a, b, c] = [(); 3].map(|()| free_address());
+    let outside = Outside::new(folder.path().to_owned(), None).unwrap();
+    let vault = TicketVault::new(0).unwrap();
+    let mut line = ChangeLine::new(1, vault, Commands(&[]), Instant::now(), |_| ());
+    let mut workers = Workers::start(1, line.registry().clone(), 16384, &CpuMap::default()).unwrap();
+    let local = tokio::task::LocalSet::new();
+    let changes = async {
+        let change = async |line: &mut ChangeLine, addresses: &[SocketAddr], seconds: u32| {
+            let binds: String = addresses.iter().map(|address| format!(" bind {address}\n")).collect();
+            let text = format!("defaults\n mode http\n timeout client {seconds}s\nfrontend web\n{binds}");
+            std::fs::write(&file, text).unwrap();
+            let (encryption, direct) = (line.encryption(), line.foresight());
+            let used = (&line.configuration(), line.registry().overrides());
+            let read = read_all(&Options::file(&file), &outside, (&encryption, &direct), used);
+            line.change(read, &outside, &workers).await
+        };
+        assert!(change(&mut line, &[a, b], 1).await.accepted && is_served(b));
+        assert!(change(&mut line, &[a], 2).await.accepted);
+        let is_b = |socket: &&BorrowedFd<'_>| SockRef::from(*socket).local_addr().unwrap().as_socket() == Some(b);
+        // The kernel lets nobody in to this one any more.
+        SynFilter::lock(line.listeners().sockets().iter().find(is_b).unwrap()).unwrap();
+        let before = (line.number(), line.model().clone());
+
+        let refused = change(&mut line, &[a, b, c], 3).await;
+        assert!(!refused.accepted && refused.messages.iter().any(|message| message.rendered.contains(&b.to_string())));
+        assert!(line.number() == before.0 && Arc::ptr_eq(line.model(), &before.1), "the one before is in use");
+        assert!(is_served(a) && TcpListener::bind(c).is_ok(), "and nothing of the other one");
+        assert_eq!(line.listeners().leaving_count(), 1);
+
+        assert!(change(&mut line, &[a, c], 3).await.accepted);
+        assert!(is_served(a) && is_served(c));
+        workers.command(Command::Abort).await;
+    };
+    local.run_until(changes).await;
+    workers.join();
+}
+
+/// Whether a request gets a response.
+fn is_served(address: SocketAddr) -> bool {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    response.starts_with(b"HTTP/1.1 503")
 }

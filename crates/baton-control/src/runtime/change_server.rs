@@ -2,15 +2,15 @@
 //! `enable server`, `disable server`. HAProxy's words and answers (management guide, 9.3).
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use baton_model::{AdminState, Algorithm, Author, Level, Mode, Setting};
-use baton_proxy::balance::{ServerState, Transition};
+use baton_model::{AdminState, Algorithm, Mode, Setting};
+use baton_proxy::balance::ServerState;
 
-use super::answer::Answer;
+use super::altering::{Altering, Staging};
 use super::servers::find;
-use super::session::Call;
-use crate::control::Control;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
+use crate::reload::{Change, ChangeLine};
 
 /// The highest weight of a server.
 const WEIGHT_MAX: u32 = 256;
@@ -24,63 +24,50 @@ enum State {
 }
 
 /// `set server <backend>/<server> state|weight …`.
-pub(super) fn set(control: &mut Control, call: &Call) -> Answer {
-    let server = match find(control, call.arg(0)) {
-        Ok(server) => server,
-        Err(answer) => return answer,
-    };
+pub(super) fn set(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
+    let server = find(staging.line, call.arg(0))?;
     match call.arg(1) {
         "state" => match call.arg(2) {
-            "ready" => state(control, &server, State::Ready, call),
-            "drain" => state(control, &server, State::Drain, call),
-            "maint" => state(control, &server, State::Maint, call),
-            _ => Answer::error("'set server <srv> state' expects 'ready', 'drain' and 'maint'."),
+            "ready" => Ok(state(server, State::Ready, call)),
+            "drain" => Ok(state(server, State::Drain, call)),
+            "maint" => Ok(state(server, State::Maint, call)),
+            _ => Err(CommandResponse::error("'set server <srv> state' expects 'ready', 'drain' and 'maint'.")),
         },
-        "weight" => weight(control, call, &server, call.arg(2)),
+        "weight" => weight(staging.line, call, server, call.arg(2)),
         word @ ("addr" | "agent" | "agent-addr" | "agent-port" | "agent-send" | "check-addr" | "check-port"
         | "fqdn" | "health" | "ssl") => {
-            Answer::error(format!("'set server <srv> {word}' is not done yet: change the configuration and reload."))
+            let text = format!("'set server <srv> {word}' is not done yet: change the configuration and reload.");
+            Err(CommandResponse::error(text))
         }
-        _ => Answer::error("usage: set server <backend>/<server> state | weight"),
+        _ => Err(CommandResponse::error("usage: set server <backend>/<server> state | weight")),
     }
 }
 
 /// `set weight <backend>/<server> <weight>[%]`.
-pub(super) fn set_weight(control: &mut Control, call: &Call) -> Answer {
-    match find(control, call.arg(0)) {
-        Ok(server) => weight(control, call, &server, call.arg(1)),
-        Err(answer) => answer,
-    }
+pub(super) fn set_weight(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
+    let server = find(staging.line, call.arg(0))?;
+    weight(staging.line, call, server, call.arg(1))
 }
 
 /// `enable server <backend>/<server>`: out of maintenance.
-pub(super) fn enable(control: &mut Control, call: &Call) -> Answer {
-    match find(control, call.arg(0)) {
-        Ok(server) => {
-            let admin = AdminState { maintenance: false, ..admin(&server) };
-            change(control, &server, admin, &call.by);
-            Answer::Done
-        }
-        Err(answer) => answer,
-    }
+pub(super) fn enable(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
+    let server = find(staging.line, call.arg(0))?;
+    let admin = AdminState { maintenance: false, ..admin(&server) };
+    Ok(Change::Override { server, value: Setting::State(admin), by: call.by.clone() }.into())
 }
 
 /// `disable server <backend>/<server>`: into maintenance.
-pub(super) fn disable(control: &mut Control, call: &Call) -> Answer {
-    match find(control, call.arg(0)) {
-        Ok(server) => state(control, &server, State::Maint, call),
-        Err(answer) => answer,
-    }
+pub(super) fn disable(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
+    Ok(state(find(staging.line, call.arg(0))?, State::Maint, call))
 }
 
-fn state(control: &mut Control, server: &Arc<ServerState>, wanted: State, call: &Call) -> Answer {
+fn state(server: Arc<ServerState>, wanted: State, call: &Call) -> Altering {
     let admin = match wanted {
         State::Ready => AdminState { maintenance: false, drain: false },
         State::Drain => AdminState { maintenance: false, drain: true },
-        State::Maint => AdminState { maintenance: true, ..admin(server) },
+        State::Maint => AdminState { maintenance: true, ..admin(&server) },
     };
-    change(control, server, admin, &call.by);
-    Answer::Done
+    Change::Override { server, value: Setting::State(admin), by: call.by.clone() }.into()
 }
 
 /// What the file and operators say of it.
@@ -89,54 +76,23 @@ fn admin(server: &ServerState) -> AdminState {
     AdminState { maintenance: admin.maintenance, drain: admin.drain }
 }
 
-/// Changes it, with those who track it, and says so.
-fn change(control: &mut Control, server: &Arc<ServerState>, admin: AdminState, by: &Author) {
-    let before = server.admin();
-    let changed = control.line.override_server(server, Setting::State(admin), by.clone(), Instant::now());
-    let (Some(left), admin) = (changed, server.admin()) else { return };
-    let Some(backend) = server.backend() else { return };
-    let place = format!("Server {}/{}", backend.name(), server.name());
-    let text = match (before.in_maintenance(), admin.in_maintenance()) {
-        (false, true) => format!("{place} is going DOWN for maintenance. {}", rest(&left)),
-        (true, false) if admin.is_draining() => format!("{place} is UP/DRAIN (leaving forced maintenance)."),
-        (true, false) => format!("{place} is UP/READY (leaving forced maintenance)."),
-        (true, true) => return,
-        (false, false) if admin.is_draining() => format!("{place} enters drain state. {}", rest(&left)),
-        (false, false) => format!("{place} is UP (leaving forced drain)."),
-    };
-    control.messages.warning(&text);
-    control.messages.log_for(backend.name(), Level(5), &text);
-}
-
-/// What is left without the server.
-fn rest(left: &Transition) -> String {
-    let Transition { active, backups, sessions, requeued, remaining } = left;
-    format!(
-        "{active} active and {backups} backup servers left. {sessions} sessions active, {requeued} requeued, {remaining} \
-         remaining in queue."
-    )
-}
-
-fn weight(control: &mut Control, call: &Call, server: &Arc<ServerState>, text: &str) -> Answer {
+fn weight(line: &ChangeLine, call: &Call, server: Arc<ServerState>, text: &str) -> Result<Altering, CommandResponse> {
     let words = call.arg(0);
     let initial = server.config().weight;
-    let is_static = words.split_once('/').is_some_and(|(backend, _)| is_static(control, backend, server));
+    let is_static = words.split_once('/').is_some_and(|(backend, _)| is_static(line, backend, &server));
     match parse(text, initial) {
-        Err(message) => Answer::error(message),
-        Ok(weight) if is_static && weight != 0 && weight != initial => {
-            Answer::error("Backend is using a static LB algorithm and only accepts weights '0%' and '100%'.")
-        }
-        Ok(weight) => {
-            control.line.override_server(server, Setting::Weight(weight), call.by.clone(), Instant::now());
-            Answer::Done
-        }
+        Err(message) => Err(CommandResponse::error(message)),
+        Ok(weight) if is_static && weight != 0 && weight != initial => Err(CommandResponse::error(
+            "Backend is using a static LB algorithm and only accepts weights '0%' and '100%'.",
+        )),
+        Ok(weight) => Ok(Change::Override { server, value: Setting::Weight(weight), by: call.by.clone() }.into()),
     }
 }
 
 /// Whether weights of a backend stay what they are.
-fn is_static(control: &Control, backend: &str, server: &ServerState) -> bool {
+fn is_static(line: &ChangeLine, backend: &str, server: &ServerState) -> bool {
     let name = server.backend().map_or_else(|| backend.into(), |backend| backend.name().clone());
-    let Some(proxy) = control.line.model.backend(&name) else { return false };
+    let Some(proxy) = line.model().backend(&name) else { return false };
     let is_hash = matches!(
         proxy.balance.algorithm,
         Algorithm::Source | Algorithm::Uri(_) | Algorithm::UrlParam { .. } | Algorithm::Hdr { .. } | Algorithm::Hash(_)

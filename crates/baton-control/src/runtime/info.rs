@@ -12,13 +12,13 @@ use baton_kernel::process::usage;
 use baton_model::Global;
 use baton_proxy::Counter;
 
-use super::answer::Answer;
 use super::field::{self, Field, Form, Format, Value};
-use super::figures::{self, Key, Seen};
-use super::session::Call;
 use crate::capacity::Capacity;
 use crate::control::Control;
-use crate::direct::About;
+use crate::direct::DirectorSetup;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
+use crate::operators::figures::{self, ObjectKey, ObjectSample};
 
 /// A value of the process: its place in the typed forms, and how to learn it.
 struct Row {
@@ -71,7 +71,7 @@ static ROWS: &[Row] = &[
         3,
         "Nbthread",
         "CGS",
-        |facts| Value::count(facts.control.line.registry.cores() as u64),
+        |facts| Value::count(facts.control.line.registry().cores() as u64),
         "Threads that carry traffic",
     ),
     row(4, "Nbproc", "CGS", |_| Value::U32(1), "Processes that carry traffic: one"),
@@ -123,11 +123,23 @@ static ROWS: &[Row] = &[
         |facts| Value::count(facts.tls.counted.sessions),
         "TLS handshakes with clients since the start",
     ),
-    row(23, "Maxpipes", "CLP", |facts| Value::U32(facts.control.line.model.pipes_max()), "Limit of pipes for splicing"),
+    row(
+        23,
+        "Maxpipes",
+        "CLP",
+        |facts| Value::U32(facts.control.line.model().pipes_max()),
+        "Limit of pipes for splicing",
+    ),
     row(24, "PipesUsed", "MGP", |facts| facts.pipes(), "Pipes, those that are kept for later among them"),
     zero(25, "PipesFree", "MGP", "Pipes kept for later; they are counted as used"),
     row(26, "ConnRate", "MRP", |facts| facts.fraction(facts.rate.0), "Connections in the last second"),
-    zero(27, "ConnRateLimit", "CLP", "Limit of it; there is none"),
+    row(
+        27,
+        "ConnRateLimit",
+        "CLP",
+        |facts| Value::count(facts.limit(|global| global.maxconnrate)),
+        "Limit of it; 0 is none",
+    ),
     row(28, "MaxConnRate", "MMP", |facts| Value::count(facts.rate.1), "The most connections in a second"),
     row(29, "SessRate", "MRP", |facts| facts.fraction(facts.rate.0), "Sessions in the last second"),
     zero(30, "SessRateLimit", "CLP", "Limit of it; there is none"),
@@ -263,7 +275,7 @@ static ROWS: &[Row] = &[
 ];
 
 /// `show info`.
-pub(super) fn show(control: &mut Control, call: &Call) -> Answer {
+pub(super) fn show(control: &Control, call: &Call) -> CommandResponse {
     let format = Format::of(call.args());
     let facts = Facts::look(control, format.exact);
     let mut out = String::new();
@@ -288,12 +300,12 @@ pub(super) fn show(control: &mut Control, call: &Call) -> Answer {
     if format.form == Form::Json {
         out.push_str("]\n");
     }
-    Answer::Data(out)
+    CommandResponse::Data(out)
 }
 
 /// `show version`.
-pub(super) fn version(control: &mut Control, _: &Call) -> Answer {
-    Answer::info(version_of(control))
+pub(super) fn version(control: &Control, _: &Call) -> CommandResponse {
+    CommandResponse::info(version_of(control))
 }
 
 /// A version that tools which ask for HAProxy's understand, and that tells whose it is.
@@ -315,54 +327,54 @@ struct Facts<'a> {
     /// Bytes to clients in the last second.
     bytes: f64,
     /// TLS with clients: see [`figures::of_tls`].
-    tls: Seen,
+    tls: ObjectSample,
     /// TLS with servers: see [`figures::of_server_tls`].
-    server_tls: Seen,
+    server_tls: ObjectSample,
     /// Processor time: see [`figures::of_processor`].
-    processor: Seen,
+    processor: ObjectSample,
 }
 
 impl Facts<'_> {
     fn look(control: &Control, is_exact: bool) -> Facts<'_> {
-        let counted = control.line.generation.as_ref().map(|generation| figures::of_process(generation));
-        let rates = &control.line.runtime.rates;
+        let counted = control.line.generation().map(|generation| figures::of_process(generation));
+        let rates = &control.line.runtime().rates;
         let now = Instant::now();
-        let seen = Seen::of(rates, &Key::Process, counted.unwrap_or_default(), now);
-        let server_tls = control.line.generation.as_ref().map(|generation| figures::of_server_tls(generation));
-        let tls = Seen::of(rates, &Key::Tls, figures::of_tls(&control.line.registry), now);
+        let seen = ObjectSample::of(rates, &ObjectKey::Process, counted.unwrap_or_default(), now);
+        let server_tls = control.line.generation().map(|generation| figures::of_server_tls(generation));
+        let tls = ObjectSample::of(rates, &ObjectKey::Tls, figures::of_tls(control.line.registry()), now);
         Facts {
             rate: seen.sessions_exact(),
             bytes: seen.bytes(),
             tls,
-            server_tls: Seen::of(rates, &Key::ServerTls, server_tls.unwrap_or_default(), now),
-            processor: Seen::of(rates, &Key::Processor, figures::of_processor(), now),
+            server_tls: ObjectSample::of(rates, &ObjectKey::ServerTls, server_tls.unwrap_or_default(), now),
+            processor: ObjectSample::of(rates, &ObjectKey::Processor, figures::of_processor(), now),
             control,
             is_exact,
-            up: Instant::now().saturating_duration_since(control.line.registry.started),
+            up: Instant::now().saturating_duration_since(control.line.registry().started),
             memory: usage::resident_bytes().unwrap_or_default(),
             descriptors: OpenFiles::now().map_or(0, |limit| limit.soft),
-            sessions: control.line.runtime.sessions().1,
+            sessions: control.line.runtime().sessions().1,
         }
     }
 
     /// A limit of the configuration in use; 0 is none.
     fn limit(&self, of: impl Fn(&Global) -> Option<u32>) -> u64 {
-        self.control.line.generation.as_ref().and_then(|generation| of(&generation.model.global)).unwrap_or(0).into()
+        self.control.line.generation().and_then(|generation| of(&generation.model.global)).unwrap_or(0).into()
     }
 
     /// Connections with clients at addresses with TLS.
     fn tls_open(&self) -> u64 {
-        u64::try_from(self.control.line.registry.tls.open.load(Ordering::Relaxed)).unwrap_or(0)
+        u64::try_from(self.control.line.registry().tls.open.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     fn pipes(&self) -> Value {
-        Value::count(self.control.line.registry.pipes.load(Ordering::Relaxed) as u64)
+        Value::count(self.control.line.registry().pipes.load(Ordering::Relaxed) as u64)
     }
 
     /// How many percent of the threads' time were left.
     fn idle(&self) -> u32 {
         let (used_ms, _) = self.processor.sessions_exact();
-        let used = used_ms / 10.0 / self.control.line.registry.cores() as f64;
+        let used = used_ms / 10.0 / self.control.line.registry().cores() as f64;
         (100.0 - used).clamp(0.0, 100.0).round() as u32
     }
 
@@ -396,35 +408,35 @@ impl Facts<'_> {
     }
 
     fn maxconn(&self) -> u32 {
-        self.control.line.generation.as_ref().map_or(0, |generation| generation.maxconn)
+        self.control.line.generation().map_or(0, |generation| generation.maxconn)
     }
 
     fn reason(&self) -> String {
         let line = &self.control.line;
-        Capacity::now(&line.model, line.registry.cores()).within(self.descriptors).to_string()
+        Capacity::now(line.model(), line.registry().cores()).within(self.descriptors).to_string()
     }
 
     fn connections(&self) -> u64 {
-        let open = self.control.line.registry.open.load(Ordering::Relaxed);
-        u64::try_from(open).unwrap_or_default() + u64::from(self.control.line.runtime.sessions().0)
+        let open = self.control.line.registry().open.load(Ordering::Relaxed);
+        u64::try_from(open).unwrap_or_default() + u64::from(self.control.line.runtime().sessions().0)
     }
 
     fn listeners(&self) -> u64 {
-        self.control.line.listeners.addresses().len() as u64
+        self.control.line.listeners().addresses().len() as u64
     }
 
     fn tasks(&self) -> u64 {
-        self.connections() + self.control.line.checker.len() as u64
+        self.connections() + self.control.line.checker().len() as u64
     }
 
     /// A counter of all frontends.
     fn total(&self, counter: Counter) -> u64 {
-        let Some(generation) = &self.control.line.generation else { return 0 };
+        let Some(generation) = self.control.line.generation() else { return 0 };
         generation.frontends.iter().map(|plan| plan.state.counters.total(counter)).sum()
     }
 
     fn requests(&self) -> u64 {
-        let Some(generation) = &self.control.line.generation else { return 0 };
+        let Some(generation) = self.control.line.generation() else { return 0 };
         let of = |plan: &std::sync::Arc<baton_proxy::FrontendPlan>| match plan.proxy.mode {
             baton_model::Mode::Http => plan.state.counters.total(Counter::Requests),
             baton_model::Mode::Tcp => plan.state.counters.total(Counter::Sessions),
@@ -435,23 +447,23 @@ impl Facts<'_> {
     }
 
     /// Nothing without `mode direct`.
-    fn direct(&self, what: impl Fn(&About) -> String) -> Value {
-        let text = self.control.line.direct.about().map(what).filter(|text| !text.is_empty());
+    fn direct(&self, what: impl Fn(&DirectorSetup) -> String) -> Value {
+        let text = self.control.line.direct().about().map(what).filter(|text| !text.is_empty());
         text.map_or(Value::None, Value::text)
     }
 
     fn complaints(&self) -> Value {
-        let complaints: Vec<&str> = self.control.line.direct.complaints().collect();
+        let complaints: Vec<&str> = self.control.line.direct().complaints().collect();
         if complaints.is_empty() { Value::None } else { Value::text(complaints.join("; ")) }
     }
 
     fn node(&self) -> String {
-        let given = self.control.line.model.global.node.clone();
+        let given = self.control.line.model().global.node.clone();
         given.unwrap_or_else(|| baton_rules::Files::hostname(&self.control.settings.outside))
     }
 
     fn description(&self) -> Value {
-        self.control.line.model.global.description.as_deref().map_or(Value::None, Value::text)
+        self.control.line.model().global.description.as_deref().map_or(Value::None, Value::text)
     }
 }
 
@@ -470,6 +482,6 @@ fn release_date() -> String {
     jiff::Timestamp::try_from(at).map_or_else(|_| "1970/01/01".into(), |at| at.strftime("%Y/%m/%d").to_string())
 }
 /// HAProxy's version whose language is spoken, and Baton's own.
-pub(crate) fn spoken_version(own: &str) -> String {
+pub fn spoken_version(own: &str) -> String {
     format!("{COMPATIBLE_VERSION}-baton{own}")
 }

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use baton_model::Address;
 
-use super::answer::Answer;
-use super::session::Call;
 use crate::control::Control;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
 
 /// `show cli sockets`.
-pub(super) fn sockets(control: &mut Control, _: &Call) -> Answer {
+pub(super) fn sockets(control: &Control, _: &Call) -> CommandResponse {
     let mut out = String::from("# socket lvl processes\n");
-    for socket in control.line.runtime.sockets() {
+    for socket in control.line.runtime().sockets() {
         let address = match &socket.bind.address {
             // Others have no name by which one could connect.
             address @ (Address::Inet(_) | Address::Unix(_) | Address::Abstract(_)) => address.to_string(),
@@ -19,45 +19,45 @@ pub(super) fn sockets(control: &mut Control, _: &Call) -> Answer {
         };
         let _ = writeln!(out, "{address} {} all", socket.level.word());
     }
-    Answer::Data(out)
+    CommandResponse::Data(out)
 }
 
 /// `show backend`: the names of all proxies with servers.
-pub(super) fn backends(control: &mut Control, _: &Call) -> Answer {
+pub(super) fn backends(control: &Control, _: &Call) -> CommandResponse {
     let mut out = String::from("# name\n");
-    for proxy in control.line.model.proxies.iter().filter(|proxy| proxy.role.is_backend()) {
+    for proxy in control.line.model().proxies.iter().filter(|proxy| proxy.role.is_backend()) {
         let _ = writeln!(out, "{}", proxy.name);
     }
-    Answer::Data(out)
+    CommandResponse::Data(out)
 }
 
 /// `show env [<name>]`.
-pub(super) fn environment(_: &mut Control, call: &Call) -> Answer {
+pub(super) fn environment(_: &Control, call: &Call) -> CommandResponse {
     let line = |name: &str, value: &str| format!("{name}={value}\n").replace("\n\n", "\n");
     let mut variables = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().replace('\n', " ")));
     match call.arg(0) {
-        "" => Answer::Data(variables.map(|(name, value)| line(&name, &value)).collect()),
+        "" => CommandResponse::Data(variables.map(|(name, value)| line(&name, &value)).collect()),
         wanted => match variables.find(|(name, _)| name == wanted) {
-            Some((name, value)) => Answer::Data(line(&name, &value)),
-            None => Answer::error("Variable not found"),
+            Some((name, value)) => CommandResponse::Data(line(&name, &value)),
+            None => CommandResponse::error("Variable not found"),
         },
     }
 }
 
 /// `show errors`: messages that were no HTTP are not kept, so there are none to show.
-pub(super) fn errors(control: &mut Control, call: &Call) -> Answer {
+pub(super) fn errors(control: &Control, call: &Call) -> CommandResponse {
     let wanted = call.arg(0);
     let is_known = |proxy: &baton_model::Proxy| *proxy.name == *wanted || proxy.id.to_string() == wanted;
     let is_number = wanted.parse::<i64>().is_ok();
-    if !wanted.is_empty() && !is_number && !control.line.model.proxies.iter().any(|proxy| is_known(proxy)) {
-        return Answer::error("No such proxy.");
+    if !wanted.is_empty() && !is_number && !control.line.model().proxies.iter().any(|proxy| is_known(proxy)) {
+        return CommandResponse::error("No such proxy.");
     }
     let now = jiff::Zoned::now().strftime("%d/%b/%Y:%H:%M:%S%.3f");
-    Answer::Data(format!("Total events captured on [{now}] : 0\n"))
+    CommandResponse::Data(format!("Total events captured on [{now}] : 0\n"))
 }
 
 /// `show startup-logs`: what the process said before it served.
-pub(super) fn startup_logs(control: &mut Control, _: &Call) -> Answer {
-    Answer::info(control.messages.startup().trim_end())
+pub(super) fn startup_logs(control: &Control, _: &Call) -> CommandResponse {
+    CommandResponse::info(control.messages.startup().trim_end())
 }

@@ -7,9 +7,10 @@ use std::time::Instant;
 use baton_model::{Address, NetAddress, Proxy, Server};
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 
-use super::answer::Answer;
-use super::session::Call;
 use crate::control::Control;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
+use crate::reload::ChangeLine;
 
 /// The columns of `show servers state`, version 1 (management guide, 9.3).
 const STATE_COLUMNS: &str = "be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight \
@@ -21,22 +22,32 @@ const STATE_COLUMNS: &str = "be_id be_name srv_id srv_name srv_addr srv_op_state
 type Backend<'a> = (&'a Arc<Proxy>, Vec<Arc<ServerState>>);
 
 /// `get weight <backend>/<server>`.
-pub(super) fn weight(control: &mut Control, call: &Call) -> Answer {
-    match find(control, call.arg(0)) {
-        Ok(server) => Answer::Data(format!("{} (initial {})\n", server.weight(), server.config().weight)),
+pub(super) fn weight(control: &Control, call: &Call) -> CommandResponse {
+    match find(&control.line, call.arg(0)) {
+        Ok(server) => CommandResponse::Data(format!("{} (initial {})\n", server.weight(), server.config().weight)),
         Err(answer) => answer,
     }
 }
 
 /// The server that `backend/server` means; each is a name, or `#` and a number.
-pub(super) fn find(control: &Control, words: &str) -> Result<Arc<ServerState>, Answer> {
-    let (backend, server) = words.split_once('/').ok_or_else(|| Answer::error("Require 'backend/server'."))?;
-    let (proxy, state) = states(control)
+pub(super) fn find(line: &ChangeLine, words: &str) -> Result<Arc<ServerState>, CommandResponse> {
+    let (backend, server) = words.split_once('/').ok_or_else(|| CommandResponse::error("Require 'backend/server'."))?;
+    let (proxy, state) = states(line)
         .find(|(proxy, _)| is_meant(backend, &proxy.name, proxy.id))
-        .ok_or_else(|| Answer::error("No such backend."))?;
+        .ok_or_else(|| CommandResponse::error("No such backend."))?;
     let is_wanted = |config: &&Arc<Server>| is_meant(server, &config.name, config.id);
-    let config = proxy.servers.iter().find(is_wanted).ok_or_else(|| Answer::error("No such server."))?;
-    state.into_iter().find(|state| *state.name() == config.name).ok_or_else(|| Answer::error("No such server."))
+    let config = proxy.servers.iter().find(is_wanted).ok_or_else(|| CommandResponse::error("No such server."))?;
+    state
+        .into_iter()
+        .find(|state| *state.name() == config.name)
+        .ok_or_else(|| CommandResponse::error("No such server."))
+}
+
+/// The backend that a word means, as in [`find`].
+pub(super) fn find_backend<'c>(line: &'c ChangeLine, word: &str) -> Result<&'c Arc<Proxy>, CommandResponse> {
+    let mut backends = line.model().proxies.iter().filter(|proxy| proxy.role.is_backend());
+    let found = backends.find(|proxy| is_meant(word, &proxy.name, proxy.id));
+    found.ok_or_else(|| CommandResponse::error("No such backend."))
 }
 
 fn is_meant(word: &str, name: &str, id: u32) -> bool {
@@ -47,9 +58,9 @@ fn is_meant(word: &str, name: &str, id: u32) -> bool {
 }
 
 /// Backends in the order of the files, with their servers; `disabled` ones have none.
-fn states(control: &Control) -> impl Iterator<Item = Backend<'_>> {
-    let backends = control.line.model.proxies.iter().filter(|proxy| proxy.role.is_backend());
-    let generation = control.line.generation.as_ref();
+fn states(line: &ChangeLine) -> impl Iterator<Item = Backend<'_>> {
+    let backends = line.model().proxies.iter().filter(|proxy| proxy.role.is_backend());
+    let generation = line.generation();
     backends.map(move |proxy| {
         let plan = generation.and_then(|generation| generation.backends.get(&proxy.name));
         (proxy, plan.map(|plan| plan.state.servers()).unwrap_or_default())
@@ -57,18 +68,18 @@ fn states(control: &Control) -> impl Iterator<Item = Backend<'_>> {
 }
 
 /// The backends a command is about: all, or the one that its argument names.
-fn wanted<'a>(control: &'a Control, call: &Call) -> Result<Vec<Backend<'a>>, Answer> {
+fn wanted<'a>(control: &'a Control, call: &Call) -> Result<Vec<Backend<'a>>, CommandResponse> {
     let word = call.arg(0).to_owned();
     let is_wanted = |proxy: &Proxy| word.is_empty() || *proxy.name == *word || word.parse() == Ok(proxy.id);
-    let backends: Vec<_> = states(control).filter(|(proxy, _)| is_wanted(proxy)).collect();
+    let backends: Vec<_> = states(&control.line).filter(|(proxy, _)| is_wanted(proxy)).collect();
     if backends.is_empty() && !word.is_empty() {
-        return Err(Answer::error("Can't find backend."));
+        return Err(CommandResponse::error("Can't find backend."));
     }
     Ok(backends)
 }
 
 /// `show servers state [<backend>]`.
-pub(super) fn state(control: &mut Control, call: &Call) -> Answer {
+pub(super) fn state(control: &Control, call: &Call) -> CommandResponse {
     let now = Instant::now();
     let backends = match wanted(control, call) {
         Ok(backends) => backends,
@@ -80,7 +91,7 @@ pub(super) fn state(control: &mut Control, call: &Call) -> Answer {
             state_line(&mut out, proxy, &state, now);
         }
     }
-    Answer::Data(out)
+    CommandResponse::Data(out)
 }
 
 fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant) {
@@ -186,8 +197,8 @@ fn check_state(config: &Server, state: &ServerState) -> u8 {
 }
 
 /// `show servers conn [<backend>]`: idle connections belong to the cores and are not counted here.
-pub(super) fn connections(control: &mut Control, call: &Call) -> Answer {
-    let cores = control.line.registry.cores();
+pub(super) fn connections(control: &Control, call: &Call) -> CommandResponse {
+    let cores = control.line.registry().cores();
     let backends = match wanted(control, call) {
         Ok(backends) => backends,
         Err(answer) => return answer,
@@ -215,5 +226,5 @@ pub(super) fn connections(control: &mut Control, call: &Call) -> Answer {
             );
         }
     }
-    Answer::Data(out)
+    CommandResponse::Data(out)
 }

@@ -11,35 +11,15 @@ pub(super) mod tickets;
 
 pub(super) use authority::{AUTHORITIES, REVOCATIONS, abort, commit, create, delete, set, show};
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use baton_model::{Model, ServerTls};
-use baton_tls::authorities::Authority;
-use baton_tls::{Description, Parts};
+use baton_tls::Description;
 
-use super::answer::Answer;
+use crate::operators::answer::CommandResponse;
 
 /// Names made by `new …` that nothing was committed to, of each kind.
 const EMPTY_MAX: usize = 1024;
-
-/// What operators have set and not committed.
-#[derive(Debug, Default)]
-pub(crate) struct Pending {
-    certificate: Option<(PathBuf, Parts)>,
-    /// Certificates made by `new ssl cert` to which nothing was committed.
-    empty: BTreeSet<PathBuf>,
-    authorities: Authorities,
-    revocations: Authorities,
-}
-
-/// What `set ssl ca-file` or `set ssl crl-file` prepared and nobody committed yet.
-#[derive(Debug, Default)]
-struct Authorities {
-    set: Option<(PathBuf, Arc<Authority>)>,
-    empty: BTreeSet<PathBuf>,
-}
 
 /// The lines that HAProxy shows of a certificate.
 fn facts(described: &Description) -> String {
@@ -69,8 +49,8 @@ fn ongoing(about: &Path, what: &str, name: &str) -> String {
 }
 
 /// Why an object of the same kind cannot be made.
-fn too_many() -> Answer {
-    Answer::error(format!(
+fn too_many() -> CommandResponse {
+    CommandResponse::error(format!(
         "There are {EMPTY_MAX} new and empty ones already: commit something to them, or delete them.\n"
     ))
 }

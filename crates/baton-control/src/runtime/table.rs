@@ -1,29 +1,64 @@
 //! The commands of a process: one row each.
 
+use std::sync::LazyLock;
+
 use baton_model::AccessLevel;
 use socket2::Socket;
 
-use super::answer::Answer;
-use super::row::{Row, hidden, row};
-use super::session::{Call, Session};
-use super::{change_server, clear, give, info, own, process, servers, ssl, stat};
+use super::altering::{Altering, Staging};
+use super::{change_server, dynamic_server, give, info, process, servers, ssl, stat};
 use crate::control::Control;
+use crate::operators::answer::CommandResponse;
+use crate::operators::row::{Row, hidden, row};
+use crate::operators::{Call, Commands, Kind, Question, Session, own};
+use crate::reload::Change as LiveChange;
 
 /// What a command needs to be answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     /// Only its session.
-    Own(fn(&mut Session, &Call) -> Answer),
-    /// Live state: answered on the change line.
-    Ask(fn(&mut Control, &Call) -> Answer),
-    /// What a process after this one has to know: done on the change line, once it is clear who serves.
-    Change(fn(&mut Control, &Call) -> Answer),
+    Own(fn(&mut Session, &Call) -> CommandResponse),
+    /// Live state, which is looked at: answered on the thread of the change line.
+    Ask(fn(&Control, &Call) -> CommandResponse),
+    /// What is staged for a `commit` later: no live state.
+    Stage(fn(&mut Staging<'_>, &Call) -> CommandResponse),
+    /// Live state, which is altered: a change goes down the change line, once it is clear who serves. `Err`: there is nothing to change.
+    Change(fn(&mut Staging<'_>, &Call) -> Result<Altering, CommandResponse>),
     /// The connection itself, on which something else is spoken from then on.
     Take(fn(&mut Control, Socket)),
 }
 
+/// The commands as sessions know them.
+pub fn commands() -> Commands {
+    static KNOWN: LazyLock<Vec<Row<Kind>>> = LazyLock::new(|| ROWS.iter().map(known).collect());
+    Commands(&KNOWN)
+}
+
+fn known(row: &Row<Act>) -> Row<Kind> {
+    let act = match row.act {
+        Act::Own(act) => Kind::Own(act),
+        Act::Ask(_) | Act::Stage(_) | Act::Change(_) => Kind::Asked,
+        Act::Take(_) => Kind::Takes,
+    };
+    Row { words: row.words, args: row.args, help: row.help, level: row.level, act }
+}
+
+/// What a question asks for: its place is one of [`commands`].
+pub(super) fn act_of(question: &Question) -> Act {
+    ROWS[question.row].act
+}
+
+/// `clear counters [all]`: the maxima, for an operator; the counters too, for an admin.
+fn counters(_: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
+    let all = call.arg(0) == "all";
+    match all && call.level < Admin {
+        true => Err(CommandResponse::error("Permission denied")),
+        false => Ok(LiveChange::CountersCleared { all }.into()),
+    }
+}
+
 use AccessLevel::{Admin, Operator, User};
-use Act::{Ask, Change, Own, Take};
+use Act::{Ask, Change, Own, Stage, Take};
 
 /// All commands, in the order of the help.
 pub(super) static ROWS: &[Row<Act>] = &[
@@ -32,84 +67,105 @@ pub(super) static ROWS: &[Row<Act>] = &[
         "<cafile>",
         "forget what was set for a CA file",
         Admin,
-        Ask(|control, call| ssl::abort(control, call, &ssl::AUTHORITIES)),
+        Stage(|staging, call| ssl::abort(staging, call, &ssl::AUTHORITIES)),
     ),
     row(
         &["abort", "ssl", "cert"],
         "<certfile>",
         "forget what was set for a certificate",
         Admin,
-        Ask(ssl::certificate::abort),
+        Stage(ssl::certificate::abort),
     ),
     row(
         &["abort", "ssl", "crl-file"],
         "<crlfile>",
         "forget what was set for a CRL file",
         Admin,
-        Ask(|control, call| ssl::abort(control, call, &ssl::REVOCATIONS)),
+        Stage(|staging, call| ssl::abort(staging, call, &ssl::REVOCATIONS)),
+    ),
+    row(
+        &["add", "server"],
+        "<bk>/<srv> <addr> [args]*",
+        "a new server, in maintenance and without health checks",
+        Admin,
+        Change(dynamic_server::add),
     ),
     row(
         &["add", "ssl", "crt-list"],
         "<list> <cert|payload>",
         "use a certificate in a crt-list or directory",
         Admin,
-        Ask(ssl::list::add),
+        Change(ssl::list::add),
     ),
     row(
         &["clear", "counters"],
         "[all]",
         "forget the maxima, or everything that was counted",
         Operator,
-        Ask(clear::counters),
+        Change(counters),
     ),
     row(
         &["commit", "ssl", "ca-file"],
         "<cafile>",
         "use what was set for a CA file",
         Admin,
-        Ask(|control, call| ssl::commit(control, call, &ssl::AUTHORITIES)),
+        Change(|staging, call| ssl::commit(staging, call, &ssl::AUTHORITIES)),
     ),
     row(
         &["commit", "ssl", "cert"],
         "<certfile>",
         "use what was set for a certificate",
         Admin,
-        Ask(ssl::certificate::commit),
+        Change(ssl::certificate::commit),
     ),
     row(
         &["commit", "ssl", "crl-file"],
         "<crlfile>",
         "use what was set for a CRL file",
         Admin,
-        Ask(|control, call| ssl::commit(control, call, &ssl::REVOCATIONS)),
+        Change(|staging, call| ssl::commit(staging, call, &ssl::REVOCATIONS)),
+    ),
+    row(
+        &["del", "server"],
+        "<bk>/<srv>",
+        "delete a server that is in maintenance and without connections",
+        Admin,
+        Change(dynamic_server::delete),
     ),
     row(
         &["del", "ssl", "ca-file"],
         "<cafile>",
         "forget a CA file that nobody uses",
         Admin,
-        Ask(|control, call| ssl::delete(control, call, &ssl::AUTHORITIES)),
+        Change(|staging, call| ssl::delete(staging, call, &ssl::AUTHORITIES)),
     ),
     row(
         &["del", "ssl", "cert"],
         "<certfile>",
         "forget a certificate that nobody uses",
         Admin,
-        Ask(ssl::certificate::delete),
+        Change(ssl::certificate::delete),
     ),
     row(
         &["del", "ssl", "crl-file"],
         "<crlfile>",
         "forget a CRL file that nobody uses",
         Admin,
-        Ask(|control, call| ssl::delete(control, call, &ssl::REVOCATIONS)),
+        Change(|staging, call| ssl::delete(staging, call, &ssl::REVOCATIONS)),
     ),
     row(
         &["del", "ssl", "crt-list"],
         "<list> <cert>[:<line>]",
         "use a certificate in a crt-list or directory no more",
         Admin,
-        Ask(ssl::list::delete),
+        Change(ssl::list::delete),
+    ),
+    row(
+        &["disable", "health"],
+        "<bk>/<srv>",
+        "stop the health checks of a server",
+        Admin,
+        Change(dynamic_server::disable_health),
     ),
     row(&["disable", "server"], "<bk>/<srv>", "put a server into maintenance", Admin, Change(change_server::disable)),
     row(
@@ -119,6 +175,13 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Ask(ssl::certificate::dump),
     ),
+    row(
+        &["enable", "health"],
+        "<bk>/<srv>",
+        "start the health checks of a server",
+        Admin,
+        Change(dynamic_server::enable_health),
+    ),
     row(&["enable", "server"], "<bk>/<srv>", "take a server out of maintenance", Admin, Change(change_server::enable)),
     row(&["get", "weight"], "<bk>/<srv>", "the weight of a server, now and as configured", User, Ask(servers::weight)),
     row(
@@ -126,21 +189,21 @@ pub(super) static ROWS: &[Row<Act>] = &[
         "<cafile>",
         "a new CA file, to be named in a crt-list",
         Admin,
-        Ask(|control, call| ssl::create(control, call, &ssl::AUTHORITIES)),
+        Stage(|staging, call| ssl::create(staging, call, &ssl::AUTHORITIES)),
     ),
     row(
         &["new", "ssl", "cert"],
         "<certfile>",
         "a new certificate, to be added to a crt-list or directory",
         Admin,
-        Ask(ssl::certificate::create),
+        Stage(ssl::certificate::create),
     ),
     row(
         &["new", "ssl", "crl-file"],
         "<crlfile>",
         "a new CRL file, to be named in a crt-list",
         Admin,
-        Ask(|control, call| ssl::create(control, call, &ssl::REVOCATIONS)),
+        Stage(|staging, call| ssl::create(staging, call, &ssl::REVOCATIONS)),
     ),
     row(&["operator"], "", "give up the rights of an admin in this session", User, Own(own::operator)),
     row(
@@ -162,35 +225,35 @@ pub(super) static ROWS: &[Row<Act>] = &[
         "<cafile> <payload>",
         "another content of a CA file, after commit",
         Admin,
-        Ask(|control, call| ssl::set(control, call, &ssl::AUTHORITIES)),
+        Stage(|staging, call| ssl::set(staging, call, &ssl::AUTHORITIES)),
     ),
     row(
         &["set", "ssl", "cert"],
         "<certfile> <payload>",
         "another certificate, or a part of it, after commit",
         Admin,
-        Ask(ssl::certificate::set),
+        Stage(ssl::certificate::set),
     ),
     row(
         &["set", "ssl", "crl-file"],
         "<crlfile> <payload>",
         "another content of a CRL file, after commit",
         Admin,
-        Ask(|control, call| ssl::set(control, call, &ssl::REVOCATIONS)),
+        Stage(|staging, call| ssl::set(staging, call, &ssl::REVOCATIONS)),
     ),
     row(
         &["set", "ssl", "ocsp-response"],
         "<response|payload>",
         "another OCSP response, in base64",
         Admin,
-        Ask(ssl::ocsp::set),
+        Change(ssl::ocsp::set),
     ),
     row(
         &["set", "ssl", "tls-key"],
         "[id|file] <key>",
         "one more key of session tickets",
         Admin,
-        Ask(ssl::tickets::set),
+        Change(ssl::tickets::set),
     ),
     row(&["set", "timeout"], "[cli] <delay>", "how long this session may be silent (s)", User, Own(own::timeout)),
     row(

@@ -5,12 +5,12 @@ use baton_kernel::state::State;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Memory, services, sorted};
+use crate::testing::{MemoryEngine, services, sorted};
 
 /// A director of a kernel in memory whose record is in a folder.
-fn director(memory: &Memory, folder: &tempfile::TempDir, owner: &str) -> Director {
-    let settings = Settings { owner: owner.into(), ..Settings::default() };
-    let record = Record::open_in(State::open_at(folder.path()).unwrap(), "memory", &settings);
+fn director(memory: &MemoryEngine, folder: &tempfile::TempDir, owner: &str) -> Director {
+    let settings = DirectorSettings { owner: owner.into(), ..DirectorSettings::default() };
+    let record = EngineRecord::open_in(State::open_at(folder.path()).unwrap(), "memory", &settings);
     Director::with(Box::new(memory.clone()), "it is a test".into(), &settings, record).unwrap()
 }
 
@@ -23,14 +23,14 @@ proptest! {
         foreign in services(), first in services(), second in services(), steps in 0..12usize,
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let memory = Memory::of(foreign.clone());
+        let memory = MemoryEngine::of(foreign.clone());
         director(&memory, &folder, "").reconcile(&first).unwrap();
         let between = [&first[..], &second].concat();
         *memory.dies_after.lock().unwrap() = Some(steps);
         let killed = catch_unwind(AssertUnwindSafe(|| director(&memory, &folder, "").reconcile(&second)));
         drop(killed);
         *memory.dies_after.lock().unwrap() = None;
-        let is_asked = |key: &Key| between.iter().any(|service| service.key == *key);
+        let is_asked = |key: &ServiceKey| between.iter().any(|service| service.key == *key);
         director(&memory, &folder, "").reconcile(&[]).unwrap();
         let left = foreign.iter().filter(|service| !is_asked(&service.key)).cloned();
         prop_assert_eq!(memory.services(), sorted(left));
@@ -43,7 +43,7 @@ proptest! {
 #[test]
 fn two_owners_do_not_touch_each_others_services() {
     let folder = tempfile::tempdir().unwrap();
-    let memory = Memory::default();
+    let memory = MemoryEngine::default();
     let (one, other) = (crate::testing::service(80), crate::testing::service(81));
     director(&memory, &folder, "one").reconcile(std::slice::from_ref(&one)).unwrap();
     let both = [one.clone(), other.clone()];
@@ -62,7 +62,7 @@ fn two_owners_do_not_touch_each_others_services() {
 #[test]
 fn a_record_that_is_lost_is_said_and_removes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let memory = Memory::default();
+    let memory = MemoryEngine::default();
     let services = [crate::testing::service(80), crate::testing::service(81)];
     let mut first = director(&memory, &folder, "");
     first.reconcile(&services).unwrap();
@@ -84,7 +84,7 @@ fn a_record_that_is_lost_is_said_and_removes_nothing() {
 fn what_the_kernel_refuses_is_reported_and_the_rest_is_done() {
     let folder = tempfile::tempdir().unwrap();
     let services = [crate::testing::service(80), crate::testing::service(81)];
-    let memory = Memory { refuses: Some(services[0].key), ..Memory::default() };
+    let memory = MemoryEngine { refuses: Some(services[0].key), ..MemoryEngine::default() };
     let mut director = director(&memory, &folder, "");
     let report = director.reconcile(&services).unwrap();
     assert_eq!((report.failed.len(), report.done.len()), (1, 2), "{report:?}");
@@ -96,7 +96,7 @@ fn what_the_kernel_refuses_is_reported_and_the_rest_is_done() {
 fn another_engine_takes_over_before_the_former_one_lets_go() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let services = [crate::testing::service(80), crate::testing::service(81)];
-    let [old, mut new] = [Memory::default(), Memory::default()];
+    let [old, mut new] = [MemoryEngine::default(), MemoryEngine::default()];
     director(&old, &folders[0], "").reconcile(&services).unwrap();
     new.refuses = Some(services[0].key);
     let mut next = director(&new, &folders[1], "");
@@ -109,7 +109,7 @@ fn another_engine_takes_over_before_the_former_one_lets_go() {
     assert_eq!(report.done.len(), 2, "{report:?}");
     assert_eq!((old.services(), new.services()), (vec![], services[1..].to_vec()));
     assert!(next.reconcile(&services[1..]).unwrap().is_empty());
-    next.former = Some(Err(Fault::new("engine xdp", "it is not there", "")));
+    next.former = Some(Err(KernelError::new("engine xdp", "it is not there", "")));
     for _ in 0..2 {
         assert!(next.reconcile(&services[1..]).unwrap().remarks[0].contains("it is not there"));
     }
@@ -119,7 +119,7 @@ fn another_engine_takes_over_before_the_former_one_lets_go() {
 fn nothing_of_ours_stays_in_either_engine() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let services = [crate::testing::service(80), crate::testing::service(81)];
-    let [old, new] = [Memory::default(), Memory::default()];
+    let [old, new] = [MemoryEngine::default(), MemoryEngine::default()];
     director(&old, &folders[0], "").reconcile(&services).unwrap();
     director(&new, &folders[1], "").reconcile(&services[..1]).unwrap();
     // Nothing is asked for, by a program that gives up root between the two.
@@ -139,9 +139,9 @@ fn nothing_of_ours_stays_in_either_engine() {
 #[test]
 fn a_plan_by_other_settings_leaves_those_in_use() {
     let folder = tempfile::tempdir().unwrap();
-    let mut director = director(&Memory::default(), &folder, "");
+    let mut director = director(&MemoryEngine::default(), &folder, "");
     let own = director.settings.clone();
-    let other = Settings { sloppy_tcp: Some(true), ..own.clone() };
+    let other = DirectorSettings { sloppy_tcp: Some(true), ..own.clone() };
     assert_eq!(
         director.plan_by(&other, &[crate::testing::service(80)]).unwrap().steps.len(),
         1 + crate::testing::service(80).destinations.len()
@@ -153,14 +153,14 @@ fn a_plan_by_other_settings_leaves_those_in_use() {
 fn a_change_of_engine_is_never_silent() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let services = [crate::testing::service(80)];
-    let [old, new] = [Memory::default(), Memory::default()];
+    let [old, new] = [MemoryEngine::default(), MemoryEngine::default()];
     director(&old, &folders[0], "").reconcile(&services).unwrap();
     let mut next = director(&new, &folders[1], "");
     next.former = Some(Ok(Box::new(director(&old, &folders[0], ""))));
     let is_said = |said: &[String]| said.iter().any(|text| text.contains("the engine changes from memory to memory"));
     assert!(is_said(&next.plan(&services).unwrap().warnings));
     assert!(is_said(&next.reconcile(&services).unwrap().remarks));
-    assert_eq!(next.reconcile(&services).unwrap(), Report::default());
+    assert_eq!(next.reconcile(&services).unwrap(), DirectorReport::default());
     // Where nothing is asked for, nothing changes its engine.
     next.former = Some(Ok(Box::new(director(&old, &folders[0], ""))));
     assert!(!is_said(&next.plan(&[]).unwrap().warnings));
@@ -172,7 +172,7 @@ fn what_somebody_else_removes_is_seen_in_the_figures() {
     let (one, refused) = (crate::testing::service(80), crate::testing::service(81));
     let mut impossible = crate::testing::service(82);
     impossible.one_packet = true;
-    let memory = Memory { refuses: Some(refused.key), ..Memory::default() };
+    let memory = MemoryEngine { refuses: Some(refused.key), ..MemoryEngine::default() };
     let mut director = director(&memory, &folder, "");
     let is_lost = |director: &mut Director| {
         let figures = director.figures().unwrap();

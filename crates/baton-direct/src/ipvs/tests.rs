@@ -32,7 +32,7 @@ fn what_the_kernel_would_refuse_is_said_before() {
         (against(|service| service.hash_port = true), "only the schedulers sh and mh hash ports"),
         (against(|service| service.fallback = true), "have a fallback"),
         (against(|service| service.one_packet = true), "not of TCP"),
-        (against(|service| service.key = Key::Mark { mark: 0, ipv6: false }), "0 is no mark"),
+        (against(|service| service.key = ServiceKey::Mark { mark: 0, ipv6: false }), "0 is no mark"),
         (against(|service| service.persistence = persistence(60, 33)), "no so long or short a prefix"),
         (against(|service| service.persistence = persistence(0, 32)), "at least one second"),
         (against(|service| service.persistence = persistence(86_400 * 32, 32)), "31 days"),
@@ -53,7 +53,7 @@ fn what_the_kernel_would_refuse_is_said_before() {
         assert!(said.contains(expected), "{said} instead of {expected}");
     }
     let every_port = against(|service| {
-        service.key = Key::Address { protocol: Protocol::Udp, address: "10.0.0.1:0".parse().unwrap() };
+        service.key = ServiceKey::Address { protocol: Protocol::Udp, address: "10.0.0.1:0".parse().unwrap() };
         service.destinations.clear();
     });
     assert_eq!(every_port, "a service of every port takes persistence");

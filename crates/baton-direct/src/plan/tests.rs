@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Memory, REMOVAL, services, sorted};
+use crate::testing::{MemoryEngine, REMOVAL, services, sorted};
 use crate::{Engine, Scheduler};
 
-fn plan(memory: &mut Memory, desired: &[Service], ours: &BTreeSet<Key>) -> Plan {
+fn plan(memory: &mut MemoryEngine, desired: &[Service], ours: &BTreeSet<ServiceKey>) -> Plan {
     let owners = Owners { ours: ours.clone(), others: BTreeMap::new() };
     Plan::new(&memory.observe().unwrap(), desired, &owners, |_| Vec::new(), REMOVAL)
 }
@@ -25,21 +25,21 @@ proptest! {
     /// nothing left to do. No destination is touched that did not change.
     #[test]
     fn a_plan_leads_there_and_nowhere_else(before in services(), desired in services(), all_ours: bool) {
-        let mut memory = Memory::of(before.clone());
-        let keys: BTreeSet<Key> = before.iter().map(|service| service.key).collect();
-        let ours: BTreeSet<Key> = if all_ours { keys.clone() } else { keys.into_iter().step_by(2).collect() };
+        let mut memory = MemoryEngine::of(before.clone());
+        let keys: BTreeSet<ServiceKey> = before.iter().map(|service| service.key).collect();
+        let ours: BTreeSet<ServiceKey> = if all_ours { keys.clone() } else { keys.into_iter().step_by(2).collect() };
         let plan = plan(&mut memory, &desired, &ours);
         for planned in &plan.steps {
             let old = before.iter().find(|service| service.key == planned.step.key());
             let new = desired.iter().find(|service| service.key == planned.step.key());
             prop_assert!(old != new, "{}", planned.sentence);
-            if let Step::EditDestination(_, changed) = &planned.step {
+            if let KernelChange::EditDestination(_, changed) = &planned.step {
                 let is_there = old.unwrap().destinations.contains(changed);
                 prop_assert!(!is_there, "{}", planned.sentence);
             }
             memory.take(&planned.step).unwrap();
         }
-        let is_desired = |key: &Key| desired.iter().any(|service| service.key == *key);
+        let is_desired = |key: &ServiceKey| desired.iter().any(|service| service.key == *key);
         let foreign = before.iter().filter(|service| !ours.contains(&service.key) && !is_desired(&service.key));
         prop_assert_eq!(memory.services(), sorted(foreign.cloned().chain(desired.clone())));
 
@@ -51,7 +51,7 @@ proptest! {
 
 #[test]
 fn whoever_has_a_server_keeps_one_at_every_step() {
-    let mut memory = Memory::of([service(80, &[(1, 1), (2, 0), (3, 5)])]);
+    let mut memory = MemoryEngine::of([service(80, &[(1, 1), (2, 0), (3, 5)])]);
     let desired = [service(80, &[(1, 0), (2, 1), (4, 1)])];
     let ours = BTreeSet::from([desired[0].key]);
     let plan = plan(&mut memory, &desired, &ours);

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use baton_kernel::route::{Address, Link, Mac, RouteKind, Routing};
 use baton_kernel::state::State;
-use baton_kernel::{Fault, listeners};
+use baton_kernel::{KernelError, listeners};
 
 use super::plan::TUNNEL;
-use super::record::{Quiet, Record, Tunnels};
+use super::record::{ArpSuppression, RealServerRecord, Tunnels};
 use super::{LOOPBACK, RUN, arp_announce, arp_ignore, filter, is_asked, is_ignoring, is_not_announcing};
-use crate::probe::{self, Found, Missing, With};
+use crate::probe::{self, MissingVip, ProbeMethod, ProbeResult};
 use crate::station::Station;
 use crate::sysctl::Sysctl;
 use crate::vip::PROTOCOL;
@@ -70,7 +70,7 @@ impl fmt::Display for Finding {
 ///
 /// # Errors
 /// When the machine cannot be asked.
-pub fn here(vips: &[IpAddr], interfaces: &[String], ports: &[u16]) -> Result<Vec<Finding>, Fault> {
+pub fn here(vips: &[IpAddr], interfaces: &[String], ports: &[u16]) -> Result<Vec<Finding>, KernelError> {
     let mut routing = Routing::open()?;
     for interface in interfaces {
         routing.link(interface)?;
@@ -80,7 +80,7 @@ pub fn here(vips: &[IpAddr], interfaces: &[String], ports: &[u16]) -> Result<Vec
     let concerned = links.iter().filter(|link| is_asked(link) && link.is_up);
     let concerned: Vec<&Link> =
         concerned.filter(|link| interfaces.is_empty() || interfaces.contains(&link.name)).collect();
-    let record = State::open(RUN).and_then(|state| Record::read(&state));
+    let record = State::open(RUN).and_then(|state| RealServerRecord::read(&state));
     let record = record.unwrap_or_default();
     let mut findings = Vec::new();
     for vip in vips {
@@ -154,9 +154,9 @@ fn placed(vip: IpAddr, links: &[Link], addresses: &[Address], findings: &mut Vec
 }
 
 /// Whether the machine keeps quiet about it (IPv4).
-fn quiet(vip: IpAddr, links: &[&Link], record: &Record, findings: &mut Vec<Finding>) {
+fn quiet(vip: IpAddr, links: &[&Link], record: &RealServerRecord, findings: &mut Vec<Finding>) {
     let up = record.up.iter().find(|up| up.vip == vip);
-    if let Some(Quiet::Filter(only)) = up.map(|up| &up.quiet) {
+    if let Some(ArpSuppression::Filter(only)) = up.map(|up| &up.quiet) {
         let table = filter::table();
         findings.push(match filter::is_there() {
             Ok(true) => Finding::right(format!("{table} of nftables keeps quiet about {vip}")),
@@ -218,9 +218,9 @@ fn tunnel(links: &[Link], findings: &mut Vec<Finding>) {
 }
 
 /// Whether somebody listens.
-fn listens(vip: IpAddr, port: u16, findings: &mut Vec<Finding>) -> Result<(), Fault> {
-    let all =
-        listeners::listening(port).map_err(|fault| Fault::netlink(format!("listeners of port {port}"), &fault))?;
+fn listens(vip: IpAddr, port: u16, findings: &mut Vec<Finding>) -> Result<(), KernelError> {
+    let all = listeners::listening(port)
+        .map_err(|fault| KernelError::netlink(format!("listeners of port {port}"), &fault))?;
     let is_for = |local: IpAddr| local == vip || local.is_unspecified() && (local.is_ipv6() || vip.is_ipv4());
     if all.iter().any(|listener| is_for(listener.local.ip())) {
         findings.push(Finding::right(format!("somebody listens on port {port} of {vip}")));
@@ -235,7 +235,7 @@ fn listens(vip: IpAddr, port: u16, findings: &mut Vec<Finding>) -> Result<(), Fa
 }
 
 /// Whether requests that come in by one interface are dropped because answers leave by another.
-fn reverse_path(routing: &mut Routing, links: &[&Link], findings: &mut Vec<Finding>) -> Result<(), Fault> {
+fn reverse_path(routing: &mut Routing, links: &[&Link], findings: &mut Vec<Finding>) -> Result<(), KernelError> {
     // Any address that is nobody's here shows the way of most answers.
     const SOMEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 1));
     let Some(way) = routing.route_to(SOMEWHERE)?.filter(|way| way.kind == RouteKind::Unicast) else { return Ok(()) };
@@ -296,7 +296,7 @@ impl std::str::FromStr for Answerer {
 ///
 /// # Errors
 /// When nothing can be asked.
-pub fn outside(asked: &Outside) -> Result<Vec<Finding>, Fault> {
+pub fn outside(asked: &Outside) -> Result<Vec<Finding>, KernelError> {
     let mut routing = Routing::open()?;
     let own: Vec<Address> = routing.addresses()?;
     let index = routing.link(&asked.interface)?.index;
@@ -326,12 +326,12 @@ pub fn outside(asked: &Outside) -> Result<Vec<Finding>, Fault> {
         let is_ours = own.iter().any(|address| address.address == *vip && address.interface == index);
         answered(*vip, asked, &answers, director, is_ours, &names, &mut findings)?;
         for server in asked.servers.iter().filter(|server| server.is_ipv4() == vip.is_ipv4()) {
-            let questions: Vec<With> = match &asked.ports[..] {
-                [] => vec![With::Echo],
-                some => some.iter().map(|port| With::Tcp(*port)).collect(),
+            let questions: Vec<ProbeMethod> = match &asked.ports[..] {
+                [] => vec![ProbeMethod::Echo],
+                some => some.iter().map(|port| ProbeMethod::Tcp(*port)).collect(),
             };
             for with in questions {
-                let found = probe::probe(&probe::Asked { vip: *vip, server: *server, with }, asked.within)?;
+                let found = probe::probe(&probe::ProbeTarget { vip: *vip, server: *server, with }, asked.within)?;
                 findings.push(on_server(*vip, *server, &asked.interface, with, found));
             }
         }
@@ -340,24 +340,24 @@ pub fn outside(asked: &Outside) -> Result<Vec<Finding>, Fault> {
 }
 
 /// Judges what a real server answered.
-fn on_server(vip: IpAddr, server: IpAddr, interface: &str, with: With, found: Found) -> Finding {
+fn on_server(vip: IpAddr, server: IpAddr, interface: &str, with: ProbeMethod, found: ProbeResult) -> Finding {
     let what = match with {
-        With::Tcp(port) => format!("{vip} port {port} on {server}: {found}"),
-        With::Echo => format!("{vip} on {server}: {found}"),
+        ProbeMethod::Tcp(port) => format!("{vip} port {port} on {server}: {found}"),
+        ProbeMethod::Echo => format!("{vip} on {server}: {found}"),
     };
     match found {
-        Found::SetUp { listens: Some(false) } => {
+        ProbeResult::SetUp { listens: Some(false) } => {
             Finding::wrong(what, format!("on {server}: start the program that serves {vip}"))
         }
-        Found::SetUp { .. } => Finding::right(what),
-        Found::Missing(Missing::NoWay | Missing::Behind(_)) => {
+        ProbeResult::SetUp { .. } => Finding::right(what),
+        ProbeResult::Missing(MissingVip::NoWay | MissingVip::Behind(_)) => {
             Finding::wrong(what, format!("it must be on a network of {interface}"))
         }
-        Found::Missing(Missing::NotHere) => Finding::wrong(what, format!("baton real-server up --vip {vip}")),
-        Found::Missing(Missing::NoNeighbour) => {
+        ProbeResult::Missing(MissingVip::NotHere) => Finding::wrong(what, format!("baton real-server up --vip {vip}")),
+        ProbeResult::Missing(MissingVip::NoNeighbour) => {
             Finding::wrong(what, format!("see that {server} runs and is on the network of {interface}"))
         }
-        Found::Missing(Missing::Silent | Missing::Forwards) => {
+        ProbeResult::Missing(MissingVip::Silent | MissingVip::Forwards) => {
             Finding::wrong(what, format!("on {server}: baton real-server up --vip {vip}"))
         }
     }
@@ -373,7 +373,7 @@ fn answered(
     is_ours: bool,
     names: &[(Mac, IpAddr)],
     findings: &mut Vec<Finding>,
-) -> Result<(), Fault> {
+) -> Result<(), KernelError> {
     let known = known_as(&asked.interface, answers)?;
     let name = |mac: &Mac| {
         let asked = names.iter().filter(|(known, _)| known == mac).map(|(_, address)| address);

@@ -3,7 +3,7 @@
 //! For each virtual address: questions for it are dropped as they come, answers and announcements with it as they go, and a
 //! question that the machine asks under it is asked under the interface's own address, as arptables' `mangle` did.
 
-use baton_kernel::Fault;
+use baton_kernel::KernelError;
 use baton_kernel::nftables::{ArpOperation, Chain, Hook, Kind, Nftables, Rule, Table, Transaction, Verdict, priority};
 
 use super::record::{QuietAddress, Rules};
@@ -19,13 +19,13 @@ pub(super) fn table() -> Table {
 }
 
 /// Whether the table is there, which the kernel does not tell without CAP_NET_ADMIN.
-pub(super) fn is_there() -> Result<bool, Fault> {
+pub(super) fn is_there() -> Result<bool, KernelError> {
     let mut nftables = Nftables::open()?;
     Ok(nftables.has(&table())?)
 }
 
 /// Makes it, in the place of what it was.
-pub(super) fn install(rules: &Rules) -> Result<(), Fault> {
+pub(super) fn install(rules: &Rules) -> Result<(), KernelError> {
     let table = table();
     let chain = |name: &str, hook| Chain { name: name.into(), kind: Kind::Filter, hook, priority: priority::FILTER };
     let transaction = Transaction::new()
@@ -42,7 +42,7 @@ pub(super) fn install(rules: &Rules) -> Result<(), Fault> {
 }
 
 /// Removes it.
-pub(super) fn remove() -> Result<(), Fault> {
+pub(super) fn remove() -> Result<(), KernelError> {
     Ok(Transaction::new().delete_table(&table()).commit()?)
 }
 

@@ -1,7 +1,7 @@
 //! A real server of direct routing: it has the virtual address and keeps quiet about it.
 //!
 //! The address goes on `lo`. For IPv4 that alone is half of it: Linux answers ARP for every address of the machine on every
-//! interface, and clients would find the real server instead of the director. Two ways make it quiet, and [`Method`] is the
+//! interface, and clients would find the real server instead of the director. Two ways make it quiet, and [`ArpMethod`] is the
 //! choice: settings (`arp_ignore`, `arp_announce`) or a filter for ARP (a table of nftables). For IPv6 nothing more is needed:
 //! neighbour discovery answers only for addresses of the interface that is asked, and asks under none but those.
 //!
@@ -16,21 +16,21 @@ mod record;
 mod take;
 mod unit;
 
-pub use plan::Step;
-pub use record::{Quiet, Tunnels};
+pub use plan::RealServerStep;
+pub use record::{ArpSuppression, Tunnels};
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use baton_kernel::Fault;
+use baton_kernel::KernelError;
 use baton_kernel::route::{Link, Routing};
 use baton_kernel::state::State;
 
 use crate::sysctl::Sysctl;
-use plan::{Plan, Seen};
-use record::{Record, Up};
+use plan::{ObservedState, RealServerPlan};
+use record::{ActiveVip, RealServerRecord};
 
 /// Where the record is, and what it is called. It is root's alone: what it says was there before is put back. A director's may be
 /// another user's.
@@ -46,7 +46,7 @@ const LOOPBACK: &str = "lo";
 
 /// How a real server is kept from answering ARP for the virtual address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
+pub enum ArpMethod {
     /// Settings, unless they cannot be written or somebody else needs other values; else the filter.
     #[default]
     Auto,
@@ -56,28 +56,28 @@ pub enum Method {
     Filter,
 }
 
-impl FromStr for Method {
+impl FromStr for ArpMethod {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Method, String> {
+    fn from_str(text: &str) -> Result<ArpMethod, String> {
         match text {
-            "auto" => Ok(Method::Auto),
-            "sysctl" => Ok(Method::Sysctl),
-            "filter" => Ok(Method::Filter),
+            "auto" => Ok(ArpMethod::Auto),
+            "sysctl" => Ok(ArpMethod::Sysctl),
+            "filter" => Ok(ArpMethod::Filter),
             other => Err(format!("there is no method '{other}'; there are sysctl, filter and auto")),
         }
     }
 }
 
-/// What shall be up.
+/// What is to be set up.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct RealServerOptions {
     /// The virtual addresses.
     pub vips: Vec<IpAddr>,
     /// The interfaces on which to keep quiet; none is all.
     pub interfaces: Vec<String>,
     /// How to keep quiet.
-    pub method: Method,
+    pub method: ArpMethod,
     /// Take packets out of tunnels too.
     pub tunnel: Option<Tunnels>,
     /// Set it up at each boot, by a unit of systemd.
@@ -86,7 +86,7 @@ pub struct Asked {
 
 /// What was done, or would be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RealServerReport {
     /// Steps, one sentence each. None: all was as it shall be.
     pub steps: Vec<String>,
     /// What an operator should know.
@@ -97,7 +97,7 @@ pub struct Report {
 ///
 /// # Errors
 /// The step that failed; those before it were undone.
-pub fn up(asked: &Asked, is_dry: bool) -> Result<Report, Fault> {
+pub fn up(asked: &RealServerOptions, is_dry: bool) -> Result<RealServerReport, KernelError> {
     judge(asked)?;
     let mut routing = Routing::open()?;
     for interface in &asked.interfaces {
@@ -105,18 +105,20 @@ pub fn up(asked: &Asked, is_dry: bool) -> Result<Report, Fault> {
     }
     change(&mut routing, is_dry, |seen, record| {
         asked.vips.iter().try_for_each(|vip| seen.judge_own(*vip))?;
-        let mut wish: Vec<Up> = record.up.iter().filter(|up| !asked.vips.contains(&up.vip)).cloned().collect();
+        let mut wish: Vec<ActiveVip> = record.up.iter().filter(|up| !asked.vips.contains(&up.vip)).cloned().collect();
         for vip in &asked.vips {
             let known = record.up.iter().find(|up| up.vip == *vip);
             let quiet = match known.map(|up| &up.quiet) {
-                _ if vip.is_ipv6() => Quiet::ByItself,
+                _ if vip.is_ipv6() => ArpSuppression::ByItself,
                 // What was chosen stays, as long as it is about the same interfaces.
-                Some(quiet) if asked.method == Method::Auto && quiet.interfaces() == asked.interfaces => quiet.clone(),
+                Some(quiet) if asked.method == ArpMethod::Auto && quiet.interfaces() == asked.interfaces => {
+                    quiet.clone()
+                }
                 Some(_) | None => seen.choose(asked)?,
             };
             // Only `down` takes the unit away.
             let is_persistent = asked.is_persistent || known.is_some_and(|up| up.is_persistent);
-            wish.push(Up { vip: *vip, quiet, tunnel: asked.tunnel, is_persistent });
+            wish.push(ActiveVip { vip: *vip, quiet, tunnel: asked.tunnel, is_persistent });
         }
         Ok((wish, Vec::new()))
     })
@@ -127,7 +129,7 @@ pub fn up(asked: &Asked, is_dry: bool) -> Result<Report, Fault> {
 ///
 /// # Errors
 /// The step that failed; those before it were undone.
-pub fn down(vips: &[IpAddr], keeps_units: bool, is_dry: bool) -> Result<Report, Fault> {
+pub fn down(vips: &[IpAddr], keeps_units: bool, is_dry: bool) -> Result<RealServerReport, KernelError> {
     let mut routing = Routing::open()?;
     change(&mut routing, is_dry, |seen, record| {
         let goes = |vip: &IpAddr| vips.is_empty() || vips.contains(vip);
@@ -147,27 +149,27 @@ pub fn down(vips: &[IpAddr], keeps_units: bool, is_dry: bool) -> Result<Report, 
 fn change(
     routing: &mut Routing,
     is_dry: bool,
-    wish: impl FnOnce(&mut Seen, &Record) -> Result<(Vec<Up>, Vec<String>), Fault>,
-) -> Result<Report, Fault> {
+    wish: impl FnOnce(&mut ObservedState, &RealServerRecord) -> Result<(Vec<ActiveVip>, Vec<String>), KernelError>,
+) -> Result<RealServerReport, KernelError> {
     // Another folder would not help: the rest takes rights too.
-    let as_root = |fault: Fault| match fault.remedy.is_empty() {
+    let as_root = |fault: KernelError| match fault.remedy.is_empty() {
         true => fault,
-        false => Fault { remedy: "run it as root".into(), ..fault },
+        false => KernelError { remedy: "run it as root".into(), ..fault },
     };
     let state = State::open(RUN).map_err(as_root)?;
     let lock = state.lock_within(KIND, NAME, PATIENCE)?;
-    let record = Record::read(&state)?;
-    let mut seen = Seen::look(routing, &record)?;
+    let record = RealServerRecord::read(&state)?;
+    let mut seen = ObservedState::look(routing, &record)?;
     let (wish, mut remarks) = wish(&mut seen, &record)?;
-    let Plan { steps, remarks: others } = plan::plan(&record, &seen, &wish)?;
+    let RealServerPlan { steps, remarks: others } = plan::plan(&record, &seen, &wish)?;
     remarks.extend(others);
-    let report = Report { steps: steps.iter().map(Step::to_string).collect(), remarks };
+    let report = RealServerReport { steps: steps.iter().map(RealServerStep::to_string).collect(), remarks };
     if !is_dry {
         take::take(&state, &record, wish, &steps).inspect_err(|_| {
             // Back to what was wished before. What cannot be undone is in the record, for the next call.
-            let mut undo = || -> Result<(), Fault> {
-                let now = Record::read(&state)?;
-                let mut seen = Seen::look(routing, &now)?;
+            let mut undo = || -> Result<(), KernelError> {
+                let now = RealServerRecord::read(&state)?;
+                let mut seen = ObservedState::look(routing, &now)?;
                 seen.keeps_units = false;
                 let back = plan::plan(&now, &seen, &record.up)?;
                 take::take(&state, &now, record.up.clone(), &back.steps)
@@ -179,11 +181,12 @@ fn change(
     Ok(report)
 }
 
-fn judge(asked: &Asked) -> Result<(), Fault> {
-    let wrong =
-        |vip: &IpAddr, reason| Fault::new(format!("virtual address {vip}"), reason, "name the address of the service");
+fn judge(asked: &RealServerOptions) -> Result<(), KernelError> {
+    let wrong = |vip: &IpAddr, reason| {
+        KernelError::new(format!("virtual address {vip}"), reason, "name the address of the service")
+    };
     if asked.vips.len() > VIPS_MAX {
-        return Err(Fault::new("virtual addresses", format!("there are more than {VIPS_MAX}"), "use fewer"));
+        return Err(KernelError::new("virtual addresses", format!("there are more than {VIPS_MAX}"), "use fewer"));
     }
     for vip in &asked.vips {
         let is_link_local = match vip {
@@ -198,11 +201,11 @@ fn judge(asked: &Asked) -> Result<(), Fault> {
         }
         if let Some(address) = mapped(vip) {
             let place = format!("virtual address {vip}");
-            return Err(Fault::new(place, "is an IPv4 address in the form of IPv6", format!("write {address}")));
+            return Err(KernelError::new(place, "is an IPv4 address in the form of IPv6", format!("write {address}")));
         }
         if asked.tunnel == Some(Tunnels::Ipip) && vip.is_ipv6() {
             let place = format!("virtual address {vip}");
-            return Err(Fault::new(
+            return Err(KernelError::new(
                 place,
                 "the tunnel ipip carries IPv4 only",
                 "set it up by itself, without --tunnel",
@@ -246,12 +249,12 @@ fn is_not_announcing(value: i64) -> bool {
     value == 2
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for ArpMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Method::Auto => "auto",
-            Method::Sysctl => "sysctl",
-            Method::Filter => "filter",
+            ArpMethod::Auto => "auto",
+            ArpMethod::Sysctl => "sysctl",
+            ArpMethod::Filter => "filter",
         })
     }
 }

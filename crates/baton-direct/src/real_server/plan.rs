@@ -7,12 +7,15 @@ use std::fmt;
 use std::fs::OpenOptions;
 use std::net::{IpAddr, Ipv4Addr};
 
-use baton_kernel::Fault;
+use baton_kernel::KernelError;
 use baton_kernel::route::{Link, Routing};
 
-use super::record::{Changed, Quiet, QuietAddress, Record, Rules, Tunnels, Up};
-use super::unit::{self, There};
-use super::{Asked, LOOPBACK, Method, RUN, arp_announce, arp_ignore, filter, is_asked, is_ignoring, is_not_announcing};
+use super::record::{ActiveVip, ArpSuppression, ChangedSysctl, QuietAddress, RealServerRecord, Rules, Tunnels};
+use super::unit::{self, UnitState};
+use super::{
+    ArpMethod, LOOPBACK, RUN, RealServerOptions, arp_announce, arp_ignore, filter, is_asked, is_ignoring,
+    is_not_announcing,
+};
 use crate::sysctl::Sysctl;
 use crate::vip::{Vip, Vips};
 
@@ -23,9 +26,9 @@ pub(super) const TUNNEL: &str = "tunl0";
 /// The scope of settings that holds for every interface.
 const ALL: &str = "all";
 
-/// What is there.
+/// What the machine has now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ObservedState {
     pub links: Vec<Link>,
     /// Addresses of interfaces, with the interface's name and the prefix.
     pub addresses: Vec<(String, IpAddr, u8)>,
@@ -40,7 +43,7 @@ pub(super) struct Seen {
 
 /// One step. Its text is what is shown of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RealServerStep {
     /// Sets a setting.
     Set {
         /// Which one.
@@ -83,13 +86,13 @@ pub struct FilterRules(pub(super) Rules);
 
 /// The steps, and what an operator should know.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
-    pub steps: Vec<Step>,
+pub(super) struct RealServerPlan {
+    pub steps: Vec<RealServerStep>,
     pub remarks: Vec<String>,
 }
 
-impl Seen {
-    pub fn look(routing: &mut Routing, record: &Record) -> Result<Seen, Fault> {
+impl ObservedState {
+    pub fn look(routing: &mut Routing, record: &RealServerRecord) -> Result<ObservedState, KernelError> {
         let links = routing.links()?;
         let name = |index| links.iter().find(|link| link.index == index).map(|link| link.name.clone());
         let addresses = routing.addresses()?.into_iter();
@@ -99,7 +102,7 @@ impl Seen {
         // Without a filter of ours nothing is asked of nftables: the kernel may load it for the question.
         let is_filtering = record.filter.is_some();
         let has_filter = is_filtering && filter::is_there().unwrap_or(false);
-        Ok(Seen { links, addresses, ours, has_filter, gone: Vec::new(), keeps_units: false })
+        Ok(ObservedState { links, addresses, ours, has_filter, gone: Vec::new(), keeps_units: false })
     }
 
     /// Whether an interface has the address, whoever put it there.
@@ -110,9 +113,9 @@ impl Seen {
 
     /// Refuses an address that another interface has: packets for it come to this machine anyway, and keeping quiet about it would take it
     /// from the network. Also one that is there with a network around it, beside which the kernel takes no second one.
-    pub fn judge_own(&self, vip: IpAddr) -> Result<(), Fault> {
+    pub fn judge_own(&self, vip: IpAddr) -> Result<(), KernelError> {
         let is_elsewhere = |name: &str| name != LOOPBACK && name != TUNNEL;
-        let refuse = |reason, remedy| Err(Fault::new(format!("virtual address {vip}"), reason, remedy));
+        let refuse = |reason, remedy| Err(KernelError::new(format!("virtual address {vip}"), reason, remedy));
         for (name, _, prefix) in self.addresses.iter().filter(|(_, address, _)| *address == vip) {
             let remove = format!("`ip address del {vip}/{prefix} dev {name}` first");
             if is_elsewhere(name) {
@@ -132,13 +135,15 @@ impl Seen {
     }
 
     /// How to keep quiet.
-    pub fn choose(&self, asked: &Asked) -> Result<Quiet, Fault> {
-        let by_settings = || Quiet::Settings(asked.interfaces.clone());
-        let by_filter = || Quiet::Filter(asked.interfaces.clone());
+    pub fn choose(&self, asked: &RealServerOptions) -> Result<ArpSuppression, KernelError> {
+        let by_settings = || ArpSuppression::Settings(asked.interfaces.clone());
+        let by_filter = || ArpSuppression::Filter(asked.interfaces.clone());
         match (asked.method, self.obstacle(&asked.interfaces)) {
-            (Method::Filter, _) | (Method::Auto, Some(_)) => Ok(by_filter()),
-            (Method::Auto | Method::Sysctl, None) => Ok(by_settings()),
-            (Method::Sysctl, Some(obstacle)) => Err(Fault::new("method sysctl", obstacle, "use --method filter")),
+            (ArpMethod::Filter, _) | (ArpMethod::Auto, Some(_)) => Ok(by_filter()),
+            (ArpMethod::Auto | ArpMethod::Sysctl, None) => Ok(by_settings()),
+            (ArpMethod::Sysctl, Some(obstacle)) => {
+                Err(KernelError::new("method sysctl", obstacle, "use --method filter"))
+            }
         }
     }
 
@@ -154,7 +159,7 @@ impl Seen {
                 ));
             }
         }
-        let settings = needed(&Quiet::Settings(interfaces.to_vec()));
+        let settings = needed(&ArpSuppression::Settings(interfaces.to_vec()));
         settings.into_iter().filter(|(setting, _)| !is_satisfied(setting, &[])).find_map(|(setting, _)| {
             let error = OpenOptions::new().write(true).open(setting.path()).err()?;
             Some(format!("{setting} cannot be written: {error}"))
@@ -162,11 +167,11 @@ impl Seen {
     }
 
     /// The rules that keep these addresses quiet.
-    fn rules(&self, wish: &[Up]) -> Option<Rules> {
+    fn rules(&self, wish: &[ActiveVip]) -> Option<Rules> {
         let quiet: Vec<QuietAddress> = wish
             .iter()
             .filter_map(|up| match (&up.quiet, up.vip) {
-                (Quiet::Filter(only), IpAddr::V4(vip)) => {
+                (ArpSuppression::Filter(only), IpAddr::V4(vip)) => {
                     Some(QuietAddress { vip, only: only.clone(), instead: self.instead(only, wish) })
                 }
                 _ => None,
@@ -176,7 +181,7 @@ impl Seen {
     }
 
     /// Under which address neighbours are asked, by interface: the first one that is no virtual address.
-    fn instead(&self, only: &[String], wish: &[Up]) -> Vec<(String, Ipv4Addr)> {
+    fn instead(&self, only: &[String], wish: &[ActiveVip]) -> Vec<(String, Ipv4Addr)> {
         let links = self.links.iter().filter(|link| is_asked(link));
         let links = links.filter(|link| only.is_empty() || only.contains(&link.name));
         let own = |link: &Link| {
@@ -190,8 +195,8 @@ impl Seen {
 }
 
 /// The settings that a way of keeping quiet needs, with the value to set.
-fn needed(quiet: &Quiet) -> Vec<(Sysctl, &'static str)> {
-    let Quiet::Settings(interfaces) = quiet else { return Vec::new() };
+fn needed(quiet: &ArpSuppression) -> Vec<(Sysctl, &'static str)> {
+    let ArpSuppression::Settings(interfaces) = quiet else { return Vec::new() };
     let scopes: Vec<&str> = match &interfaces[..] {
         [] => vec![ALL],
         some => some.iter().map(String::as_str).collect(),
@@ -200,7 +205,7 @@ fn needed(quiet: &Quiet) -> Vec<(Sysctl, &'static str)> {
 }
 
 /// Whether a setting has a value that will do, alone or by that of `all`. Some are going to be what they were (`leaving`).
-fn is_satisfied(setting: &Sysctl, leaving: &[&Changed]) -> bool {
+fn is_satisfied(setting: &Sysctl, leaving: &[&ChangedSysctl]) -> bool {
     let value = |setting: &Sysctl| {
         let goes = leaving.iter().find(|changed| changed.setting == *setting);
         goes.map_or_else(|| setting.number(), |changed| changed.before.parse().ok()).unwrap_or_default()
@@ -221,7 +226,7 @@ fn bits(vip: IpAddr) -> u8 {
 
 /// Where an address goes: on `lo`; and on a tunnel's interface when it is reached by one, for on an interface without an address
 /// the kernel's reverse path filter drops all.
-pub(super) fn place(up: &Up) -> Vip {
+pub(super) fn place(up: &ActiveVip) -> Vip {
     let interface = match up.tunnel {
         Some(Tunnels::Ipip) if up.vip.is_ipv4() => TUNNEL,
         Some(Tunnels::Ipip) | None => LOOPBACK,
@@ -234,8 +239,12 @@ pub(super) fn on_lo(vip: IpAddr) -> Vip {
     Vip { address: vip, interface: LOOPBACK.into(), prefix: bits(vip) }
 }
 
-pub(super) fn plan(record: &Record, seen: &Seen, wish: &[Up]) -> Result<Plan, Fault> {
-    let mut plan = Plan::default();
+pub(super) fn plan(
+    record: &RealServerRecord,
+    seen: &ObservedState,
+    wish: &[ActiveVip],
+) -> Result<RealServerPlan, KernelError> {
+    let mut plan = RealServerPlan::default();
     let tunnel = wish.iter().any(|up| up.tunnel == Some(Tunnels::Ipip));
     let mut needs: Vec<(Sysctl, &'static str)> = wish.iter().flat_map(|up| needed(&up.quiet)).collect();
     if tunnel {
@@ -244,31 +253,31 @@ pub(super) fn plan(record: &Record, seen: &Seen, wish: &[Up]) -> Result<Plan, Fa
     needs.sort_unstable();
     needs.dedup();
 
-    let leaving: Vec<&Changed> =
+    let leaving: Vec<&ChangedSysctl> =
         record.changed.iter().filter(|changed| needs.iter().all(|(setting, _)| *setting != changed.setting)).collect();
 
     // What keeps quiet comes first; what goes stays quiet until it has gone.
     let tunnel_link = seen.links.iter().find(|link| link.name == TUNNEL);
     if tunnel && tunnel_link.is_none_or(|link| !link.is_up) {
-        plan.steps.push(Step::TunnelUp);
+        plan.steps.push(RealServerStep::TunnelUp);
     }
     for (setting, value) in needs.iter().filter(|(setting, _)| !is_satisfied(setting, &leaving)) {
         let before = setting.read()?.unwrap_or_else(|| "0".into());
-        plan.steps.push(Step::Set { setting: setting.clone(), before, value });
+        plan.steps.push(RealServerStep::Set { setting: setting.clone(), before, value });
     }
     let rules = seen.rules(wish);
     let installed = record.filter.as_ref().filter(|_| seen.has_filter);
     let going = record.up.iter().filter(|up| wish.iter().all(|wished| wished.vip != up.vip));
-    let meanwhile: Vec<Up> = wish.iter().chain(going).cloned().collect();
+    let meanwhile: Vec<ActiveVip> = wish.iter().chain(going).cloned().collect();
     if rules.as_ref().is_some_and(|rules| installed != Some(rules)) {
-        plan.steps.extend(seen.rules(&meanwhile).map(|rules| Step::Filter(FilterRules(rules))));
+        plan.steps.extend(seen.rules(&meanwhile).map(|rules| RealServerStep::Filter(FilterRules(rules))));
     }
 
     for vip in wish.iter().map(place).filter(|vip| !seen.has(vip)) {
-        plan.steps.push(Step::Add(vip));
+        plan.steps.push(RealServerStep::Add(vip));
     }
     for vip in seen.ours.iter().filter(|vip| wish.iter().all(|up| place(up) != **vip)) {
-        plan.steps.push(Step::Remove(vip.clone()));
+        plan.steps.push(RealServerStep::Remove(vip.clone()));
     }
     for up in record.up.iter().filter(|up| wish.iter().all(|wished| wished.vip != up.vip)) {
         if seen.has(&on_lo(up.vip)) && seen.ours.iter().all(|vip| vip.address != up.vip) {
@@ -276,50 +285,60 @@ pub(super) fn plan(record: &Record, seen: &Seen, wish: &[Up]) -> Result<Plan, Fa
         }
     }
 
-    let last =
-        plan.steps.iter().rev().find_map(|step| if let Step::Filter(made) = step { Some(&made.0) } else { None });
+    let last = plan
+        .steps
+        .iter()
+        .rev()
+        .find_map(|step| if let RealServerStep::Filter(made) = step { Some(&made.0) } else { None });
     let there = last.or(installed).cloned();
     match (&rules, there) {
-        (Some(rules), Some(there)) if *rules != there => plan.steps.push(Step::Filter(FilterRules(rules.clone()))),
-        (None, Some(_)) => plan.steps.push(Step::RemoveFilter),
+        (Some(rules), Some(there)) if *rules != there => {
+            plan.steps.push(RealServerStep::Filter(FilterRules(rules.clone())))
+        }
+        (None, Some(_)) => plan.steps.push(RealServerStep::RemoveFilter),
         _ => {}
     }
     for changed in leaving {
         restore(&mut plan, changed)?;
     }
     if record.has_tunnel && !tunnel {
-        plan.steps.push(Step::TunnelDown);
+        plan.steps.push(RealServerStep::TunnelDown);
     }
     units(&mut plan, record, seen, wish)?;
     Ok(plan)
 }
 
 /// Puts a setting back that is needed no longer, unless somebody else has set it since.
-fn restore(plan: &mut Plan, changed: &Changed) -> Result<(), Fault> {
-    let Changed { setting, before, set } = changed;
+fn restore(plan: &mut RealServerPlan, changed: &ChangedSysctl) -> Result<(), KernelError> {
+    let ChangedSysctl { setting, before, set } = changed;
     match setting.read()? {
         Some(now) if now == *set && now != *before => {
-            plan.steps.push(Step::Restore { setting: setting.clone(), value: before.clone() });
+            plan.steps.push(RealServerStep::Restore { setting: setting.clone(), value: before.clone() });
         }
         Some(now) if now != *before => {
             plan.remarks.push(format!("{setting} is {now} by now, which somebody else has set: it stays"));
-            plan.steps.push(Step::Forget(setting.clone()));
+            plan.steps.push(RealServerStep::Forget(setting.clone()));
         }
         // It is what it was, or its interface has gone.
-        Some(_) | None => plan.steps.push(Step::Forget(setting.clone())),
+        Some(_) | None => plan.steps.push(RealServerStep::Forget(setting.clone())),
     }
     Ok(())
 }
 
-fn units(plan: &mut Plan, record: &Record, seen: &Seen, wish: &[Up]) -> Result<(), Fault> {
+fn units(
+    plan: &mut RealServerPlan,
+    record: &RealServerRecord,
+    seen: &ObservedState,
+    wish: &[ActiveVip],
+) -> Result<(), KernelError> {
     if seen.keeps_units {
         return Ok(());
     }
     for up in wish.iter().filter(|up| up.is_persistent) {
         match unit::look(up) {
-            There::Ours => {}
-            There::Nothing | There::OursOtherwise => {
-                plan.steps.push(Step::WriteUnit(up.vip));
+            UnitState::Ours => {}
+            UnitState::Nothing | UnitState::OursOtherwise => {
+                plan.steps.push(RealServerStep::WriteUnit(up.vip));
                 if !unit::is_read() {
                     plan.remarks.push(format!(
                         "systemd does not run here (no {}): nothing starts the unit {}; call this command where the machine starts",
@@ -328,9 +347,9 @@ fn units(plan: &mut Plan, record: &Record, seen: &Seen, wish: &[Up]) -> Result<(
                     ));
                 }
             }
-            There::Foreign => {
+            UnitState::Foreign => {
                 let reason = "is there, and was not made by this program";
-                return Err(Fault::new(
+                return Err(KernelError::new(
                     format!("unit {}", unit::name(up.vip)),
                     reason,
                     "remove it, or leave --persistent out",
@@ -343,15 +362,15 @@ fn units(plan: &mut Plan, record: &Record, seen: &Seen, wish: &[Up]) -> Result<(
     gone.sort_unstable();
     gone.dedup();
     let removed = gone.into_iter().filter(|vip| !stays(*vip) && unit::is_ours(*vip));
-    plan.steps.extend(removed.map(Step::RemoveUnit));
+    plan.steps.extend(removed.map(RealServerStep::RemoveUnit));
     Ok(())
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for RealServerStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::Set { setting, before, value } => write!(f, "set {setting} to {value} (it is {before})"),
-            Step::Filter(FilterRules(Rules(quiet))) => {
+            RealServerStep::Set { setting, before, value } => write!(f, "set {setting} to {value} (it is {before})"),
+            RealServerStep::Filter(FilterRules(Rules(quiet))) => {
                 let vips: Vec<String> = quiet.iter().map(|quiet| quiet.vip.to_string()).collect();
                 write!(f, "make {} of nftables, which keeps quiet about {}", filter::table(), vips.join(" and "))?;
                 match quiet.first().map(|quiet| &quiet.instead[..]) {
@@ -363,15 +382,15 @@ impl fmt::Display for Step {
                     }
                 }
             }
-            Step::TunnelUp => write!(f, "set interface {TUNNEL} up"),
-            Step::Add(vip) => write!(f, "put {vip}"),
-            Step::Remove(vip) => write!(f, "take away {vip}"),
-            Step::TunnelDown => write!(f, "set interface {TUNNEL} down"),
-            Step::RemoveFilter => write!(f, "remove {} of nftables", filter::table()),
-            Step::Restore { setting, value } => write!(f, "put {setting} back to {value}"),
-            Step::Forget(setting) => write!(f, "leave {setting} as it is"),
-            Step::WriteUnit(vip) => write!(f, "write and enable the unit {}", unit::name(*vip)),
-            Step::RemoveUnit(vip) => write!(f, "disable and remove the unit {}", unit::name(*vip)),
+            RealServerStep::TunnelUp => write!(f, "set interface {TUNNEL} up"),
+            RealServerStep::Add(vip) => write!(f, "put {vip}"),
+            RealServerStep::Remove(vip) => write!(f, "take away {vip}"),
+            RealServerStep::TunnelDown => write!(f, "set interface {TUNNEL} down"),
+            RealServerStep::RemoveFilter => write!(f, "remove {} of nftables", filter::table()),
+            RealServerStep::Restore { setting, value } => write!(f, "put {setting} back to {value}"),
+            RealServerStep::Forget(setting) => write!(f, "leave {setting} as it is"),
+            RealServerStep::WriteUnit(vip) => write!(f, "write and enable the unit {}", unit::name(*vip)),
+            RealServerStep::RemoveUnit(vip) => write!(f, "disable and remove the unit {}", unit::name(*vip)),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use baton_kernel::Fault;
-use baton_kernel::state::{Place, State};
+use baton_kernel::KernelError;
+use baton_kernel::state::{NamespaceId, State};
 use serde::{Deserialize, Serialize};
 
 use super::{KIND, NAME};
@@ -13,7 +13,7 @@ use crate::sysctl::Sysctl;
 /// How a virtual address is kept quiet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Quiet {
+pub enum ArpSuppression {
     /// IPv6: nobody asks for an address on `lo`.
     ByItself,
     /// By settings of these interfaces; none is all.
@@ -22,12 +22,12 @@ pub enum Quiet {
     Filter(Vec<String>),
 }
 
-impl Quiet {
+impl ArpSuppression {
     /// The interfaces that it is about; none is all.
     pub fn interfaces(&self) -> &[String] {
         match self {
-            Quiet::ByItself => &[],
-            Quiet::Settings(interfaces) | Quiet::Filter(interfaces) => interfaces,
+            ArpSuppression::ByItself => &[],
+            ArpSuppression::Settings(interfaces) | ArpSuppression::Filter(interfaces) => interfaces,
         }
     }
 }
@@ -42,16 +42,16 @@ pub enum Tunnels {
 
 /// A virtual address that is up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Up {
+pub(super) struct ActiveVip {
     pub vip: IpAddr,
-    pub quiet: Quiet,
+    pub quiet: ArpSuppression,
     pub tunnel: Option<Tunnels>,
     pub is_persistent: bool,
 }
 
 /// A setting that we changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Changed {
+pub(super) struct ChangedSysctl {
     pub setting: Sysctl,
     /// What it was.
     pub before: String,
@@ -75,9 +75,9 @@ pub(super) struct QuietAddress {
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
-    pub up: Vec<Up>,
-    pub changed: Vec<Changed>,
+pub(super) struct RealServerRecord {
+    pub up: Vec<ActiveVip>,
+    pub changed: Vec<ChangedSysctl>,
     pub filter: Option<Rules>,
     /// We set the tunnel's interface up.
     #[serde(default)]
@@ -86,21 +86,24 @@ pub(super) struct Record {
 
 /// The file. One of another boot or of a network namespace that is gone is none.
 #[derive(Serialize, Deserialize)]
-struct Written {
-    place: Place,
-    record: Record,
+struct RealServerFile {
+    place: NamespaceId,
+    record: RealServerRecord,
 }
 
-impl Record {
-    pub fn read(state: &State) -> Result<Record, Fault> {
-        let written: Option<Written> = state.read(KIND, NAME)?;
-        Ok(written.filter(|written| written.place == Place::here()).map(|written| written.record).unwrap_or_default())
+impl RealServerRecord {
+    pub fn read(state: &State) -> Result<RealServerRecord, KernelError> {
+        let written: Option<RealServerFile> = state.read(KIND, NAME)?;
+        Ok(written
+            .filter(|written| written.place == NamespaceId::here())
+            .map(|written| written.record)
+            .unwrap_or_default())
     }
 
-    pub fn write(&self, state: &State) -> Result<(), Fault> {
-        if *self == Record::default() {
+    pub fn write(&self, state: &State) -> Result<(), KernelError> {
+        if *self == RealServerRecord::default() {
             return state.remove(KIND, NAME);
         }
-        state.write(KIND, NAME, &Written { place: Place::here(), record: self.clone() })
+        state.write(KIND, NAME, &RealServerFile { place: NamespaceId::here(), record: self.clone() })
     }
 }

@@ -1,15 +1,20 @@
 //! Takes the steps, one after the other. What is remembered is written before the machine is changed.
 
-use baton_kernel::Fault;
+use baton_kernel::KernelError;
 use baton_kernel::route::Routing;
 use baton_kernel::state::State;
 
-use super::plan::{FilterRules, OWNER, Step, TUNNEL};
-use super::record::{Changed, Quiet, Record, Rules, Up};
+use super::plan::{FilterRules, OWNER, RealServerStep, TUNNEL};
+use super::record::{ActiveVip, ArpSuppression, ChangedSysctl, RealServerRecord, Rules};
 use super::{RUN, filter, unit};
 use crate::vip::{Vip, Vips};
 
-pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]) -> Result<(), Fault> {
+pub(super) fn take(
+    state: &State,
+    record: &RealServerRecord,
+    wish: Vec<ActiveVip>,
+    steps: &[RealServerStep],
+) -> Result<(), KernelError> {
     let mut record = record.clone();
     if steps.is_empty() && record.up == wish {
         return Ok(());
@@ -23,15 +28,15 @@ pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]
     record.write(state)?;
     for step in steps {
         match step {
-            Step::Set { setting, before, value } => {
+            RealServerStep::Set { setting, before, value } => {
                 if record.changed.iter().all(|changed| changed.setting != *setting) {
                     let (setting, before) = (setting.clone(), before.clone());
-                    record.changed.push(Changed { setting, before, set: (*value).to_owned() });
+                    record.changed.push(ChangedSysctl { setting, before, set: (*value).to_owned() });
                     record.write(state)?;
                 }
                 setting.write(value)?;
             }
-            Step::Filter(FilterRules(rules)) => {
+            RealServerStep::Filter(FilterRules(rules)) => {
                 // Between the two, nobody knows which rules are there.
                 record.filter = Some(Rules::default());
                 record.write(state)?;
@@ -39,12 +44,12 @@ pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]
                 record.filter = Some(rules.clone());
                 record.write(state)?;
             }
-            Step::RemoveFilter => {
+            RealServerStep::RemoveFilter => {
                 filter::remove()?;
                 record.filter = None;
                 record.write(state)?;
             }
-            Step::TunnelUp => {
+            RealServerStep::TunnelUp => {
                 record.has_tunnel = true;
                 record.write(state)?;
                 // The kernel loads the module for the question, and that makes the interface.
@@ -52,47 +57,47 @@ pub(super) fn take(state: &State, record: &Record, wish: Vec<Up>, steps: &[Step]
                 let tunnel = routing.link(TUNNEL)?;
                 routing.set_up(tunnel.index, true)?;
             }
-            Step::TunnelDown => {
+            RealServerStep::TunnelDown => {
                 if let Some(tunnel) = routing.find_link(TUNNEL)? {
                     routing.set_up(tunnel.index, false)?;
                 }
                 record.has_tunnel = false;
                 record.write(state)?;
             }
-            Step::Add(vip) => {
+            RealServerStep::Add(vip) => {
                 present.push(vip.clone());
                 reconcile(&mut vips, &present)?;
             }
-            Step::Remove(vip) => {
+            RealServerStep::Remove(vip) => {
                 present.retain(|known| known != vip);
                 reconcile(&mut vips, &present)?;
             }
-            Step::Restore { setting, value } => {
+            RealServerStep::Restore { setting, value } => {
                 setting.write(value)?;
                 record.changed.retain(|changed| changed.setting != *setting);
                 record.write(state)?;
             }
-            Step::Forget(setting) => {
+            RealServerStep::Forget(setting) => {
                 record.changed.retain(|changed| changed.setting != *setting);
                 record.write(state)?;
             }
-            Step::WriteUnit(vip) => {
+            RealServerStep::WriteUnit(vip) => {
                 if let Some(up) = wish.iter().find(|up| up.vip == *vip) {
                     unit::write(up)?;
                 }
             }
-            Step::RemoveUnit(vip) => unit::remove(*vip)?,
+            RealServerStep::RemoveUnit(vip) => unit::remove(*vip)?,
         }
     }
     // After a crash there may have been nothing to remove.
-    if !wish.iter().any(|up| matches!(up.quiet, Quiet::Filter(_))) {
+    if !wish.iter().any(|up| matches!(up.quiet, ArpSuppression::Filter(_))) {
         record.filter = None;
     }
     record.up = wish;
     record.write(state)
 }
 
-fn reconcile(vips: &mut Vips, wanted: &[Vip]) -> Result<(), Fault> {
+fn reconcile(vips: &mut Vips, wanted: &[Vip]) -> Result<(), KernelError> {
     match vips.reconcile(wanted)?.faults.into_iter().next() {
         Some(fault) => Err(fault),
         None => Ok(()),

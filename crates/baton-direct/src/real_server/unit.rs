@@ -7,9 +7,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use baton_kernel::Fault;
+use baton_kernel::KernelError;
 
-use super::record::{Quiet, Tunnels, Up};
+use super::record::{ActiveVip, ArpSuppression, Tunnels};
 
 /// Where an administrator's units are (systemd.unit(5)).
 const FOLDER: &str = "/etc/systemd/system";
@@ -35,7 +35,7 @@ fn link(vip: IpAddr) -> PathBuf {
 
 /// What is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum There {
+pub(super) enum UnitState {
     Nothing,
     /// One of ours, which is as it would be made now.
     Ours,
@@ -45,14 +45,14 @@ pub(super) enum There {
     Foreign,
 }
 
-pub(super) fn look(up: &Up) -> There {
+pub(super) fn look(up: &ActiveVip) -> UnitState {
     match fs::read_to_string(path(up.vip)) {
-        Ok(found) if found == text(up) && link(up.vip).exists() => There::Ours,
-        Ok(found) if found.starts_with(MARK) => There::OursOtherwise,
-        Ok(_) => There::Foreign,
-        Err(error) if error.kind() == ErrorKind::NotFound => There::Nothing,
+        Ok(found) if found == text(up) && link(up.vip).exists() => UnitState::Ours,
+        Ok(found) if found.starts_with(MARK) => UnitState::OursOtherwise,
+        Ok(_) => UnitState::Foreign,
+        Err(error) if error.kind() == ErrorKind::NotFound => UnitState::Nothing,
         // What cannot be read is not ours to replace.
-        Err(_) => There::Foreign,
+        Err(_) => UnitState::Foreign,
     }
 }
 
@@ -67,14 +67,14 @@ pub(super) fn is_ours(vip: IpAddr) -> bool {
 }
 
 /// The unit's text.
-pub(super) fn text(up: &Up) -> String {
+pub(super) fn text(up: &ActiveVip) -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/sbin/baton"));
     let program = program.display();
     let vip = up.vip;
     let method = match &up.quiet {
-        Quiet::ByItself => "",
-        Quiet::Settings(_) => " --method sysctl",
-        Quiet::Filter(_) => " --method filter",
+        ArpSuppression::ByItself => "",
+        ArpSuppression::Settings(_) => " --method sysctl",
+        ArpSuppression::Filter(_) => " --method filter",
     };
     let interfaces: String =
         up.quiet.interfaces().iter().map(|interface| format!(" --interface {interface}")).collect();
@@ -83,7 +83,7 @@ pub(super) fn text(up: &Up) -> String {
         None => "",
     };
     // The filter asks under the interfaces' own addresses, so these must be there.
-    let network = if let Quiet::Filter(_) = up.quiet { "network-online.target" } else { "network.target" };
+    let network = if let ArpSuppression::Filter(_) = up.quiet { "network-online.target" } else { "network.target" };
     format!(
         "{MARK}
 [Unit]
@@ -109,7 +109,7 @@ WantedBy={WANTED_BY}
 }
 
 /// Writes and enables it.
-pub(super) fn write(up: &Up) -> Result<(), Fault> {
+pub(super) fn write(up: &ActiveVip) -> Result<(), KernelError> {
     let (path, link) = (path(up.vip), link(up.vip));
     let write = || {
         let aside = path.with_extension("new");
@@ -133,18 +133,18 @@ pub(super) fn write(up: &Up) -> Result<(), Fault> {
             ErrorKind::NotFound => "there may be no systemd here; without --persistent it is up until the next boot",
             _ => "run it as root, or leave --persistent out",
         };
-        Fault::new(format!("unit {}", path.display()), error.to_string(), remedy)
+        KernelError::new(format!("unit {}", path.display()), error.to_string(), remedy)
     })?;
     reload();
     Ok(())
 }
 
 /// Disables and removes it, when it is ours.
-pub(super) fn remove(vip: IpAddr) -> Result<(), Fault> {
+pub(super) fn remove(vip: IpAddr) -> Result<(), KernelError> {
     for path in [link(vip), path(vip)] {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Fault::new(format!("unit {}", path.display()), error.to_string(), "run it as root"));
+                return Err(KernelError::new(format!("unit {}", path.display()), error.to_string(), "run it as root"));
             }
             Ok(()) | Err(_) => {}
         }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use baton_kernel::packet::{EtherType, Filter};
+use baton_kernel::packet::{EtherType, FrameFilter};
 use baton_kernel::route::Mac;
 
 use super::{ETHERNET, ethernet};
@@ -44,8 +44,8 @@ pub fn unasked_reply(own: Mac, address: Ipv4Addr) -> Vec<u8> {
 }
 
 /// Frames in which somebody says to have this address.
-pub fn claims(address: Ipv4Addr) -> Filter {
-    Filter::new().bytes(SENDER_AT, &address.octets())
+pub fn claims(address: Ipv4Addr) -> FrameFilter {
+    FrameFilter::new().bytes(SENDER_AT, &address.octets())
 }
 
 fn message(operation: u16, to: Mac, own: Mac, sender: Ipv4Addr, target_mac: Mac, target: Ipv4Addr) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use baton_kernel::packet::Filter;
+use baton_kernel::packet::FrameFilter;
 use baton_kernel::route::Mac;
 
 use super::{ETHERNET, ICMPV6, IPV6, Packet, Path, checksum, frame, packet, pseudo_header};
@@ -66,13 +66,13 @@ pub fn announcement(own: Mac, address: Ipv6Addr, is_router: bool) -> Vec<u8> {
 }
 
 /// Frames in which somebody says to have this address.
-pub fn claims(address: Ipv6Addr) -> Filter {
+pub fn claims(address: Ipv6Addr) -> FrameFilter {
     all_claims().bytes(TARGET_AT, &address.octets())
 }
 
 /// Frames in which somebody says to have any address.
-pub fn all_claims() -> Filter {
-    Filter::new().byte(PROTOCOL_AT, ICMPV6).byte(TYPE_AT, ADVERTISEMENT)
+pub fn all_claims() -> FrameFilter {
+    FrameFilter::new().byte(PROTOCOL_AT, ICMPV6).byte(TYPE_AT, ADVERTISEMENT)
 }
 
 /// A packet to a group, whose hardware address is made of its last four bytes (RFC 2464 7).

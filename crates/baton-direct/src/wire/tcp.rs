@@ -22,12 +22,12 @@ pub struct Ports {
     pub destination: u16,
 }
 
-/// How a SYN was answered.
+/// The reply to a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Somebody listens; the number is what an RST needs to be believed.
+pub enum SynReply {
+    /// A process listens; the number is what an RST needs to be believed.
     Listens(u32),
-    /// Nobody does.
+    /// No process listens.
     Refuses,
 }
 
@@ -53,7 +53,7 @@ fn segment(path: &Path, ports: Ports, sequence: u32, flags: u8) -> Vec<u8> {
 
 /// Whether a packet answers our SYN with this number, which went from `ports` to `asked`. Checksums are not looked at: between
 /// machines of one host nobody has computed them, and nobody else knows the number.
-pub fn answer(packet: &Packet<'_>, asked: IpAddr, ports: Ports, sequence: u32) -> Option<Answer> {
+pub fn answer(packet: &Packet<'_>, asked: IpAddr, ports: Ports, sequence: u32) -> Option<SynReply> {
     let half = |at: usize| Some(u16::from_be_bytes(*packet.payload.get(at..)?.first_chunk()?));
     let word = |at: usize| Some(u32::from_be_bytes(*packet.payload.get(at..)?.first_chunk()?));
     packet.payload.first_chunk::<HEADER>()?;
@@ -65,8 +65,8 @@ pub fn answer(packet: &Packet<'_>, asked: IpAddr, ports: Ports, sequence: u32) -
     let flags = packet.payload.get(13)? & (SYN | RST | ACK);
     match flags {
         _ if !is_ours => None,
-        flags if flags == SYN | ACK => Some(Answer::Listens(sequence.wrapping_add(1))),
-        flags if flags == RST | ACK => Some(Answer::Refuses),
+        flags if flags == SYN | ACK => Some(SynReply::Listens(sequence.wrapping_add(1))),
+        flags if flags == RST | ACK => Some(SynReply::Refuses),
         _ => None,
     }
 }

@@ -55,8 +55,8 @@ fn answers_to_a_syn_are_told_apart() {
             let made = back(&path, bytes, TCP, 16);
             tcp::answer(&packet(&made).unwrap(), path.destination, ports, u32::MAX)
         };
-        assert_eq!(answered(0x12, 0, 80), Some(tcp::Answer::Listens(0)));
-        assert_eq!(answered(0x14, 0, 80), Some(tcp::Answer::Refuses));
+        assert_eq!(answered(0x12, 0, 80), Some(tcp::SynReply::Listens(0)));
+        assert_eq!(answered(0x14, 0, 80), Some(tcp::SynReply::Refuses));
         assert_eq!(answered(0x12, 1, 80), None, "another number");
         assert_eq!(answered(0x12, 0, 81), None, "another port");
         assert_eq!(answered(0x10, 0, 80), None, "neither");

@@ -6,19 +6,19 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use baton_kernel::bpf::direct::{self, Direct, FITTING, Mode, REDIRECTED};
+use baton_kernel::bpf::direct::{self, Direct, FITTING, REDIRECTED, XdpMode};
 use baton_kernel::route::{Link, Routing};
 
 use super::place::is_veth;
 use super::slots::Slots;
 use super::steps::Batch;
-use super::way::Way;
-use super::{Settings, judge, words};
-use crate::{Counters, DestinationFigures, Engine, Fault, Figures, Observed, Refused, Service, Step};
+use super::way::NextHop;
+use super::{XdpSettings, judge, words};
+use crate::{Counters, DestinationFigures, Engine, Figures, KernelChange, KernelError, Observed, Refused, Service};
 
 /// The engine, in one network namespace.
 pub(super) struct Xdp {
-    pub(super) settings: Settings,
+    pub(super) settings: XdpSettings,
     folder: PathBuf,
     pub(super) routing: Routing,
     /// Nothing before the first service.
@@ -38,7 +38,7 @@ pub(super) struct Xdp {
 }
 
 impl Xdp {
-    pub(super) fn open(settings: &Settings) -> Result<Xdp, Fault> {
+    pub(super) fn open(settings: &XdpSettings) -> Result<Xdp, KernelError> {
         let folder = direct::folder()?;
         direct::check(&folder)?;
         let direct = Direct::find(&folder)?;
@@ -57,7 +57,7 @@ impl Xdp {
     }
 
     /// The maps, with this process's program in the links.
-    pub(super) fn ready(&mut self) -> Result<&mut Direct, Fault> {
+    pub(super) fn ready(&mut self) -> Result<&mut Direct, KernelError> {
         let direct = match self.direct.take() {
             Some(direct) => direct,
             None => Direct::make(&self.folder, self.settings.remembered())?,
@@ -67,23 +67,23 @@ impl Xdp {
         if !is_renewed {
             self.take_over().inspect_err(|_| self.is_renewed = false)?;
         }
-        self.direct.as_mut().ok_or_else(|| Fault::new("engine xdp", "its maps are gone", "try again"))
+        self.direct.as_mut().ok_or_else(|| KernelError::new("engine xdp", "its maps are gone", "try again"))
     }
 
     /// Puts this process's program into the links, and mends what a process left that was killed between two changes to the maps.
-    fn take_over(&mut self) -> Result<(), Fault> {
+    fn take_over(&mut self) -> Result<(), KernelError> {
         let Some(direct) = &mut self.direct else { return Ok(()) };
         // Interfaces that are gone are looked for again by name, with the next refresh.
         direct.renew()?;
         let mut slots = Slots::read(direct)?;
-        let places: HashSet<direct::Place> =
+        let places: HashSet<direct::VirtualAddressKey> =
             slots.services().flat_map(|(_, slot)| [slot.place, slot.place.address_alone()]).collect();
         for (place, _) in direct.places()? {
             if !places.contains(&place) {
                 direct.remove_place(&place)?;
             }
         }
-        let is_lost = |slot: &direct::Server| slots.service(slot.service).is_none();
+        let is_lost = |slot: &direct::ServerSlot| slots.service(slot.service).is_none();
         let lost: Vec<u32> = slots.servers().filter(|(_, slot)| is_lost(slot)).map(|(number, _)| number).collect();
         lost.into_iter().try_for_each(|number| slots.free(direct, number))?;
         self.unfilled = slots.services().map(|(number, _)| number).collect();
@@ -91,7 +91,7 @@ impl Xdp {
     }
 
     /// Another process may have begun or ended it.
-    fn look_again(&mut self) -> Result<(), Fault> {
+    fn look_again(&mut self) -> Result<(), KernelError> {
         if !self.is_given {
             let is_there = self.direct.is_some() && self.folder.exists();
             if !is_there {
@@ -103,13 +103,13 @@ impl Xdp {
     }
 
     /// The slots in use.
-    pub(super) fn services(&self) -> Result<Vec<(u32, direct::Service)>, Fault> {
+    pub(super) fn services(&self) -> Result<Vec<(u32, direct::ServiceSlot)>, KernelError> {
         let Some(direct) = &self.direct else { return Ok(Vec::new()) };
         Ok((0..).zip(direct.services()?).filter(|(_, slot)| slot.is_used != 0).collect())
     }
 
     /// The slots in use.
-    pub(super) fn servers(&self) -> Result<Vec<(u32, direct::Server)>, Fault> {
+    pub(super) fn servers(&self) -> Result<Vec<(u32, direct::ServerSlot)>, KernelError> {
         let Some(direct) = &self.direct else { return Ok(Vec::new()) };
         Ok((0..).zip(direct.servers()?).filter(|(_, slot)| slot.generation != 0).collect())
     }
@@ -136,32 +136,32 @@ pub(super) enum Limit {
 
 impl Limit {
     /// Where the program is on these interfaces.
-    pub(super) fn new(direct: Option<&Direct>, attached: &[(u32, Mode)]) -> Result<Limit, Fault> {
+    pub(super) fn new(direct: Option<&Direct>, attached: &[(u32, XdpMode)]) -> Result<Limit, KernelError> {
         Ok(match mode_of(attached) {
-            Mode::Native => Limit::All,
-            Mode::Generic if direct.map_or(Ok(true), Direct::sends_joined)? => Limit::None,
-            Mode::Generic => Limit::Redirected,
+            XdpMode::Native => Limit::All,
+            XdpMode::Generic if direct.map_or(Ok(true), Direct::sends_joined)? => Limit::None,
+            XdpMode::Generic => Limit::Redirected,
         })
     }
 }
 
 impl Passage {
     /// On the interface of this way, when the program is on these.
-    pub(super) fn new(links: &[Link], attached: &[(u32, Mode)], limit: Limit, way: &Way) -> Passage {
+    pub(super) fn new(links: &[Link], attached: &[(u32, XdpMode)], limit: Limit, way: &NextHop) -> Passage {
         let is_veth = links.iter().any(|link| link.index == way.interface && is_veth(link));
-        Passage { limit, is_redirected: is_veth && attached.contains(&(way.interface, Mode::Native)) }
+        Passage { limit, is_redirected: is_veth && attached.contains(&(way.interface, XdpMode::Native)) }
     }
 }
 
 /// Where packets are seen.
-pub(super) fn mode_of(attached: &[(u32, Mode)]) -> Mode {
-    match attached.iter().all(|(_, mode)| *mode == Mode::Native) {
-        true => Mode::Native,
-        false => Mode::Generic,
+pub(super) fn mode_of(attached: &[(u32, XdpMode)]) -> XdpMode {
+    match attached.iter().all(|(_, mode)| *mode == XdpMode::Native) {
+        true => XdpMode::Native,
+        false => XdpMode::Generic,
     }
 }
 
-pub(super) fn lead(slot: &mut direct::Server, way: &Way, passage: &Passage) {
+pub(super) fn lead(slot: &mut direct::ServerSlot, way: &NextHop, passage: &Passage) {
     let (mtu, limited) = match passage.limit {
         Limit::All => (way.mtu, 0),
         Limit::None => (0, 0),
@@ -177,7 +177,7 @@ pub(super) fn lead(slot: &mut direct::Server, way: &Way, passage: &Passage) {
     slot.mtu = mtu;
 }
 
-fn counters(counted: direct::Counters) -> Counters {
+fn counters(counted: direct::SlotCounters) -> Counters {
     Counters {
         connections: counted.connections,
         packets_in: counted.packets,
@@ -191,7 +191,7 @@ impl Engine for Xdp {
         "xdp"
     }
 
-    fn observe(&mut self) -> Result<Vec<Observed>, Fault> {
+    fn observe(&mut self) -> Result<Vec<Observed>, KernelError> {
         self.look_again()?;
         let servers = self.servers()?;
         let mut found = Vec::new();
@@ -208,19 +208,19 @@ impl Engine for Xdp {
         judge::judge(service)
     }
 
-    fn advise(&self, _settings: &crate::Settings, desired: &[Service]) -> Vec<String> {
+    fn advise(&self, _settings: &crate::DirectorSettings, desired: &[Service]) -> Vec<String> {
         desired.iter().flat_map(judge::advise).collect()
     }
 
-    fn begin(&mut self, steps: &[&Step]) -> Result<(), Fault> {
+    fn begin(&mut self, steps: &[&KernelChange]) -> Result<(), KernelError> {
         self.prepare(steps)
     }
 
-    fn take(&mut self, step: &Step) -> Result<(), Fault> {
+    fn take(&mut self, step: &KernelChange) -> Result<(), KernelError> {
         self.step(step)
     }
 
-    fn finish(&mut self) -> Result<(), Fault> {
+    fn finish(&mut self) -> Result<(), KernelError> {
         self.conclude()
     }
 
@@ -228,7 +228,7 @@ impl Engine for Xdp {
         "its open connections go elsewhere: TCP ends with a reset, UDP goes on"
     }
 
-    fn figures(&mut self) -> Result<Vec<Figures>, Fault> {
+    fn figures(&mut self) -> Result<Vec<Figures>, KernelError> {
         let servers = self.servers()?;
         let services = self.services()?;
         let Some(direct) = &self.direct else { return Ok(Vec::new()) };
@@ -253,17 +253,17 @@ impl Engine for Xdp {
         Ok(figures)
     }
 
-    fn look(&mut self, settings: &crate::Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
+    fn look(&mut self, settings: &crate::DirectorSettings, desired: &[Service]) -> Result<Vec<Refused>, KernelError> {
         self.against(&settings.xdp, desired)
     }
 
-    fn foresee(&mut self, settings: &crate::Settings, desired: &[Service]) -> Result<Vec<String>, Fault> {
+    fn foresee(&mut self, settings: &crate::DirectorSettings, desired: &[Service]) -> Result<Vec<String>, KernelError> {
         let mut sentences = self.about_interfaces(&settings.xdp, desired)?;
         sentences.extend(self.remembers_otherwise(&settings.xdp));
         Ok(sentences)
     }
 
-    fn set(&mut self, settings: &crate::Settings) -> Result<(), Fault> {
+    fn set(&mut self, settings: &crate::DirectorSettings) -> Result<(), KernelError> {
         let is_first = !std::mem::replace(&mut self.is_set, true);
         let before = self.settings.clone();
         self.settings = settings.xdp.clone();
@@ -274,7 +274,7 @@ impl Engine for Xdp {
         self.tie_after(place, &BTreeSet::new(), &[]).inspect_err(|_| self.settings = before)
     }
 
-    fn refresh(&mut self) -> Result<Vec<String>, Fault> {
+    fn refresh(&mut self) -> Result<Vec<String>, KernelError> {
         if self.direct.is_none() {
             return Ok(Vec::new());
         }
@@ -322,7 +322,7 @@ impl Engine for Xdp {
         self.told()
     }
 
-    fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
+    fn give_to(&mut self, user: u32, group: u32) -> Result<(), KernelError> {
         self.ready()?;
         self.tie(&BTreeSet::new(), &[])?;
         self.ready()?.give_to(user, group)?;
@@ -330,12 +330,12 @@ impl Engine for Xdp {
         Ok(())
     }
 
-    fn pause(&mut self) -> Result<(), Fault> {
+    fn pause(&mut self) -> Result<(), KernelError> {
         // To make it anew takes root's rights.
         if self.is_given { self.put_aside() } else { self.leave() }
     }
 
-    fn leave(&mut self) -> Result<(), Fault> {
+    fn leave(&mut self) -> Result<(), KernelError> {
         self.look_again()?;
         if !self.services()?.is_empty() {
             return Ok(());

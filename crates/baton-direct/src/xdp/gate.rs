@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use baton_kernel::netlink::{Protocol, Socket};
 use baton_kernel::nftables::{Chain, Hook, Kind, Rule, Table, Transaction, Verdict, priority};
 
-use crate::Fault;
+use crate::KernelError;
 
 /// Of the table that is there meanwhile.
 const NAME: &str = "baton-xdp-moves";
@@ -23,8 +23,8 @@ pub(super) struct Gate {
 
 impl Gate {
     /// Shuts it, in the network namespace of this thread.
-    pub(super) fn shut(addresses: &BTreeSet<IpAddr>) -> Result<Gate, Fault> {
-        let mut socket = Socket::open(Protocol::Netfilter).map_err(|error| Fault::io("nftables", &error))?;
+    pub(super) fn shut(addresses: &BTreeSet<IpAddr>) -> Result<Gate, KernelError> {
+        let mut socket = Socket::open(Protocol::Netfilter).map_err(|error| KernelError::io("nftables", &error))?;
         let table = Table::inet(NAME);
         let chain = Chain { name: "in".into(), kind: Kind::Filter, hook: Hook::Prerouting, priority: priority::RAW };
         let shut = Transaction::new().passing_table(&table).chain(&table, &chain);

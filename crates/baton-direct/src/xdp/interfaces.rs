@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use baton_kernel::bpf::direct::{Mode, Reason};
+use baton_kernel::bpf::direct::{Reason, XdpMode};
 use baton_kernel::route::{Link, Routing, Vlan};
 
 use super::engine::{Xdp, lead};
 use super::gate::Gate;
 use super::macs::macs;
-use super::place::{Change, Ends, advised, deaf, is_veth, reason, stripped, unsent, untagged};
-use super::{Settings, Where};
-use crate::{Fault, Refused, Service};
+use super::place::{Change, XdpInterfaces, advised, deaf, is_veth, reason, stripped, unsent, untagged};
+use super::{XdpHook, XdpSettings};
+use crate::{KernelError, Refused, Service};
 
 impl Xdp {
     /// The numbers of the interfaces that are named in the settings, as far as they are there: the others must not suffer by one
@@ -30,7 +30,7 @@ impl Xdp {
 
     /// Ties the program to the interfaces on which it is wanted, and takes packets for their MAC addresses. `coming` are what is
     /// about to be added: virtual addresses, and the interfaces of servers' routes.
-    pub(super) fn tie(&mut self, coming: &BTreeSet<IpAddr>, servers: &[u32]) -> Result<(), Fault> {
+    pub(super) fn tie(&mut self, coming: &BTreeSet<IpAddr>, servers: &[u32]) -> Result<(), KernelError> {
         let before = self.is_set.then_some(self.settings.place);
         self.tie_after(before, coming, servers)
     }
@@ -38,10 +38,10 @@ impl Xdp {
     /// [`tie`](Self::tie), where the program was in another place until now.
     pub(super) fn tie_after(
         &mut self,
-        before: Option<Where>,
+        before: Option<XdpHook>,
         coming: &BTreeSet<IpAddr>,
         servers: &[u32],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), KernelError> {
         let place = self.settings.place;
         let links = self.routing.links()?;
         let ends = self.ends(&links, coming, servers)?;
@@ -50,21 +50,27 @@ impl Xdp {
         let mut change = Change::new(mode, &known, &links, &ends);
         let mut done = self.bring(&links, &ends, &change, &known);
         match (&done, place, mode) {
-            (Err(fault), Where::Best, Mode::Native) => {
+            (Err(fault), XdpHook::Best, XdpMode::Native) => {
                 // All of them together are in the stack.
                 self.hindrance = Some(format!("{}: {}", fault.place, fault.reason));
-                change = Change::new(Mode::Generic, &self.attached()?, &links, &ends);
+                change = Change::new(XdpMode::Generic, &self.attached()?, &links, &ends);
                 done = self.bring(&links, &ends, &change, &known);
             }
-            (_, _, Mode::Native) => self.hindrance = None,
-            (_, _, Mode::Generic) => self.hindrance = hindrance.or(self.hindrance.take()),
+            (_, _, XdpMode::Native) => self.hindrance = None,
+            (_, _, XdpMode::Generic) => self.hindrance = hindrance.or(self.hindrance.take()),
         }
         done.map_err(|fault| advised(fault, place))
     }
 
     /// Makes a change to interfaces. No packet gets beside the program: while it moves from a driver to the stack or back, what comes for a
     /// service is dropped, and clients send it again. `known` is where it was before anything was tried.
-    fn bring(&mut self, links: &[Link], ends: &Ends, change: &Change, known: &[(u32, Mode)]) -> Result<(), Fault> {
+    fn bring(
+        &mut self,
+        links: &[Link],
+        ends: &XdpInterfaces,
+        change: &Change,
+        known: &[(u32, XdpMode)],
+    ) -> Result<(), KernelError> {
         let receiving = ends.receiving(links, change.mode);
         // On these it is for sending alone.
         let mut silent = ends.tied(links, change.mode);
@@ -85,7 +91,7 @@ impl Xdp {
                 Ok(_) => tied.push(link.index),
                 // Somebody else's program sends as well as ours.
                 Err(_) if link.has_xdp && silent.contains(&link.index) => {}
-                Err(fault) if ends.is_named || (change.mode == Mode::Native && !link.has_xdp) => return Err(fault),
+                Err(fault) if ends.is_named || (change.mode == XdpMode::Native && !link.has_xdp) => return Err(fault),
                 // Of those that nobody named, one is enough.
                 Err(fault) => failed = Some(fault),
             }
@@ -105,13 +111,13 @@ impl Xdp {
         let attached = self.attached()?;
         // What becomes of a veth later, `unheard` says.
         let is_news = |link: &Link| !is_veth(link) || change.fresh.contains(link) || change.moves.contains(link);
-        let deaf = deaf(links, ends, &attached).filter(|link| change.mode == Mode::Native && is_news(link));
+        let deaf = deaf(links, ends, &attached).filter(|link| change.mode == XdpMode::Native && is_news(link));
         let remedy = "leave `driver` out, and the program is in the stack";
         if let Some(link) = deaf {
-            failed = failed.or(Some(Fault::new(format!("interface {}", link.name), unsent(&link), remedy)));
+            failed = failed.or(Some(KernelError::new(format!("interface {}", link.name), unsent(&link), remedy)));
         }
-        if let Some(link) = stripped(links, ends).filter(|_| change.mode == Mode::Native) {
-            failed = failed.or(Some(Fault::new(format!("interface {}", link.name), untagged(link), remedy)));
+        if let Some(link) = stripped(links, ends).filter(|_| change.mode == XdpMode::Native) {
+            failed = failed.or(Some(KernelError::new(format!("interface {}", link.name), untagged(link), remedy)));
         }
         if !change.fresh.is_empty() || !change.moves.is_empty() {
             self.lead_anew(links)?;
@@ -128,7 +134,7 @@ impl Xdp {
     }
 
     /// Leads packets for all servers as they have to leave from where the program is now.
-    fn lead_anew(&mut self, links: &[Link]) -> Result<(), Fault> {
+    fn lead_anew(&mut self, links: &[Link]) -> Result<(), KernelError> {
         let servers = self.servers()?;
         let addresses = servers.iter().map(|(_, slot)| slot.socket_address().ip()).collect();
         let ways = self.ways(links, &addresses)?;
@@ -143,9 +149,14 @@ impl Xdp {
     }
 
     /// Where packets come in and leave, with what is about to be added.
-    fn ends(&mut self, links: &[Link], coming: &BTreeSet<IpAddr>, servers: &[u32]) -> Result<Ends, Fault> {
+    fn ends(
+        &mut self,
+        links: &[Link],
+        coming: &BTreeSet<IpAddr>,
+        servers: &[u32],
+    ) -> Result<XdpInterfaces, KernelError> {
         let is_named = !self.settings.interfaces.is_empty();
-        let mut ends = Ends { coming: self.named(links), leaving: Vec::new(), is_named };
+        let mut ends = XdpInterfaces { coming: self.named(links), leaving: Vec::new(), is_named };
         let slots = self.servers()?;
         let of_slots = slots.iter().filter(|(_, slot)| slot.interface != 0).map(|(_, slot)| {
             // In drivers, a VLAN's tag is the slot's.
@@ -168,7 +179,12 @@ impl Xdp {
     }
 
     /// The interfaces that services which do not exist yet will need.
-    fn ends_of(&mut self, links: &[Link], settings: &Settings, desired: &[Service]) -> Result<Ends, Fault> {
+    fn ends_of(
+        &mut self,
+        links: &[Link],
+        settings: &XdpSettings,
+        desired: &[Service],
+    ) -> Result<XdpInterfaces, KernelError> {
         let mut leaving = Vec::new();
         let servers = desired.iter().flat_map(|service| &service.destinations).map(|server| server.address.ip());
         for server in servers.collect::<BTreeSet<IpAddr>>() {
@@ -187,11 +203,11 @@ impl Xdp {
                 self.having(links, &virtuals)?
             }
         };
-        Ok(Ends { coming, leaving, is_named })
+        Ok(XdpInterfaces { coming, leaving, is_named })
     }
 
     /// The interfaces that have one of these addresses and on which packets for it come in.
-    fn having(&mut self, links: &[Link], virtuals: &[IpAddr]) -> Result<Vec<u32>, Fault> {
+    fn having(&mut self, links: &[Link], virtuals: &[IpAddr]) -> Result<Vec<u32>, KernelError> {
         let mut having = Vec::new();
         for address in self.routing.addresses()?.into_iter().filter(|address| virtuals.contains(&address.address)) {
             let link = links.iter().find(|link| link.index == address.interface);
@@ -205,7 +221,7 @@ impl Xdp {
 
     /// What is against these interfaces, or without any, against those by which servers of these services are reached; and against
     /// having the program there in the place that is asked for. What goes wrong with one that it works on already is not asked here.
-    pub(super) fn against(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<Refused>, Fault> {
+    pub(super) fn against(&mut self, settings: &XdpSettings, desired: &[Service]) -> Result<Vec<Refused>, KernelError> {
         let links = self.routing.links()?;
         let attached = self.attached()?;
         let ends = self.ends_of(&links, settings, desired)?;
@@ -235,8 +251,8 @@ impl Xdp {
             let is_all = receiving.iter().all(|link| is_taken(link)) && !self.is_set;
             refused.extend(receiving.first().filter(|_| is_all).map(|link| taken(link)));
         }
-        if settings.place == Where::Driver && !desired.is_empty() {
-            refused.extend(self.against_drivers(&links, &ends.tied(&links, Mode::Native))?);
+        if settings.place == XdpHook::Driver && !desired.is_empty() {
+            refused.extend(self.against_drivers(&links, &ends.tied(&links, XdpMode::Native))?);
             let deaf = deaf(&links, &ends, &attached);
             refused.extend(deaf.map(|link| Refused {
                 what: format!("interface {}", link.name),
@@ -252,7 +268,7 @@ impl Xdp {
     }
 
     /// What is against moving it from the driver to the stack or back, if anything is to move.
-    fn against_moves(&self, change: &Change) -> Result<Option<Refused>, Fault> {
+    fn against_moves(&self, change: &Change) -> Result<Option<Refused>, KernelError> {
         let Some(direct) = self.direct.as_ref().filter(|_| !change.moves.is_empty()) else { return Ok(None) };
         let reach = change.moves.iter().try_for_each(|link| direct.may_move(link.index, &link.name));
         let tried = reach.and_then(|()| Gate::shut(&BTreeSet::new()).map(drop));
@@ -265,14 +281,18 @@ impl Xdp {
         }))
     }
 
-    fn change(&self, settings: &Settings, links: &[Link], ends: &Ends) -> Result<Change, Fault> {
+    fn change(&self, settings: &XdpSettings, links: &[Link], ends: &XdpInterfaces) -> Result<Change, KernelError> {
         let before = self.is_set.then_some(self.settings.place);
         let (mode, _) = self.mode(settings.place, before, links, ends)?;
         Ok(Change::new(mode, &self.attached()?, links, ends))
     }
 
     /// What would become of the interfaces, a sentence each.
-    pub(super) fn about_interfaces(&mut self, settings: &Settings, desired: &[Service]) -> Result<Vec<String>, Fault> {
+    pub(super) fn about_interfaces(
+        &mut self,
+        settings: &XdpSettings,
+        desired: &[Service],
+    ) -> Result<Vec<String>, KernelError> {
         if desired.is_empty() {
             return Ok(Vec::new());
         }
@@ -292,8 +312,8 @@ impl Xdp {
             sentences.push(format!("take the program from interface {}", link.name));
         }
         let (from, to) = match mode {
-            Mode::Native => ("the stack", "its driver"),
-            Mode::Generic => ("its driver", "the stack"),
+            XdpMode::Native => ("the stack", "its driver"),
+            XdpMode::Generic => ("its driver", "the stack"),
         };
         for link in &change.moves {
             sentences.push(format!(
@@ -310,7 +330,7 @@ impl Xdp {
         if attached.is_empty() {
             return "on no interface yet".into();
         }
-        let how = |(index, mode): &(u32, Mode)| {
+        let how = |(index, mode): &(u32, XdpMode)| {
             let link = Routing::open().and_then(|mut routing| routing.link_by_index(*index)).ok().flatten();
             let why = reason(self.settings.place, *mode, link.as_ref(), self.hindrance.as_deref());
             format!("{} ({why})", link.map_or_else(|| format!("interface {index}"), |link| link.name))

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use crate::{Destination, Forwarding, Key, Protocol, Scheduler, Service};
+use crate::{Destination, Forwarding, Protocol, Scheduler, Service, ServiceKey};
 
 /// One sentence for each thing; none is well.
 pub(crate) fn judge(service: &Service) -> Vec<String> {
     let mut reasons = Vec::new();
     let virtual_at = match service.key {
-        Key::Address { protocol, address } => {
+        ServiceKey::Address { protocol, address } => {
             if address.ip().is_unspecified() || address.ip().is_multicast() {
                 reasons.push(format!("{} is no single address, and packets are found by theirs", address.ip()));
             }
@@ -17,7 +17,7 @@ pub(crate) fn judge(service: &Service) -> Vec<String> {
             }
             Some(address)
         }
-        Key::Mark { .. } => {
+        ServiceKey::Mark { .. } => {
             reasons.push(
                 "firewall marks are set after packets have passed the engine xdp; bind addresses, or use the engine ipvs".into(),
             );
@@ -90,7 +90,7 @@ mod tests {
             lower: 0,
         };
         Service {
-            key: Key::Address { protocol: Protocol::Tcp, address: address.parse().unwrap() },
+            key: ServiceKey::Address { protocol: Protocol::Tcp, address: address.parse().unwrap() },
             scheduler: Scheduler::RoundRobin,
             hash_port: false,
             fallback: false,
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_it_cannot_do() {
-        refuses(|service| service.key = Key::Mark { mark: 7, ipv6: false }, "firewall marks");
+        refuses(|service| service.key = ServiceKey::Mark { mark: 7, ipv6: false }, "firewall marks");
         refuses(|service| service.scheduler = Scheduler::LeastConn, "'wlc'");
         refuses(|service| service.one_packet = true, "no single packets");
         refuses(

@@ -5,7 +5,7 @@
 
 use baton_kernel::bpf::direct;
 
-use super::Settings;
+use super::XdpSettings;
 use super::engine::Xdp;
 
 /// In all, on any machine: 60 MiB.
@@ -25,7 +25,7 @@ fn by_machine(processors: u64, memory: u64) -> u32 {
     IN_ALL.max(shares).min(MOST) as u32
 }
 
-impl Settings {
+impl XdpSettings {
     /// How many are remembered by these settings on this machine.
     pub(super) fn remembered(&self) -> u32 {
         self.connections.unwrap_or_else(|| by_machine(direct::processors() as u64, direct::memory()))
@@ -34,7 +34,7 @@ impl Settings {
 
 impl Xdp {
     /// That another number is asked for than there is room for, which was made once; a sentence.
-    pub(super) fn remembers_otherwise(&self, settings: &Settings) -> Option<String> {
+    pub(super) fn remembers_otherwise(&self, settings: &XdpSettings) -> Option<String> {
         let asked = settings.connections?;
         let there = self.direct.as_ref()?.remembered().ok()?;
         // The shares are alike.

@@ -27,24 +27,24 @@ mod way;
 #[cfg(feature = "bpf")]
 mod words;
 
-use crate::{Engine, Fault};
+use crate::{Engine, KernelError};
 
 pub(crate) use judge::{advise, judge};
 
 /// What an operator decides about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct XdpSettings {
     /// Where clients' packets come in. Empty: the interfaces through which destinations are reached.
     pub interfaces: Vec<String>,
     /// Connections that are remembered at most, in all; those unused for longest make room. `None` goes by the machine.
     pub connections: Option<u32>,
     /// Where the program sees packets of an interface.
-    pub place: Where,
+    pub place: XdpHook,
 }
 
 /// Where the program sees packets of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Where {
+pub enum XdpHook {
     /// In the driver where that can do it, else in the stack. In the stack of a veth: what its driver sends back reaches the other end
     /// only while that has an XDP program or GRO, and vanishes else.
     #[default]
@@ -60,8 +60,8 @@ pub enum Where {
 /// # Errors
 /// That this program was built without it.
 #[cfg(not(feature = "bpf"))]
-pub fn open(_settings: &Settings) -> Result<Box<dyn Engine>, Fault> {
-    Err(Fault::new(
+pub fn open(_settings: &XdpSettings) -> Result<Box<dyn Engine>, KernelError> {
+    Err(KernelError::new(
         "engine xdp",
         "this baton was built without it",
         "build it with the cargo feature bpf, which takes clang; or use the engine ipvs",
@@ -73,7 +73,7 @@ pub fn open(_settings: &Settings) -> Result<Box<dyn Engine>, Fault> {
 /// # Errors
 /// What is missing here, with what helps.
 #[cfg(feature = "bpf")]
-pub fn open(settings: &Settings) -> Result<Box<dyn Engine>, Fault> {
+pub fn open(settings: &XdpSettings) -> Result<Box<dyn Engine>, KernelError> {
     Ok(Box::new(engine::Xdp::open(settings)?))
 }
 

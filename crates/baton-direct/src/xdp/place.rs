@@ -3,17 +3,17 @@
 //! It is one of both for all interfaces. What came by a driver leaves by drivers alone, and a driver that cannot send such packets drops
 //! them without a word; and the two see VLAN tags in different places.
 
-use baton_kernel::bpf::direct::{Mode, Reason, driver, joins_packets, strips_tags};
+use baton_kernel::bpf::direct::{Reason, XdpMode, driver, joins_packets, strips_tags};
 use baton_kernel::route::Link;
 
 use super::engine::Xdp;
 use super::macs::is_bond;
-use super::{Where, way};
-use crate::{Fault, Refused};
+use super::{XdpHook, way};
+use crate::{KernelError, Refused};
 
-/// The interfaces by which packets come in and leave, as addresses and routes name them: a VLAN by itself.
+/// The interfaces by which packets come in and leave, as addresses and routes name them: a VLAN is one of its own.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct XdpInterfaces {
     /// Where clients' packets come in.
     pub(super) coming: Vec<u32>,
     /// By which servers are reached.
@@ -22,12 +22,12 @@ pub(super) struct Ends {
     pub(super) is_named: bool,
 }
 
-impl Ends {
+impl XdpInterfaces {
     /// The interfaces on which packets are taken.
-    pub(super) fn receiving(&self, links: &[Link], mode: Mode) -> Vec<u32> {
+    pub(super) fn receiving(&self, links: &[Link], mode: XdpMode) -> Vec<u32> {
         let coming = |index: &u32| match mode {
-            Mode::Native if !self.is_named => lowered(links, &[], *index, true),
-            Mode::Native | Mode::Generic => *index,
+            XdpMode::Native if !self.is_named => lowered(links, &[], *index, true),
+            XdpMode::Native | XdpMode::Generic => *index,
         };
         let mut receiving: Vec<u32> = self.coming.iter().map(coming).collect();
         if !self.is_named {
@@ -37,19 +37,19 @@ impl Ends {
     }
 
     /// The interfaces to which the program gives packets.
-    pub(super) fn sending(&self, links: &[Link], mode: Mode) -> Vec<u32> {
+    pub(super) fn sending(&self, links: &[Link], mode: XdpMode) -> Vec<u32> {
         let named: &[u32] = if self.is_named { &self.coming } else { &[] };
         let leaving = |index: &u32| match mode {
-            Mode::Native => lowered(links, named, *index, false),
-            Mode::Generic => *index,
+            XdpMode::Native => lowered(links, named, *index, false),
+            XdpMode::Generic => *index,
         };
         sorted(self.leaving.iter().map(leaving).collect())
     }
 
     /// The interfaces on which the program is: many drivers send nothing of other drivers' without one.
-    pub(super) fn tied(&self, links: &[Link], mode: Mode) -> Vec<u32> {
+    pub(super) fn tied(&self, links: &[Link], mode: XdpMode) -> Vec<u32> {
         let mut tied = self.receiving(links, mode);
-        if mode == Mode::Native {
+        if mode == XdpMode::Native {
             tied.extend(self.sending(links, mode));
         }
         sorted(tied)
@@ -57,7 +57,7 @@ impl Ends {
 
     /// Whether packets get to this interface by being redirected, in drivers.
     fn is_redirected_to(&self, links: &[Link], to: &Link) -> bool {
-        let others = self.receiving(links, Mode::Native).into_iter().any(|index| index != to.index);
+        let others = self.receiving(links, XdpMode::Native).into_iter().any(|index| index != to.index);
         others || is_bond(to) || is_veth(to)
     }
 }
@@ -81,7 +81,7 @@ fn lowered(links: &[Link], attached: &[u32], index: u32, is_coming: bool) -> u32
 /// What is to happen to interfaces.
 #[derive(Debug)]
 pub(super) struct Change {
-    pub(super) mode: Mode,
+    pub(super) mode: XdpMode,
     /// Where the program comes to.
     pub(super) fresh: Vec<Link>,
     /// Where it is in the other mode.
@@ -94,7 +94,7 @@ pub(super) struct Change {
 
 impl Change {
     /// From where the program is now.
-    pub(super) fn new(mode: Mode, attached: &[(u32, Mode)], links: &[Link], ends: &Ends) -> Change {
+    pub(super) fn new(mode: XdpMode, attached: &[(u32, XdpMode)], links: &[Link], ends: &XdpInterfaces) -> Change {
         let wanted = ends.tied(links, mode);
         let find = |index: u32| links.iter().find(|link| link.index == index);
         let is_fresh = |index: &u32| attached.iter().all(|(there, _)| there != index);
@@ -118,16 +118,16 @@ impl Change {
 }
 
 /// Where it is and why, in a few words. `hindrance` is what kept it out of the drivers of all interfaces.
-pub(super) fn reason(place: Where, mode: Mode, link: Option<&Link>, hindrance: Option<&str>) -> String {
+pub(super) fn reason(place: XdpHook, mode: XdpMode, link: Option<&Link>, hindrance: Option<&str>) -> String {
     let words = match (mode, place) {
-        (Mode::Native, Where::Driver) => "in its driver, as asked for",
-        (Mode::Native, Where::Best | Where::Stack) => "in its driver",
-        (Mode::Generic, Where::Stack) => "generic: the stack is asked for",
-        (Mode::Generic, Where::Driver) => "generic: it could not be moved to the driver",
-        (Mode::Generic, Where::Best) if link.is_some_and(is_veth) => {
+        (XdpMode::Native, XdpHook::Driver) => "in its driver, as asked for",
+        (XdpMode::Native, XdpHook::Best | XdpHook::Stack) => "in its driver",
+        (XdpMode::Generic, XdpHook::Stack) => "generic: the stack is asked for",
+        (XdpMode::Generic, XdpHook::Driver) => "generic: it could not be moved to the driver",
+        (XdpMode::Generic, XdpHook::Best) if link.is_some_and(is_veth) => {
             "generic: what a veth's driver sends back may vanish"
         }
-        (Mode::Generic, Where::Best) => match (link.and_then(|link| driver(link.index)), hindrance) {
+        (XdpMode::Generic, XdpHook::Best) => match (link.and_then(|link| driver(link.index)), hindrance) {
             (Some(driver), Some(hindrance)) if driver.runs => {
                 return format!("generic, which costs speed: {hindrance}");
             }
@@ -139,8 +139,8 @@ pub(super) fn reason(place: Where, mode: Mode, link: Option<&Link>, hindrance: O
 }
 
 /// What helps where only the driver is asked for.
-pub(super) fn advised(mut fault: Fault, place: Where) -> Fault {
-    if place == Where::Driver && fault.remedy.is_empty() {
+pub(super) fn advised(mut fault: KernelError, place: XdpHook) -> KernelError {
+    if place == XdpHook::Driver && fault.remedy.is_empty() {
         fault.remedy = "a smaller MTU may help; or leave `driver` out, and the program is in the stack".into();
     }
     fault
@@ -174,45 +174,47 @@ impl Xdp {
     /// Where the program is to be by this word, which was `before` until now if that is known; and, in the stack, what keeps it there.
     pub(super) fn mode(
         &self,
-        place: Where,
-        before: Option<Where>,
+        place: XdpHook,
+        before: Option<XdpHook>,
         links: &[Link],
-        ends: &Ends,
-    ) -> Result<(Mode, Option<String>), Fault> {
+        ends: &XdpInterfaces,
+    ) -> Result<(XdpMode, Option<String>), KernelError> {
         let attached = self.attached()?;
         Ok(match place {
-            Where::Driver => (Mode::Native, None),
-            Where::Stack => (Mode::Generic, None),
-            Where::Best => match hindrance(links, ends, &attached) {
-                Some(hindrance) => (Mode::Generic, Some(hindrance)),
+            XdpHook::Driver => (XdpMode::Native, None),
+            XdpHook::Stack => (XdpMode::Generic, None),
+            XdpHook::Best => match hindrance(links, ends, &attached) {
+                Some(hindrance) => (XdpMode::Generic, Some(hindrance)),
                 // It may be in the stack because a driver did not take it, which is not tried again and again.
-                None if before != Some(Where::Stack) && attached.iter().any(|(_, mode)| *mode == Mode::Generic) => {
-                    (Mode::Generic, None)
+                None if before != Some(XdpHook::Stack)
+                    && attached.iter().any(|(_, mode)| *mode == XdpMode::Generic) =>
+                {
+                    (XdpMode::Generic, None)
                 }
-                None => (Mode::Native, None),
+                None => (XdpMode::Native, None),
             },
         })
     }
 
     /// What is against having it in the drivers of these interfaces.
-    pub(super) fn against_drivers(&self, links: &[Link], wanted: &[u32]) -> Result<Vec<Refused>, Fault> {
+    pub(super) fn against_drivers(&self, links: &[Link], wanted: &[u32]) -> Result<Vec<Refused>, KernelError> {
         let attached = self.attached()?;
         // Where it works already, nobody asks.
-        let is_there = |link: &Link| attached.contains(&(link.index, Mode::Native));
+        let is_there = |link: &Link| attached.contains(&(link.index, XdpMode::Native));
         let fresh = links.iter().filter(|link| wanted.contains(&link.index) && !is_there(link));
         let why = |link: &Link| Some(Refused { what: format!("interface {}", link.name), why: against_driver(link)? });
         Ok(fresh.filter_map(why).collect())
     }
 
     /// The interfaces on which the program is.
-    pub(super) fn attached(&self) -> Result<Vec<(u32, Mode)>, Fault> {
+    pub(super) fn attached(&self) -> Result<Vec<(u32, XdpMode)>, KernelError> {
         self.direct.as_ref().map_or(Ok(Vec::new()), |direct| direct.attached())
     }
 
     /// Interfaces from which nothing leaves any more: the other end of a veth was changed.
     pub(super) fn unheard(&self, links: &[Link]) -> Vec<String> {
         let attached = self.attached().unwrap_or_default();
-        let is_native = |link: &&Link| is_veth(link) && attached.contains(&(link.index, Mode::Native));
+        let is_native = |link: &&Link| is_veth(link) && attached.contains(&(link.index, XdpMode::Native));
         let unheard =
             links.iter().filter(is_native).filter(|link| driver(link.index).is_some_and(|driver| !driver.sends));
         unheard
@@ -227,7 +229,7 @@ impl Xdp {
     }
 
     /// Interfaces by which packets come that are too large to leave by another one, in a kernel that does not cut them there.
-    pub(super) fn uncut(&self, links: &[Link]) -> Result<Vec<String>, Fault> {
+    pub(super) fn uncut(&self, links: &[Link]) -> Result<Vec<String>, KernelError> {
         let Some(direct) = self.direct.as_ref().filter(|direct| !direct.sends_joined().unwrap_or(true)) else {
             return Ok(Vec::new());
         };
@@ -255,8 +257,8 @@ impl Xdp {
 }
 
 /// What keeps the program out of the drivers of all these interfaces, as far as it is known.
-fn hindrance(links: &[Link], ends: &Ends, attached: &[(u32, Mode)]) -> Option<String> {
-    let tied = ends.tied(links, Mode::Native);
+fn hindrance(links: &[Link], ends: &XdpInterfaces, attached: &[(u32, XdpMode)]) -> Option<String> {
+    let tied = ends.tied(links, XdpMode::Native);
     let of_one = |link: &Link| {
         let is_bonded_veth = is_bond(link) && links.iter().any(|one| one.master == Some(link.index) && is_veth(one));
         if is_veth(link) || is_bonded_veth {
@@ -271,12 +273,12 @@ fn hindrance(links: &[Link], ends: &Ends, attached: &[(u32, Mode)]) -> Option<St
 }
 
 /// An interface with the program in its driver that does not send what other interfaces' drivers give to it.
-pub(super) fn deaf(links: &[Link], ends: &Ends, attached: &[(u32, Mode)]) -> Option<Link> {
-    let sending = ends.sending(links, Mode::Native);
+pub(super) fn deaf(links: &[Link], ends: &XdpInterfaces, attached: &[(u32, XdpMode)]) -> Option<Link> {
+    let sending = ends.sending(links, XdpMode::Native);
     let is_deaf = |link: &&Link| {
         sending.contains(&link.index)
-            && (link.has_xdp || attached.contains(&(link.index, Mode::Native)))
-            && attached.iter().all(|(there, mode)| *there != link.index || *mode == Mode::Native)
+            && (link.has_xdp || attached.contains(&(link.index, XdpMode::Native)))
+            && attached.iter().all(|(there, mode)| *there != link.index || *mode == XdpMode::Native)
             && ends.is_redirected_to(links, link)
             && driver(link.index).is_some_and(|driver| !driver.sends)
     };
@@ -284,7 +286,7 @@ pub(super) fn deaf(links: &[Link], ends: &Ends, attached: &[(u32, Mode)]) -> Opt
 }
 
 /// An interface below a VLAN by which packets come in or leave, whose driver's program would not see the tags.
-pub(super) fn stripped<'a>(links: &'a [Link], ends: &Ends) -> Option<&'a Link> {
+pub(super) fn stripped<'a>(links: &'a [Link], ends: &XdpInterfaces) -> Option<&'a Link> {
     let named: &[u32] = if ends.is_named { &ends.coming } else { &[] };
     let tagged = ends.coming.iter().chain(&ends.leaving).filter_map(|index| {
         let below = lowered(links, named, *index, false);
@@ -316,8 +318,8 @@ mod tests {
     use super::*;
     use crate::xdp::way::testing::link;
 
-    fn ends(coming: &[u32], leaving: &[u32], is_named: bool) -> Ends {
-        Ends { coming: coming.to_vec(), leaving: leaving.to_vec(), is_named }
+    fn ends(coming: &[u32], leaving: &[u32], is_named: bool) -> XdpInterfaces {
+        XdpInterfaces { coming: coming.to_vec(), leaving: leaving.to_vec(), is_named }
     }
 
     #[test]
@@ -325,26 +327,26 @@ mod tests {
         let macvlan = Link { kind: Some("macvlan".into()), lower: Some(1), ..link(4, None) };
         let links = [link(1, None), link(2, Some((10, 1))), link(3, None), macvlan];
         let named = ends(&[1], &[3], true);
-        assert_eq!(named.tied(&links, Mode::Native), [1, 3]);
-        assert_eq!(named.receiving(&links, Mode::Native), [1]);
-        assert_eq!(named.tied(&links, Mode::Generic), [1]);
+        assert_eq!(named.tied(&links, XdpMode::Native), [1, 3]);
+        assert_eq!(named.receiving(&links, XdpMode::Native), [1]);
+        assert_eq!(named.tied(&links, XdpMode::Generic), [1]);
         let unnamed = ends(&[2], &[3], false);
-        assert_eq!(unnamed.tied(&links, Mode::Native), [1, 3], "a driver sees what is below a VLAN");
-        assert_eq!(unnamed.receiving(&links, Mode::Native), [1, 3]);
-        assert_eq!(unnamed.tied(&links, Mode::Generic), [2, 3], "the stack sees the VLAN itself");
-        assert_eq!(ends(&[2], &[2], true).tied(&links, Mode::Native), [2], "as it is named");
-        assert_eq!(ends(&[4], &[3], false).tied(&links, Mode::Native), [1, 3], "a virtual router's");
+        assert_eq!(unnamed.tied(&links, XdpMode::Native), [1, 3], "a driver sees what is below a VLAN");
+        assert_eq!(unnamed.receiving(&links, XdpMode::Native), [1, 3]);
+        assert_eq!(unnamed.tied(&links, XdpMode::Generic), [2, 3], "the stack sees the VLAN itself");
+        assert_eq!(ends(&[2], &[2], true).tied(&links, XdpMode::Native), [2], "as it is named");
+        assert_eq!(ends(&[4], &[3], false).tied(&links, XdpMode::Native), [1, 3], "a virtual router's");
     }
 
     #[test]
     fn it_moves_only_where_it_must() {
         let links = [link(1, None), link(2, Some((10, 1))), link(3, None)];
-        let change = |mode, attached: &[(u32, Mode)], ends: &Ends| {
+        let change = |mode, attached: &[(u32, XdpMode)], ends: &XdpInterfaces| {
             let change = Change::new(mode, attached, &links, ends);
             let numbers = |links: &[Link]| links.iter().map(|link| link.index).collect::<Vec<_>>();
             (numbers(&change.fresh), numbers(&change.moves), change.stale, change.gone)
         };
-        let (native, generic) = (Mode::Native, Mode::Generic);
+        let (native, generic) = (XdpMode::Native, XdpMode::Generic);
         let both = ends(&[1], &[3], false);
         assert_eq!(change(native, &[], &both), (vec![1, 3], vec![], vec![], vec![]));
         assert_eq!(change(native, &[(1, native), (3, native)], &both), (vec![], vec![], vec![], vec![]));

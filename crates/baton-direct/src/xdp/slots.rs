@@ -10,7 +10,7 @@ use baton_kernel::bpf::direct::{self, Direct, TABLE};
 
 use super::words;
 use crate::maglev::{self, Member};
-use crate::{Fault, Key};
+use crate::{KernelError, ServiceKey};
 
 /// No address is before it.
 const FIRST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -18,19 +18,19 @@ const FIRST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// What is in the maps.
 #[derive(Debug)]
 pub(super) struct Slots {
-    services: BTreeMap<u32, direct::Service>,
-    servers: BTreeMap<u32, direct::Server>,
-    keys: BTreeMap<Key, u32>,
+    services: BTreeMap<u32, direct::ServiceSlot>,
+    servers: BTreeMap<u32, direct::ServerSlot>,
+    keys: BTreeMap<ServiceKey, u32>,
     /// By the service's slot.
     addresses: BTreeMap<(u32, SocketAddr), u32>,
     free_services: BTreeSet<u32>,
     /// With what was last there.
-    free_servers: BTreeMap<u32, direct::Server>,
+    free_servers: BTreeMap<u32, direct::ServerSlot>,
 }
 
 impl Slots {
     /// As they are now.
-    pub(super) fn read(direct: &Direct) -> Result<Slots, Fault> {
+    pub(super) fn read(direct: &Direct) -> Result<Slots, KernelError> {
         let mut slots = Slots {
             services: BTreeMap::new(),
             servers: BTreeMap::new(),
@@ -44,7 +44,7 @@ impl Slots {
         Ok(slots)
     }
 
-    fn note_service(&mut self, number: u32, slot: direct::Service) {
+    fn note_service(&mut self, number: u32, slot: direct::ServiceSlot) {
         if slot.is_used != 0 {
             self.keys.insert(words::service(&slot).key, number);
             self.services.insert(number, slot);
@@ -57,7 +57,7 @@ impl Slots {
         }
     }
 
-    fn note_server(&mut self, number: u32, slot: direct::Server) {
+    fn note_server(&mut self, number: u32, slot: direct::ServerSlot) {
         if slot.generation != 0 {
             self.addresses.insert((slot.service, slot.socket_address()), number);
             self.servers.insert(number, slot);
@@ -71,33 +71,33 @@ impl Slots {
     }
 
     /// Those in use.
-    pub(super) fn services(&self) -> impl Iterator<Item = (u32, &direct::Service)> {
+    pub(super) fn services(&self) -> impl Iterator<Item = (u32, &direct::ServiceSlot)> {
         self.services.iter().map(|(number, slot)| (*number, slot))
     }
 
     /// Those in use.
-    pub(super) fn servers(&self) -> impl Iterator<Item = (u32, &direct::Server)> {
+    pub(super) fn servers(&self) -> impl Iterator<Item = (u32, &direct::ServerSlot)> {
         self.servers.iter().map(|(number, slot)| (*number, slot))
     }
 
     /// A service's.
-    pub(super) fn servers_of(&self, service: u32) -> impl Iterator<Item = (u32, &direct::Server)> {
+    pub(super) fn servers_of(&self, service: u32) -> impl Iterator<Item = (u32, &direct::ServerSlot)> {
         let own = self.addresses.range((service, FIRST)..).take_while(move |((of, _), _)| *of == service);
         own.filter_map(|(_, number)| Some((*number, self.servers.get(number)?)))
     }
 
     /// By its number.
-    pub(super) fn service(&self, number: u32) -> Option<&direct::Service> {
+    pub(super) fn service(&self, number: u32) -> Option<&direct::ServiceSlot> {
         self.services.get(&number)
     }
 
     /// The number of a key's slot.
-    pub(super) fn number_of(&self, key: &Key) -> Option<u32> {
+    pub(super) fn number_of(&self, key: &ServiceKey) -> Option<u32> {
         self.keys.get(key).copied()
     }
 
     /// A service's server.
-    pub(super) fn server(&self, service: u32, address: SocketAddr) -> Option<(u32, direct::Server)> {
+    pub(super) fn server(&self, service: u32, address: SocketAddr) -> Option<(u32, direct::ServerSlot)> {
         let number = *self.addresses.get(&(service, address))?;
         Some((number, *self.servers.get(&number)?))
     }
@@ -108,7 +108,7 @@ impl Slots {
     }
 
     /// A slot for another server, with what was last there.
-    pub(super) fn free_server(&self) -> Option<(u32, direct::Server)> {
+    pub(super) fn free_server(&self) -> Option<(u32, direct::ServerSlot)> {
         self.free_servers.first_key_value().map(|(number, slot)| (*number, *slot))
     }
 
@@ -117,29 +117,34 @@ impl Slots {
         &mut self,
         direct: &mut Direct,
         number: u32,
-        slot: &direct::Service,
-    ) -> Result<(), Fault> {
+        slot: &direct::ServiceSlot,
+    ) -> Result<(), KernelError> {
         direct.set_service(number, slot)?;
         self.note_service(number, *slot);
         Ok(())
     }
 
     /// Changes a server's slot.
-    pub(super) fn set_server(&mut self, direct: &mut Direct, number: u32, slot: &direct::Server) -> Result<(), Fault> {
+    pub(super) fn set_server(
+        &mut self,
+        direct: &mut Direct,
+        number: u32,
+        slot: &direct::ServerSlot,
+    ) -> Result<(), KernelError> {
         direct.set_server(number, slot)?;
         self.note_server(number, *slot);
         Ok(())
     }
 
     /// Frees a server's slot.
-    pub(super) fn free(&mut self, direct: &mut Direct, number: u32) -> Result<(), Fault> {
+    pub(super) fn free(&mut self, direct: &mut Direct, number: u32) -> Result<(), KernelError> {
         let Some(slot) = self.servers.get(&number) else { return Ok(()) };
-        let freed = direct::Server::freed(slot.generation);
+        let freed = direct::ServerSlot::freed(slot.generation);
         self.set_server(direct, number, &freed)
     }
 
     /// Writes a service's table anew, the one that is not in use, and then uses that one.
-    pub(super) fn fill(&mut self, direct: &mut Direct, service: u32) -> Result<(), Fault> {
+    pub(super) fn fill(&mut self, direct: &mut Direct, service: u32) -> Result<(), KernelError> {
         let Some(mut slot) = self.services.get(&service).copied() else { return Ok(()) };
         let servers = self.servers_of(service).filter(|(_, slot)| slot.weight > 0 && slot.interface != 0);
         let (numbers, members): (Vec<u32>, Vec<Member>) =

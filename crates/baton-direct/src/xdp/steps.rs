@@ -12,37 +12,37 @@ use baton_kernel::route::Link;
 
 use super::engine::{Limit, Passage, Xdp, lead, mode_of};
 use super::slots::Slots;
-use super::way::{self, Way};
+use super::way::{self, NextHop};
 use super::words;
-use crate::{Destination, Fault, Key, Service, Step};
+use crate::{Destination, KernelChange, KernelError, Service, ServiceKey};
 
 /// How servers are reached, or a sentence on what is in the way.
-pub(super) type Ways = BTreeMap<IpAddr, Result<(Way, Passage), String>>;
+pub(super) type NextHops = BTreeMap<IpAddr, Result<(NextHop, Passage), String>>;
 
 /// What steps share.
 pub(super) struct Batch {
     slots: Slots,
     /// Whether the program is where it has to be for what is added.
-    is_tied: Result<(), Fault>,
+    is_tied: Result<(), KernelError>,
     /// How new servers are reached, as far as they are.
-    ways: Ways,
+    ways: NextHops,
     /// Servers that go when no table has them.
     leaving: Vec<u32>,
 }
 
 impl Xdp {
     /// Does what is done once for these steps.
-    pub(super) fn prepare(&mut self, steps: &[&Step]) -> Result<(), Fault> {
+    pub(super) fn prepare(&mut self, steps: &[&KernelChange]) -> Result<(), KernelError> {
         let mut coming = BTreeSet::new();
         let mut servers = BTreeSet::new();
         for step in steps {
             match step {
-                Step::AddService(service) => coming.extend(service.key.virtual_address()),
-                Step::AddDestination(_, destination) => drop(servers.insert(destination.address.ip())),
-                Step::EditService(_)
-                | Step::RemoveService(_)
-                | Step::EditDestination(..)
-                | Step::RemoveDestination(..) => {}
+                KernelChange::AddService(service) => coming.extend(service.key.virtual_address()),
+                KernelChange::AddDestination(_, destination) => drop(servers.insert(destination.address.ip())),
+                KernelChange::EditService(_)
+                | KernelChange::RemoveService(_)
+                | KernelChange::EditDestination(..)
+                | KernelChange::RemoveDestination(..) => {}
             }
         }
         self.ready()?;
@@ -60,7 +60,7 @@ impl Xdp {
     }
 
     /// Fills tables, then frees what they had.
-    pub(super) fn conclude(&mut self) -> Result<(), Fault> {
+    pub(super) fn conclude(&mut self) -> Result<(), KernelError> {
         let Some(mut batch) = self.batch.take() else { return Ok(()) };
         let filled = self.fill_all(&mut batch.slots);
         let direct = self.ready()?;
@@ -70,7 +70,7 @@ impl Xdp {
     }
 
     /// Fills the tables that have to be, and lets packets come to those.
-    pub(super) fn fill_all(&mut self, slots: &mut Slots) -> Result<(), Fault> {
+    pub(super) fn fill_all(&mut self, slots: &mut Slots) -> Result<(), KernelError> {
         while let Some(number) = self.unfilled.first().copied() {
             let direct = self.ready()?;
             slots.fill(direct, number)?;
@@ -84,7 +84,7 @@ impl Xdp {
     }
 
     /// How these servers are reached, each asked for once.
-    pub(super) fn ways(&mut self, links: &[Link], servers: &BTreeSet<IpAddr>) -> Result<Ways, Fault> {
+    pub(super) fn ways(&mut self, links: &[Link], servers: &BTreeSet<IpAddr>) -> Result<NextHops, KernelError> {
         let named = self.named(links);
         let attached = self.attached()?;
         let limit = Limit::new(self.direct.as_ref(), &attached)?;
@@ -99,30 +99,30 @@ impl Xdp {
     }
 
     /// Takes a step, of those that were prepared.
-    pub(super) fn step(&mut self, step: &Step) -> Result<(), Fault> {
+    pub(super) fn step(&mut self, step: &KernelChange) -> Result<(), KernelError> {
         match step {
-            Step::AddService(service) => self.add_service(service),
-            Step::EditService(service) => self.edit_service(service),
-            Step::RemoveService(key) => self.remove_service(key),
-            Step::AddDestination(key, destination) => self.add_destination(key, destination),
-            Step::EditDestination(key, destination) => self.edit_destination(key, destination),
-            Step::RemoveDestination(key, address) => self.remove_destination(key, *address),
+            KernelChange::AddService(service) => self.add_service(service),
+            KernelChange::EditService(service) => self.edit_service(service),
+            KernelChange::RemoveService(key) => self.remove_service(key),
+            KernelChange::AddDestination(key, destination) => self.add_destination(key, destination),
+            KernelChange::EditDestination(key, destination) => self.edit_destination(key, destination),
+            KernelChange::RemoveDestination(key, address) => self.remove_destination(key, *address),
         }
     }
 
-    fn parts(&mut self) -> Result<(&mut Batch, &mut Direct), Fault> {
+    fn parts(&mut self) -> Result<(&mut Batch, &mut Direct), KernelError> {
         match (&mut self.batch, &mut self.direct) {
             (Some(batch), Some(direct)) => Ok((batch, direct)),
-            _ => Err(Fault::new("engine xdp", "its maps are gone", "try again")),
+            _ => Err(KernelError::new("engine xdp", "its maps are gone", "try again")),
         }
     }
 
-    fn found(&mut self, key: &Key) -> Result<u32, Fault> {
+    fn found(&mut self, key: &ServiceKey) -> Result<u32, KernelError> {
         let number = self.parts()?.0.slots.number_of(key);
         number.ok_or_else(|| fault(key, "it is not there", "it was removed by somebody else; try again"))
     }
 
-    fn add_service(&mut self, service: &Service) -> Result<(), Fault> {
+    fn add_service(&mut self, service: &Service) -> Result<(), KernelError> {
         let Some(place) = words::place(&service.key) else {
             return Err(fault(&service.key, "the engine xdp has no firewall marks", "use the engine ipvs"));
         };
@@ -141,14 +141,14 @@ impl Xdp {
         Ok(())
     }
 
-    fn edit_service(&mut self, service: &Service) -> Result<(), Fault> {
+    fn edit_service(&mut self, service: &Service) -> Result<(), KernelError> {
         let number = self.found(&service.key)?;
         let (batch, direct) = self.parts()?;
         let Some(there) = batch.slots.service(number).copied() else { return Ok(()) };
         batch.slots.set_service(direct, number, &words::slot(service, there.place, there.table))
     }
 
-    fn remove_service(&mut self, key: &Key) -> Result<(), Fault> {
+    fn remove_service(&mut self, key: &ServiceKey) -> Result<(), KernelError> {
         let number = self.found(key)?;
         let (batch, direct) = self.parts()?;
         let slots = &mut batch.slots;
@@ -160,14 +160,14 @@ impl Xdp {
         if !has_others {
             direct.remove_place(&place.address_alone())?;
         }
-        slots.set_service(direct, number, &direct::Service::default())?;
+        slots.set_service(direct, number, &direct::ServiceSlot::default())?;
         let servers: Vec<u32> = slots.servers_of(number).map(|(number, _)| number).collect();
         servers.into_iter().try_for_each(|number| slots.free(direct, number))?;
         self.unfilled.remove(&number);
         Ok(())
     }
 
-    fn add_destination(&mut self, key: &Key, destination: &Destination) -> Result<(), Fault> {
+    fn add_destination(&mut self, key: &ServiceKey, destination: &Destination) -> Result<(), KernelError> {
         let service = self.found(key)?;
         if self.parts()?.0.slots.server(service, destination.address).is_some() {
             return self.edit_destination(key, destination);
@@ -179,14 +179,14 @@ impl Xdp {
             return Err(fault(key, reason, "use the engine ipvs"));
         };
         let (family, address) = direct::bytes_of(destination.address.ip());
-        let mut slot = direct::Server {
+        let mut slot = direct::ServerSlot {
             generation: before.next_generation(),
             service,
             weight: destination.weight,
             port: destination.address.port().into(),
             family: family.into(),
             address,
-            ..direct::Server::default()
+            ..direct::ServerSlot::default()
         };
         if let Some(Ok((way, passage))) = batch.ways.get(&destination.address.ip()) {
             lead(&mut slot, way, passage);
@@ -197,18 +197,18 @@ impl Xdp {
         Ok(())
     }
 
-    fn edit_destination(&mut self, key: &Key, destination: &Destination) -> Result<(), Fault> {
+    fn edit_destination(&mut self, key: &ServiceKey, destination: &Destination) -> Result<(), KernelError> {
         self.set_weight(key, destination.address, destination.weight).map(drop)
     }
 
-    fn remove_destination(&mut self, key: &Key, address: SocketAddr) -> Result<(), Fault> {
+    fn remove_destination(&mut self, key: &ServiceKey, address: SocketAddr) -> Result<(), KernelError> {
         // First nobody new comes, then it goes.
         let number = self.set_weight(key, address, 0)?;
         self.parts()?.0.leaving.push(number);
         Ok(())
     }
 
-    fn set_weight(&mut self, key: &Key, address: SocketAddr, weight: u32) -> Result<u32, Fault> {
+    fn set_weight(&mut self, key: &ServiceKey, address: SocketAddr, weight: u32) -> Result<u32, KernelError> {
         let service = self.found(key)?;
         let (batch, direct) = self.parts()?;
         let Some((number, mut slot)) = batch.slots.server(service, address) else {
@@ -222,6 +222,6 @@ impl Xdp {
     }
 }
 
-fn fault(key: &Key, reason: impl Into<String>, remedy: &str) -> Fault {
-    Fault::new(format!("service {key}"), reason, remedy)
+fn fault(key: &ServiceKey, reason: impl Into<String>, remedy: &str) -> KernelError {
+    KernelError::new(format!("service {key}"), reason, remedy)
 }

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use baton_kernel::bpf::direct::Mode;
+use baton_kernel::bpf::direct::XdpMode;
 use baton_kernel::route::{Link, RouteKind, Routing, Vlan};
 
 use super::judge;
-use crate::Fault;
+use crate::KernelError;
 
 /// How often neighbours are looked for that the kernel has just begun to ask for, and the pause before each time.
 const TRIES: usize = 5;
@@ -17,9 +17,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// VLAN tags that the program can write.
 const TAGS_MAX: usize = 2;
 
-/// Where to send packets for a server.
+/// The next hop of packets for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct NextHop {
     /// The interface of the route.
     pub(super) link: u32,
     /// The interface to which the program gives frames, with these tags.
@@ -41,9 +41,9 @@ pub(super) fn find(
     routing: &mut Routing,
     links: &[Link],
     attached: &[u32],
-    mode: Mode,
+    mode: XdpMode,
     server: IpAddr,
-) -> Result<Result<Way, String>, Fault> {
+) -> Result<Result<NextHop, String>, KernelError> {
     let Some(route) = routing.route_to(server)? else {
         return Ok(Err("there is no route to it; give this machine an address in its network".into()));
     };
@@ -70,20 +70,20 @@ pub(super) fn find(
         return Ok(Err(format!("nobody answers for its MAC address on {}", link.name)));
     };
     let below = match mode {
-        Mode::Native => below(links, attached, link),
-        Mode::Generic => Ok((link.index, Vec::new())),
+        XdpMode::Native => below(links, attached, link),
+        XdpMode::Generic => Ok((link.index, Vec::new())),
     };
     Ok(below.map(|(interface, vlans)| {
         let (mut protocols, mut numbers) = ([[0; 2]; TAGS_MAX], [0; TAGS_MAX]);
         for (at, vlan) in vlans.iter().enumerate().take(TAGS_MAX) {
             (protocols[at], numbers[at]) = (vlan.protocol, vlan.number);
         }
-        Way { link: link.index, interface, to, from: from.0, tags: vlans.len(), protocols, numbers, mtu: link.mtu }
+        NextHop { link: link.index, interface, to, from: from.0, tags: vlans.len(), protocols, numbers, mtu: link.mtu }
     }))
 }
 
 /// The MAC address, when the kernel knows it; else it is asked for, and known later.
-fn neighbour(routing: &mut Routing, interface: u32, server: IpAddr) -> Result<Option<[u8; 6]>, Fault> {
+fn neighbour(routing: &mut Routing, interface: u32, server: IpAddr) -> Result<Option<[u8; 6]>, KernelError> {
     let known = routing.neighbour(interface, server)?.and_then(|neighbour| Some(neighbour.usable()?.0));
     if known.is_none() {
         routing.resolve_neighbour(interface, server)?;

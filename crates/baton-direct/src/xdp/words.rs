@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use baton_kernel::bpf::direct::{self, HASH_PORT, ONE_PACKET, STICK, TCP, UDP};
 
-use crate::{Destination, Forwarding, Key, Persistence, Protocol, Scheduler, Service};
+use crate::{Destination, Forwarding, Persistence, Protocol, Scheduler, Service, ServiceKey};
 
 /// What the program does not read: the scheduler's number among [`Scheduler::ALL`] in the lowest byte, then flags, and the prefix
 /// of stickiness in the third byte.
@@ -12,16 +12,16 @@ const ASKS_HASH_PORT: u32 = 1 << 8;
 const ASKS_FALLBACK: u32 = 1 << 9;
 
 /// The place of a key; a mark has none.
-pub(super) fn place(key: &Key) -> Option<direct::Place> {
+pub(super) fn place(key: &ServiceKey) -> Option<direct::VirtualAddressKey> {
     match key {
-        Key::Address { protocol: Protocol::Tcp, address } => Some(direct::Place::new(TCP, *address)),
-        Key::Address { protocol: Protocol::Udp, address } => Some(direct::Place::new(UDP, *address)),
-        Key::Mark { .. } => None,
+        ServiceKey::Address { protocol: Protocol::Tcp, address } => Some(direct::VirtualAddressKey::new(TCP, *address)),
+        ServiceKey::Address { protocol: Protocol::Udp, address } => Some(direct::VirtualAddressKey::new(UDP, *address)),
+        ServiceKey::Mark { .. } => None,
     }
 }
 
 /// A service's slot, with this table.
-pub(super) fn slot(service: &Service, place: direct::Place, table: u32) -> direct::Service {
+pub(super) fn slot(service: &Service, place: direct::VirtualAddressKey, table: u32) -> direct::ServiceSlot {
     let by_connection = match service.scheduler {
         Scheduler::RoundRobin => true,
         _ => service.hash_port,
@@ -30,7 +30,7 @@ pub(super) fn slot(service: &Service, place: direct::Place, table: u32) -> direc
     let scheduler = Scheduler::ALL.iter().position(|known| *known == service.scheduler).unwrap_or_default() as u32;
     let bits = if service.key.is_ipv6() { 128 } else { 32 };
     let prefix = service.persistence.map_or(bits, |persistence| persistence.prefix.min(bits));
-    direct::Service {
+    direct::ServiceSlot {
         is_used: 1,
         table,
         // A client that sticks is chosen by its address alone, so that every director chooses alike.
@@ -56,12 +56,12 @@ fn mask(prefix: u8) -> [u8; 16] {
 }
 
 /// The service of a slot, without destinations.
-pub(super) fn service(slot: &direct::Service) -> Service {
+pub(super) fn service(slot: &direct::ServiceSlot) -> Service {
     let protocol = if slot.place.protocol == UDP { Protocol::Udp } else { Protocol::Tcp };
     let persistence =
         Persistence { timeout: Duration::from_secs(slot.timeout.into()), prefix: (slot.settings >> 16 & 0xff) as u8 };
     Service {
-        key: Key::Address { protocol, address: slot.place.socket_address() },
+        key: ServiceKey::Address { protocol, address: slot.place.socket_address() },
         scheduler: Scheduler::ALL.get((slot.settings & 0xff) as usize).copied().unwrap_or_default(),
         hash_port: slot.settings & ASKS_HASH_PORT != 0,
         fallback: slot.settings & ASKS_FALLBACK != 0,
@@ -72,7 +72,7 @@ pub(super) fn service(slot: &direct::Service) -> Service {
 }
 
 /// The destination of a slot.
-pub(super) fn destination(slot: &direct::Server) -> Destination {
+pub(super) fn destination(slot: &direct::ServerSlot) -> Destination {
     Destination {
         address: slot.socket_address(),
         forwarding: Forwarding::Direct,
@@ -83,7 +83,7 @@ pub(super) fn destination(slot: &direct::Server) -> Destination {
 }
 
 /// The name of a destination among the members of a table: alike in every director.
-pub(super) fn name(slot: &direct::Server) -> Vec<u8> {
+pub(super) fn name(slot: &direct::ServerSlot) -> Vec<u8> {
     let mut name = slot.family.to_be_bytes().to_vec();
     name.extend(slot.address);
     name.extend((slot.port as u16).to_be_bytes());
@@ -113,7 +113,7 @@ mod tests {
                         (Scheduler::Source, false, true),
                     ] {
                         let one_packet = protocol == Protocol::Udp && fallback;
-                        let key = Key::Address { protocol, address: address.parse().unwrap() };
+                        let key = ServiceKey::Address { protocol, address: address.parse().unwrap() };
                         let asked = Service {
                             key,
                             scheduler,

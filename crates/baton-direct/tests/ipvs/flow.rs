@@ -26,7 +26,7 @@ type Turn = Box<dyn FnOnce(&mut Director) + Send>;
 struct Remote(std::sync::mpsc::Sender<Turn>);
 
 impl Remote {
-    fn open(settings: Settings) -> Remote {
+    fn open(settings: DirectorSettings) -> Remote {
         let (sender, turns) = std::sync::mpsc::channel::<Turn>();
         within("director", move || {
             let mut director = director_with(&settings);
@@ -74,7 +74,7 @@ fn entries(of: &str) -> Vec<String> {
 fn connections_are_shared_by_weight_and_counted() {
     lab::inside(|| {
         network("client");
-        let director = Remote::open(Settings::default());
+        let director = Remote::open(DirectorSettings::default());
         director.set([Some(1), Some(2), None]);
         assert_eq!(share(VIP, 30), BTreeMap::from([(1, 10), (2, 20)]));
         assert_eq!(share(VIP6, 6), BTreeMap::from([(1, 2), (2, 2), (3, 2)]));
@@ -114,7 +114,7 @@ fn connections_are_shared_by_weight_and_counted() {
 fn a_download_survives_every_change_but_the_removal_of_its_server() {
     lab::inside(|| {
         network("client");
-        let director = Remote::open(Settings::default());
+        let director = Remote::open(DirectorSettings::default());
         director.set([Some(1), Some(1), None]);
         let [mut first, mut second] = downloads();
         let long = [&first, &second].map(|download| download.0.local_addr().unwrap().port().to_string());
@@ -136,7 +136,7 @@ fn a_download_survives_every_change_but_the_removal_of_its_server() {
         // Its program is another one, and another one again after it was killed.
         drop(director);
         first.goes_on(1);
-        let director = Remote::open(Settings::default());
+        let director = Remote::open(DirectorSettings::default());
         assert_eq!(director.set([Some(0), Some(1), None]), [""; 0], "nothing is to be done");
         first.goes_on(1);
 
@@ -152,7 +152,9 @@ fn a_download_survives_every_change_but_the_removal_of_its_server() {
         assert_eq!(by, 2);
 
         // With it, they end.
-        director.with(|director| director.set(&Settings { expire_nodest_conn: Some(true), ..Settings::default() }));
+        director.with(|director| {
+            director.set(&DirectorSettings { expire_nodest_conn: Some(true), ..DirectorSettings::default() })
+        });
         let removed = director.set([Some(1), None, None]);
         assert!(removed[1].ends_with("its connections end (net.ipv4.vs.expire_nodest_conn = 1)"), "{removed:?}");
         let ended = second.next(PIECE).unwrap_err();
@@ -181,7 +183,7 @@ fn marks_tunnels_masquerading_and_persistence_carry_connections() {
     lab::inside(|| {
         network("client");
         said(OTHER_WAYS);
-        let director = Remote::open(Settings::default());
+        let director = Remote::open(DirectorSettings::default());
         let by = |forwarding, destination| Destination { forwarding, ..destination };
         let tunnel = by(Forwarding::Tunnel(Tunnel::IpIp), to(SERVERS[1], 1));
         let nat = by(Forwarding::Masquerade, to(SERVERS[2], 1));
@@ -193,7 +195,7 @@ fn marks_tunnels_masquerading_and_persistence_carry_connections() {
         });
         let persistence = Some(Persistence { timeout: Duration::from_secs(60), prefix: 24 });
         let desired = [
-            service(Key::Mark { mark: 7, ipv6: false }, Scheduler::RoundRobin, &marked),
+            service(ServiceKey::Mark { mark: 7, ipv6: false }, Scheduler::RoundRobin, &marked),
             service(tcp("192.168.121.4:80"), Scheduler::RoundRobin, &[tunnel]),
             service(tcp("192.168.121.2:8080"), Scheduler::RoundRobin, &[nat]),
             Service { persistence, ..service(tcp(VIP), Scheduler::RoundRobin, &servers) },

@@ -12,7 +12,10 @@ mod settings;
 
 use std::net::SocketAddr;
 
-use baton_direct::{Asked, Destination, Director, Forwarding, Key, Protocol, Report, Scheduler, Service, Settings};
+use baton_direct::{
+    Destination, Director, DirectorReport, DirectorSettings, EngineChoice, Forwarding, Protocol, Scheduler, Service,
+    ServiceKey,
+};
 
 use network::said;
 
@@ -28,7 +31,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-fn service(key: Key, scheduler: Scheduler, destinations: &[Destination]) -> Service {
+fn service(key: ServiceKey, scheduler: Scheduler, destinations: &[Destination]) -> Service {
     Service {
         key,
         scheduler,
@@ -40,12 +43,12 @@ fn service(key: Key, scheduler: Scheduler, destinations: &[Destination]) -> Serv
     }
 }
 
-fn tcp(text: &str) -> Key {
-    Key::Address { protocol: Protocol::Tcp, address: address(text) }
+fn tcp(text: &str) -> ServiceKey {
+    ServiceKey::Address { protocol: Protocol::Tcp, address: address(text) }
 }
 
-fn udp(text: &str) -> Key {
-    Key::Address { protocol: Protocol::Udp, address: address(text) }
+fn udp(text: &str) -> ServiceKey {
+    ServiceKey::Address { protocol: Protocol::Udp, address: address(text) }
 }
 
 fn to(text: &str, weight: u32) -> Destination {
@@ -53,16 +56,16 @@ fn to(text: &str, weight: u32) -> Destination {
 }
 
 fn director() -> Director {
-    director_with(&Settings::default())
+    director_with(&DirectorSettings::default())
 }
 
-fn director_with(settings: &Settings) -> Director {
-    Director::open(Asked::Ipvs, settings).unwrap()
+fn director_with(settings: &DirectorSettings) -> Director {
+    Director::open(EngineChoice::Ipvs, settings).unwrap()
 }
 
 /// Nothing but what was to be done was said.
 #[track_caller]
-fn done(report: Report) -> Vec<String> {
-    assert_eq!(report, Report { done: report.done.clone(), ..Report::default() });
+fn done(report: DirectorReport) -> Vec<String> {
+    assert_eq!(report, DirectorReport { done: report.done.clone(), ..DirectorReport::default() });
     report.done
 }

@@ -56,8 +56,8 @@ fn everything() -> Vec<Service> {
             persistence: persistence(60, 64),
             ..service(tcp("[2001:db8::1]:80"), Scheduler::LeastConn, &[to("[2001:db8:1::1]:80", 1)])
         },
-        service(Key::Mark { mark: 7, ipv6: false }, Scheduler::RoundRobin, &[to("10.0.1.1:0", 1)]),
-        service(Key::Mark { mark: 7, ipv6: true }, Scheduler::RoundRobin, &[to("[2001:db8:1::1]:0", 1)]),
+        service(ServiceKey::Mark { mark: 7, ipv6: false }, Scheduler::RoundRobin, &[to("10.0.1.1:0", 1)]),
+        service(ServiceKey::Mark { mark: 7, ipv6: true }, Scheduler::RoundRobin, &[to("[2001:db8:1::1]:0", 1)]),
     ]);
     all
 }
@@ -211,7 +211,7 @@ fn what_is_there_is_taken_over_and_said() {
             ["-A -t 10.0.0.9:80 -s wrr", "-A -u 10.0.0.9:5060 -s wlc", "-a -t 10.0.0.9:80 -r 10.0.1.9:80 -g -w 3"];
         let is_mine = |line: &String| line.contains("10.0.0.9:");
         assert_eq!(dump().into_iter().filter(is_mine).collect::<Vec<_>>(), mine);
-        assert_eq!(director.reconcile(&desired).unwrap(), Report::default(), "it is ours now");
+        assert_eq!(director.reconcile(&desired).unwrap(), DirectorReport::default(), "it is ours now");
         director.leave(OnExit::Flush).unwrap();
         assert_eq!(dump(), others);
     });

@@ -25,18 +25,18 @@ fn settings_are_set_when_asked_for_and_daemons_are_ended_by_who_started_them() {
         let daemons = || said("ipvsadm -Ln --daemon");
         let mut director = director();
         let (before, untouched) = (timeouts(), sysctls());
-        assert_eq!(director.reconcile(&[]).unwrap(), Report::default());
+        assert_eq!(director.reconcile(&[]).unwrap(), DirectorReport::default());
         assert_eq!((timeouts(), sysctls(), daemons()), (before, untouched, String::new()), "nothing was asked for");
         assert!(director.removal().contains("dropped"), "{}", director.removal());
 
         let time = |seconds| Some(Duration::from_secs(seconds));
-        let settings = Settings {
+        let settings = DirectorSettings {
             timeouts: Timeouts { tcp: time(600), tcp_fin: None, udp: time(60) },
             expire_nodest_conn: Some(true),
             sloppy_tcp: Some(true),
             sync_master: sync("eth7", 7),
             sync_backup: sync("eth7", 8),
-            ..Settings::default()
+            ..DirectorSettings::default()
         };
         director.set(&settings);
         let steps = done(director.reconcile(&[]).unwrap());
@@ -53,11 +53,11 @@ fn settings_are_set_when_asked_for_and_daemons_are_ended_by_who_started_them() {
         assert!(daemons().contains("master sync daemon (mcast=eth7, syncid=7"), "{}", daemons());
         assert!(daemons().contains("backup sync daemon (mcast=eth7, syncid=8"), "{}", daemons());
         assert!(director.removal().contains("its connections end"), "{}", director.removal());
-        assert_eq!(director.reconcile(&[]).unwrap(), Report::default());
+        assert_eq!(director.reconcile(&[]).unwrap(), DirectorReport::default());
 
         // Another program of ours knows them by the record: one gets another id, the other one is not asked for.
         director.rest();
-        let mut next = director_with(&Settings { sync_master: sync("eth7", 9), ..Settings::default() });
+        let mut next = director_with(&DirectorSettings { sync_master: sync("eth7", 9), ..DirectorSettings::default() });
         let steps = done(next.reconcile(&[]).unwrap());
         let expected = [
             "stop the connection sync daemon master",
@@ -71,12 +71,14 @@ fn settings_are_set_when_asked_for_and_daemons_are_ended_by_who_started_them() {
 
         // Somebody else's is neither changed nor ended.
         said("ipvsadm --start-daemon backup --mcast-interface eth7 --syncid 3");
-        let mut other = director_with(&Settings { sync_backup: sync("eth7", 4), ..Settings::default() });
+        let mut other =
+            director_with(&DirectorSettings { sync_backup: sync("eth7", 4), ..DirectorSettings::default() });
         let report = other.reconcile(&[]).unwrap();
         assert!(report.done.is_empty() && report.refused[0].why.contains("id 3, which is not ours"), "{report:?}");
         other.leave(OnExit::Flush).unwrap();
         assert!(daemons().contains("syncid=3"), "{}", daemons());
-        let mut missing = director_with(&Settings { sync_master: sync("eth8", 4), ..Settings::default() });
+        let mut missing =
+            director_with(&DirectorSettings { sync_master: sync("eth8", 4), ..DirectorSettings::default() });
         let report = missing.reconcile(&[]).unwrap();
         assert!(report.failed[0].to_string().contains("there must be an interface eth8"), "{report:?}");
     });
@@ -89,9 +91,9 @@ fn persistence_asks_for_what_keeps_clients_away_from_weight_0() {
         let persistence = Some(baton_direct::Persistence { timeout: Duration::from_secs(60), prefix: 32 });
         let servers = [to("10.0.1.1:80", 1), to("10.0.1.2:80", 0)];
         let services = [Service { persistence, ..service(tcp("10.0.0.1:80"), Scheduler::RoundRobin, &servers) }];
-        let implied = Settings { is_persistent: true, ..Settings::default() };
+        let implied = DirectorSettings { is_persistent: true, ..DirectorSettings::default() };
         let mut director = director_with(&implied);
-        assert!(!director.keeps_away(&Settings::default()), "as the kernel has it");
+        assert!(!director.keeps_away(&DirectorSettings::default()), "as the kernel has it");
         // A container, where settings cannot be written.
         said("mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys");
         let mut contained = director_with(&implied);
@@ -105,7 +107,7 @@ fn persistence_asks_for_what_keeps_clients_away_from_weight_0() {
         let steps = done(director.reconcile(&services).unwrap());
         assert_eq!(steps[0], "set net.ipv4.vs.expire_quiescent_template = 1");
         assert_eq!(said(&format!("cat {setting}")), "1\n");
-        let off = Settings { expire_quiescent_template: Some(false), ..implied };
+        let off = DirectorSettings { expire_quiescent_template: Some(false), ..implied };
         director.set(&off);
         assert!(!director.keeps_away(&off));
         assert_eq!(done(director.reconcile(&services).unwrap()), ["set net.ipv4.vs.expire_quiescent_template = 0"]);
@@ -131,14 +133,14 @@ fn what_is_missing_is_said_with_what_helps() {
     lab::inside(|| {
         let loader = fs::read_to_string("/proc/sys/kernel/modprobe").unwrap();
         fs::write("/proc/sys/kernel/modprobe", "/bin/false").unwrap();
-        let refusal = |asked| Director::open(asked, &Settings::default()).map(drop).unwrap_err().to_string();
-        let said = refusal(Asked::Ipvs);
+        let refusal = |asked| Director::open(asked, &DirectorSettings::default()).map(drop).unwrap_err().to_string();
+        let said = refusal(EngineChoice::Ipvs);
         assert!(said.contains("the kernel has no IPVS") && said.contains("modprobe ip_vs"), "{said}");
-        let auto = refusal(Asked::Auto);
+        let auto = refusal(EngineChoice::Auto);
         assert!(auto.contains("neither engine") && auto.contains("no IPVS") && auto.contains("engine xdp"), "{auto}");
 
         fs::write("/proc/sys/kernel/modprobe", loader.trim()).unwrap();
-        let auto = Director::open(Asked::Auto, &Settings::default()).unwrap();
+        let auto = Director::open(EngineChoice::Auto, &DirectorSettings::default()).unwrap();
         assert_eq!(auto.engine_name(), "ipvs");
         assert!(auto.reason().contains("the kernel has IPVS"), "{}", auto.reason());
         assert!(auto.manner().contains("IPVS 1.2.1 with 4096 buckets"), "{}", auto.manner());
@@ -153,7 +155,7 @@ fn what_is_missing_is_said_with_what_helps() {
         fs::write("/proc/sys/kernel/modprobe", loader.trim()).unwrap();
         desired.scheduler = Scheduler::RoundRobin;
         caps::clear(None, caps::CapSet::Effective).unwrap();
-        let said = refusal(Asked::Ipvs);
+        let said = refusal(EngineChoice::Ipvs);
         assert!(said.contains("CAP_NET_ADMIN"), "{said}");
         assert!(!said.contains("no IPVS"), "{said}");
     });
@@ -171,7 +173,7 @@ fn auto_stays_with_the_engine_that_has_services() {
         );
         let services = [service(tcp("10.7.0.7:80"), Scheduler::RoundRobin, &[to("10.7.0.2:80", 1)])];
         let open = |asked| {
-            let mut settings = Settings::default();
+            let mut settings = DirectorSettings::default();
             settings.xdp.interfaces = vec!["eth7".into()];
             Director::open(asked, &settings).unwrap()
         };
@@ -183,17 +185,17 @@ fn auto_stays_with_the_engine_that_has_services() {
             assert_eq!(director.reconcile(&services).unwrap().remarks, warnings);
             warnings.join("")
         };
-        assert_eq!(by(Asked::Xdp, "xdp", "asks for it"), "");
-        assert_eq!(by(Asked::Auto, "xdp", "has services of ours already"), "");
-        let changes = by(Asked::Ipvs, "ipvs", "asks for it");
+        assert_eq!(by(EngineChoice::Xdp, "xdp", "asks for it"), "");
+        assert_eq!(by(EngineChoice::Auto, "xdp", "has services of ours already"), "");
+        let changes = by(EngineChoice::Ipvs, "ipvs", "asks for it");
         assert!(changes.contains("the engine changes from xdp to ipvs"), "{changes}");
-        assert_eq!(by(Asked::Auto, "ipvs", "has services of ours already"), "");
-        by(Asked::Xdp, "xdp", "asks for it");
+        assert_eq!(by(EngineChoice::Auto, "ipvs", "has services of ours already"), "");
+        by(EngineChoice::Xdp, "xdp", "asks for it");
         // It cannot be had any more.
         said("umount /sys/fs/bpf");
-        let left = by(Asked::Auto, "ipvs", "the kernel has IPVS");
+        let left = by(EngineChoice::Auto, "ipvs", "the kernel has IPVS");
         assert!(left.contains("services of ours are in another engine"), "{left}");
-        open(Asked::Ipvs).leave(OnExit::Flush).unwrap();
+        open(EngineChoice::Ipvs).leave(OnExit::Flush).unwrap();
         assert_eq!(dump(), [""; 0]);
     });
 }
@@ -201,11 +203,11 @@ fn auto_stays_with_the_engine_that_has_services() {
 #[test]
 fn without_root_and_in_a_jail_it_goes_on() {
     lab::inside(|| {
-        let settings = Settings { expire_nodest_conn: Some(true), ..Settings::default() };
+        let settings = DirectorSettings { expire_nodest_conn: Some(true), ..DirectorSettings::default() };
         let mut director = director_with(&settings);
         let mut service = service(tcp("10.0.0.1:80"), Scheduler::RoundRobin, &[to("10.0.1.1:80", 1)]);
         done(director.reconcile(std::slice::from_ref(&service)).unwrap());
-        director.set(&Settings { expire_nodest_conn: Some(false), ..settings });
+        director.set(&DirectorSettings { expire_nodest_conn: Some(false), ..settings });
         director.give_to(NOBODY, NOBODY).unwrap();
         let jail = tempfile::tempdir().unwrap();
         nix::unistd::chroot(jail.path()).unwrap();

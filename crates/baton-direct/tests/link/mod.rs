@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::{Command, Output};
 
-use baton_direct::{Destination, Forwarding, Key, Protocol, Scheduler, Service};
+use baton_direct::{Destination, Forwarding, Protocol, Scheduler, Service, ServiceKey};
 use baton_kernel::route::{Mac, Routing};
 use baton_kernel::{namespace, netns};
 use nix::mount::{MsFlags, mount};
@@ -112,7 +112,7 @@ pub fn web(vip: IpAddr, servers: impl IntoIterator<Item = (IpAddr, u32)>) -> Ser
         lower: 0,
     };
     Service {
-        key: Key::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vip, 80) },
+        key: ServiceKey::Address { protocol: Protocol::Tcp, address: SocketAddr::new(vip, 80) },
         scheduler: Scheduler::RoundRobin,
         hash_port: false,
         fallback: false,

@@ -46,7 +46,7 @@ fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
         server.inside(|| Vips::open("").unwrap().reconcile(&[]).unwrap());
 
         let own = server.inside(|| TcpListener::bind((server.ipv4(), 80)).unwrap());
-        set_up(&server, &asked(&[vip, vip6], Method::Auto));
+        set_up(&server, &asked(&[vip, vip6], ArpMethod::Auto));
         let found = wrong(&look());
         assert_eq!(found.len(), 2, "{found:#?}");
         assert!(found[0].contains("nobody listens on 192.0.2.7 port 80, but on 192.0.2.11:80"), "{found:#?}");
@@ -55,7 +55,7 @@ fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
         assert_eq!(wrong(&look()), [""; 0]);
         assert!(client.inside(|| who_has("eth0", vip, SHORT).unwrap()).is_empty());
 
-        set_up(&server, &asked(&[vip], Method::Filter));
+        set_up(&server, &asked(&[vip], ArpMethod::Filter));
         assert_eq!(wrong(&look()), [""; 0]);
         // Without the right to see the filter it says so, and not that it is gone.
         let found = server.inside(|| {
@@ -68,7 +68,7 @@ fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
         server.run("nft flush ruleset");
         let found = wrong(&look());
         assert!(found[0].contains("table arp baton-real-server of nftables is gone"), "{found:#?}");
-        let report = set_up(&server, &asked(&[vip], Method::Filter));
+        let report = set_up(&server, &asked(&[vip], ArpMethod::Filter));
         assert_eq!(report.steps.len(), 1, "{report:?}");
         assert_eq!(wrong(&look()), [""; 0]);
     });

@@ -10,7 +10,7 @@ fn addresses_that_are_no_virtual_ones_are_refused() {
         let server = Machine::new("server", 11);
         let before = all_of(&server);
         let refused = |vip: &str, tunnel| {
-            let wanted = Asked { tunnel, ..asked(&[vip.parse().unwrap()], Method::Auto) };
+            let wanted = RealServerOptions { tunnel, ..asked(&[vip.parse().unwrap()], ArpMethod::Auto) };
             server.inside(|| up(&wanted, false).unwrap_err().to_string())
         };
         for (vip, tunnel, said) in [
@@ -31,7 +31,7 @@ fn addresses_that_are_no_virtual_ones_are_refused() {
         server.run("ip address add 192.0.2.7/24 dev lo");
         let before = all_of(&server);
         for is_dry in [true, false] {
-            let fault = server.inside(|| up(&asked(&vips(), Method::Auto), is_dry).unwrap_err().to_string());
+            let fault = server.inside(|| up(&asked(&vips(), ArpMethod::Auto), is_dry).unwrap_err().to_string());
             assert!(
                 fault.contains("on lo with /24") && fault.contains("ip address del 192.0.2.7/24 dev lo"),
                 "{fault}"
@@ -46,7 +46,7 @@ fn nothing_is_half_done() {
     alone(|| {
         let server = Machine::new("server", 11);
         let before = all_of(&server);
-        let report = server.inside(|| up(&asked(&vips(), Method::Auto), true).unwrap());
+        let report = server.inside(|| up(&asked(&vips(), ArpMethod::Auto), true).unwrap());
         assert_eq!(
             report.steps,
             [
@@ -60,17 +60,17 @@ fn nothing_is_half_done() {
         // Settings can be written by root without a capability, and addresses cannot.
         let fault = server.inside(|| {
             baton_kernel::process::capabilities::reduce_to(&[]).unwrap();
-            up(&asked(&vips(), Method::Sysctl), false).unwrap_err()
+            up(&asked(&vips(), ArpMethod::Sysctl), false).unwrap_err()
         });
         assert!(fault.remedy.contains("CAP_NET_ADMIN"), "{fault}");
         same(&all_of(&server), &before);
         let fault = server.inside(|| {
             baton_kernel::process::capabilities::reduce_to(&[]).unwrap();
-            up(&asked(&vips(), Method::Filter), false).unwrap_err()
+            up(&asked(&vips(), ArpMethod::Filter), false).unwrap_err()
         });
         assert!(fault.to_string().contains("CAP_NET_ADMIN"), "{fault}");
         same(&all_of(&server), &before);
-        assert_eq!(take_down(&server, &[]), Report::default());
+        assert_eq!(take_down(&server, &[]), RealServerReport::default());
     });
 }
 

@@ -16,7 +16,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use baton_direct::real_server::{Asked, Method, Report, down, up};
+use baton_direct::real_server::{ArpMethod, RealServerOptions, RealServerReport, down, up};
 use baton_direct::who_has::who_has;
 use link::{Machine, alone, vips, web};
 
@@ -25,15 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long is waited where nobody is to answer.
 const SHORT: Duration = Duration::from_millis(150);
 
-fn asked(vips: &[IpAddr], method: Method) -> Asked {
-    Asked { vips: vips.to_vec(), method, ..Asked::default() }
+fn asked(vips: &[IpAddr], method: ArpMethod) -> RealServerOptions {
+    RealServerOptions { vips: vips.to_vec(), method, ..RealServerOptions::default() }
 }
 
-fn set_up(machine: &Machine, asked: &Asked) -> Report {
+fn set_up(machine: &Machine, asked: &RealServerOptions) -> RealServerReport {
     machine.inside(|| up(asked, false)).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
-fn take_down(machine: &Machine, vips: &[IpAddr]) -> Report {
+fn take_down(machine: &Machine, vips: &[IpAddr]) -> RealServerReport {
     machine.inside(|| down(vips, false, false)).unwrap_or_else(|fault| panic!("{fault}"))
 }
 

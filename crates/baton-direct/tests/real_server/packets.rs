@@ -1,10 +1,10 @@
 //! Packets that come by a director, on links and out of tunnels.
 
-use baton_direct::probe::{Asked as Probed, Found, With, probe};
+use baton_direct::probe::{ProbeMethod, ProbeResult, ProbeTarget as Probed, probe};
 use baton_direct::real_server::Tunnels;
 use baton_direct::real_server::check::{self, Grade};
 use baton_direct::vip::{Vip, Vips, announce};
-use baton_direct::{Director, Settings};
+use baton_direct::{Director, DirectorSettings};
 
 use super::*;
 
@@ -17,10 +17,10 @@ fn packets_come_out_of_a_tunnel() {
             let vip: IpAddr = "192.0.2.7".parse().unwrap();
             // Strict, so that what comes out of a tunnel would be dropped.
             server.run("sysctl -qw net.ipv4.conf.all.rp_filter=1");
-            let wanted = Asked { tunnel: Some(Tunnels::Ipip), ..asked(&[vip], Method::Sysctl) };
+            let wanted = RealServerOptions { tunnel: Some(Tunnels::Ipip), ..asked(&[vip], ArpMethod::Sysctl) };
             let report = set_up(&server, &wanted);
             assert_eq!(report.steps[0], "set interface tunl0 up", "{report:?}");
-            assert_eq!(set_up(&server, &wanted), Report::default());
+            assert_eq!(set_up(&server, &wanted), RealServerReport::default());
             let look = || server.inside(|| check::here(&[vip], &[], &[]).unwrap());
             assert!(look().iter().all(|finding| finding.grade != Grade::Wrong), "{:#?}", look());
             director.run("ip link add out type ipip local 192.0.2.1 remote 192.0.2.11");
@@ -54,17 +54,18 @@ fn clients_are_served_by_real_servers_through_a_director() {
                     let wanted = Vip { address: vip, interface: "eth0".into(), prefix };
                     let report = Vips::open("").unwrap().reconcile(std::slice::from_ref(&wanted)).unwrap();
                     assert_eq!(announce(&report.added), []);
-                    let mut director = Director::open(baton_direct::Asked::Ipvs, &Settings::default()).unwrap();
+                    let mut director =
+                        Director::open(baton_direct::EngineChoice::Ipvs, &DirectorSettings::default()).unwrap();
                     let report = director.reconcile(&[service]).unwrap();
                     assert!(report.failed.is_empty(), "{report:?}");
                 });
                 let listeners = servers.map(|server| {
-                    set_up(&server, &asked(&[vip], Method::Sysctl));
-                    let probed = Probed { vip, server: server.address(vip), with: With::Tcp(80) };
+                    set_up(&server, &asked(&[vip], ArpMethod::Sysctl));
+                    let probed = Probed { vip, server: server.address(vip), with: ProbeMethod::Tcp(80) };
                     let ask = || director.inside(|| probe(&probed, PATIENCE).unwrap());
-                    assert_eq!(ask(), Found::SetUp { listens: Some(false) });
+                    assert_eq!(ask(), ProbeResult::SetUp { listens: Some(false) });
                     let listener = server.inside(|| TcpListener::bind((vip, 80)).unwrap());
-                    assert_eq!(ask(), Found::SetUp { listens: Some(true) });
+                    assert_eq!(ask(), ProbeResult::SetUp { listens: Some(true) });
                     listener
                 });
                 assert!(director.inside(|| who_has("eth0", vip, SHORT).unwrap()).is_empty());
@@ -79,7 +80,7 @@ fn clients_are_served_by_real_servers_through_a_director() {
                     }
                 }
                 take_down(&servers[1], &[vip]);
-                let probed = Probed { vip, server: servers[1].address(vip), with: With::Tcp(80) };
+                let probed = Probed { vip, server: servers[1].address(vip), with: ProbeMethod::Tcp(80) };
                 let found = director.inside(|| probe(&probed, Duration::from_secs(1)).unwrap());
                 assert!(!found.is_set_up(), "{found}");
             }

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 
-use baton_direct::probe::{Asked as Probed, With, probe};
-use baton_kernel::packet::{EtherType, Filter, PacketSocket};
+use baton_direct::probe::{ProbeMethod, ProbeTarget as Probed, probe};
+use baton_kernel::packet::{EtherType, FrameFilter, PacketSocket};
 use baton_kernel::route::Routing;
 
 use super::*;
@@ -18,7 +18,7 @@ fn is_served_quietly(client: &Machine, server: &Machine, vip: IpAddr) {
     server.run("ip neighbour flush dev eth0");
     let heard = client.inside(|| {
         let eth0 = Routing::open().unwrap().link("eth0").unwrap().index;
-        PacketSocket::open(eth0, EtherType::Arp, &Filter::new()).unwrap()
+        PacketSocket::open(eth0, EtherType::Arp, &FrameFilter::new()).unwrap()
     });
     let echo = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -53,7 +53,7 @@ fn both_methods_keep_quiet_and_leave_no_trace() {
         server.run("nft add chain inet theirs in { type filter hook input priority 0 ; }");
         server.run("nft add table arp others");
         let before = all_of(&server);
-        for method in [Method::Sysctl, Method::Filter, Method::Auto] {
+        for method in [ArpMethod::Sysctl, ArpMethod::Filter, ArpMethod::Auto] {
             let report = set_up(&server, &asked(&vips(), method));
             assert!(report.steps.iter().any(|step| step == "put 192.0.2.7/32 on lo"), "{report:?}");
             assert_eq!(report.remarks, [""; 0]);
@@ -61,16 +61,20 @@ fn both_methods_keep_quiet_and_leave_no_trace() {
                 assert!(client.inside(|| who_has("eth0", vip, SHORT).unwrap()).is_empty(), "{method} {vip}");
                 let own = client.inside(|| who_has("eth0", server.address(vip), SHORT).unwrap());
                 assert_eq!(own, [server.mac()], "its own address is answered for");
-                let probed = Probed { vip, server: server.address(vip), with: With::Tcp(80) };
+                let probed = Probed { vip, server: server.address(vip), with: ProbeMethod::Tcp(80) };
                 assert!(client.inside(|| probe(&probed, PATIENCE).unwrap()).is_set_up(), "{method} {vip}");
                 is_served_quietly(&client, &server, vip);
             }
             assert!(
-                server.run("nft list ruleset").contains("table arp baton-real-server") == (method == Method::Filter)
+                server.run("nft list ruleset").contains("table arp baton-real-server") == (method == ArpMethod::Filter)
             );
             // Once more, by another process, changes nothing.
-            assert_eq!(set_up(&server, &asked(&vips(), method)), Report::default(), "{method}");
-            assert_eq!(set_up(&server, &asked(&vips(), Method::Auto)), Report::default(), "what was chosen stays");
+            assert_eq!(set_up(&server, &asked(&vips(), method)), RealServerReport::default(), "{method}");
+            assert_eq!(
+                set_up(&server, &asked(&vips(), ArpMethod::Auto)),
+                RealServerReport::default(),
+                "what was chosen stays"
+            );
             take_down(&server, &vips());
             same(&all_of(&server), &before);
             assert!(take_down(&server, &[]).steps.is_empty());
@@ -87,7 +91,7 @@ fn what_others_want_is_respected() {
         server.run("sysctl -qw net.ipv4.conf.all.arp_ignore=2");
         server.run("ip address add 192.0.2.8/32 dev lo");
         let before = all_of(&server);
-        let report = set_up(&server, &asked(&[vip, other], Method::Auto));
+        let report = set_up(&server, &asked(&[vip, other], ArpMethod::Auto));
         assert_eq!(report.steps, ["set net.ipv4.conf.all.arp_announce to 2 (it is 0)", "put 192.0.2.7/32 on lo"]);
         // The last one to go takes the settings with it.
         assert_eq!(take_down(&server, &[vip]).steps, ["take away 192.0.2.7/32 on lo"]);
@@ -99,7 +103,7 @@ fn what_others_want_is_respected() {
         assert!(report.remarks[0].contains("was not put there by this program: it stays"), "{report:?}");
 
         // Somebody sets it while it is up.
-        set_up(&server, &asked(&[vip], Method::Auto));
+        set_up(&server, &asked(&[vip], ArpMethod::Auto));
         server.run("sysctl -qw net.ipv4.conf.all.arp_announce=1");
         let report = take_down(&server, &[vip]);
         assert!(
@@ -110,10 +114,10 @@ fn what_others_want_is_respected() {
 
         // A value under which settings cannot do it.
         server.run("sysctl -qw net.ipv4.conf.eth0.arp_ignore=3");
-        let fault = server.inside(|| up(&asked(&[vip], Method::Sysctl), false).unwrap_err());
+        let fault = server.inside(|| up(&asked(&[vip], ArpMethod::Sysctl), false).unwrap_err());
         assert!(fault.to_string().contains("net.ipv4.conf.eth0.arp_ignore is 3"), "{fault}");
         assert!(fault.remedy.contains("--method filter"), "{fault}");
-        let report = set_up(&server, &asked(&[vip], Method::Auto));
+        let report = set_up(&server, &asked(&[vip], ArpMethod::Auto));
         assert!(report.steps[0].contains("table arp baton-real-server"), "{report:?}");
         assert!(report.steps[0].contains("under 192.0.2.11 on eth0"), "{report:?}");
     });
@@ -125,32 +129,33 @@ fn interfaces_are_chosen_and_methods_changed() {
         let [client, server] = [Machine::new("client", 1), Machine::new("server", 11)];
         let [vip, other]: [IpAddr; 2] = ["192.0.2.7".parse().unwrap(), "192.0.2.8".parse().unwrap()];
         let before = all_of(&server);
-        let on_eth0 = |vip, method| Asked { interfaces: vec!["eth0".into()], ..asked(&[vip], method) };
+        let on_eth0 = |vip, method| RealServerOptions { interfaces: vec!["eth0".into()], ..asked(&[vip], method) };
         let quiet = |vip| assert!(client.inside(|| who_has("eth0", vip, SHORT).unwrap()).is_empty());
-        set_up(&server, &on_eth0(vip, Method::Sysctl));
+        set_up(&server, &on_eth0(vip, ArpMethod::Sysctl));
         assert!(server.run("sysctl net.ipv4.conf.eth0.arp_ignore").contains("= 1"));
         assert!(server.run("sysctl net.ipv4.conf.all.arp_ignore").contains("= 0"));
         quiet(vip);
         // One that leans on `all` while it is there must not fall with it.
-        set_up(&server, &asked(&[other], Method::Sysctl));
+        set_up(&server, &asked(&[other], ArpMethod::Sysctl));
         take_down(&server, &[vip]);
-        set_up(&server, &on_eth0(vip, Method::Sysctl));
+        set_up(&server, &on_eth0(vip, ArpMethod::Sysctl));
         take_down(&server, &[other]);
         quiet(vip);
-        set_up(&server, &on_eth0(vip, Method::Filter));
+        set_up(&server, &on_eth0(vip, ArpMethod::Filter));
         assert!(server.run("sysctl net.ipv4.conf.eth0.arp_ignore").contains("= 0"));
         quiet(vip);
-        set_up(&server, &asked(&[other], Method::Filter));
+        set_up(&server, &asked(&[other], ArpMethod::Filter));
         quiet(other);
         take_down(&server, &[vip]);
         quiet(other);
         take_down(&server, &[]);
         same(&all_of(&server), &before);
-        let fault =
-            server.inside(|| up(&Asked { interfaces: vec!["eth7".into()], ..asked(&[vip], Method::Auto) }, false));
+        let fault = server.inside(|| {
+            up(&RealServerOptions { interfaces: vec!["eth7".into()], ..asked(&[vip], ArpMethod::Auto) }, false)
+        });
         assert!(fault.unwrap_err().to_string().contains("interface eth7: there is no such interface"));
         for wrong in ["127.0.0.1", "0.0.0.0", "224.0.0.1", "fe80::1", "255.255.255.255", "::"] {
-            let fault = server.inside(|| up(&asked(&[wrong.parse().unwrap()], Method::Auto), false).unwrap_err());
+            let fault = server.inside(|| up(&asked(&[wrong.parse().unwrap()], ArpMethod::Auto), false).unwrap_err());
             assert!(fault.to_string().contains(wrong), "{fault}");
         }
     });

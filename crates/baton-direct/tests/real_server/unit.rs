@@ -10,8 +10,8 @@ fn a_unit_sets_it_up_at_the_next_boot() {
     alone(|| {
         link::run("mount -t tmpfs tmpfs /etc/systemd/system");
         let server = Machine::new("server", 11);
-        let persistent = |method| Asked { is_persistent: true, ..asked(&vips(), method) };
-        let report = set_up(&server, &persistent(Method::Filter));
+        let persistent = |method| RealServerOptions { is_persistent: true, ..asked(&vips(), method) };
+        let report = set_up(&server, &persistent(ArpMethod::Filter));
         let is_started = fs::exists("/run/systemd/system").unwrap();
         assert_eq!(report.remarks.len(), if is_started { 0 } else { vips().len() }, "{report:?}");
         for vip in vips() {
@@ -26,7 +26,7 @@ fn a_unit_sets_it_up_at_the_next_boot() {
             let said = String::from_utf8_lossy(&verified.stderr).into_owned();
             assert!(verified.status.success() && !said.contains("baton-real-server"), "{said}");
         }
-        assert_eq!(set_up(&server, &persistent(Method::Filter)), Report::default());
+        assert_eq!(set_up(&server, &persistent(ArpMethod::Filter)), RealServerReport::default());
         // What the unit itself does when the machine goes down leaves the unit.
         server.inside(|| down(&vips(), true, false)).unwrap();
         assert_eq!(fs::read_dir("/etc/systemd/system").unwrap().count(), 3);
@@ -35,7 +35,7 @@ fn a_unit_sets_it_up_at_the_next_boot() {
         assert_eq!(report.steps.len(), 2, "{report:?}");
         assert_eq!(fs::read_dir("/etc/systemd/system/multi-user.target.wants").unwrap().count(), 0);
         fs::write("/etc/systemd/system/baton-real-server@192.0.2.7.service", "[Unit]\n").unwrap();
-        let fault = server.inside(|| up(&persistent(Method::Auto), false).unwrap_err());
+        let fault = server.inside(|| up(&persistent(ArpMethod::Auto), false).unwrap_err());
         assert!(fault.to_string().contains("was not made by this program"), "{fault}");
         take_down(&server, &vips());
         assert!(fs::exists("/etc/systemd/system/baton-real-server@192.0.2.7.service").unwrap());

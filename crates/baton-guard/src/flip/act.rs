@@ -5,12 +5,12 @@ use std::fmt;
 
 use baton_kernel::ipset::Ipsets;
 
-use crate::Fault;
+use crate::KernelError;
 use crate::iptables::Iptables;
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum KernelChange {
     /// One `iptables-restore --noflush` of one table, which the kernel takes whole or not at all.
     Rules {
         /// By which program.
@@ -32,30 +32,30 @@ pub(super) enum Act {
     Destroy { set: String },
 }
 
-impl Act {
-    pub fn run(&self) -> Result<(), Fault> {
+impl KernelChange {
+    pub fn run(&self) -> Result<(), KernelError> {
         match self {
-            Act::Rules { iptables, table, script, .. } => Ok(iptables.restore(table, script)?),
-            Act::Create { set, port } => Ok(Ipsets::open()?.create(set, *port)?),
-            Act::Add { set, port } => Ok(Ipsets::open()?.add(set, *port)?),
-            Act::Swap { one, other } => Ok(Ipsets::open()?.swap(one, other)?),
-            Act::Destroy { set } => Ok(Ipsets::open()?.destroy(set)?),
+            KernelChange::Rules { iptables, table, script, .. } => Ok(iptables.restore(table, script)?),
+            KernelChange::Create { set, port } => Ok(Ipsets::open()?.create(set, *port)?),
+            KernelChange::Add { set, port } => Ok(Ipsets::open()?.add(set, *port)?),
+            KernelChange::Swap { one, other } => Ok(Ipsets::open()?.swap(one, other)?),
+            KernelChange::Destroy { set } => Ok(Ipsets::open()?.destroy(set)?),
         }
     }
 
-    fn undo(&self) -> Result<(), Fault> {
+    fn undo(&self) -> Result<(), KernelError> {
         match self {
-            Act::Rules { iptables, table, undo, .. } => Ok(iptables.restore(table, undo)?),
-            Act::Create { set, .. } => Ok(Ipsets::open()?.destroy(set)?),
-            Act::Swap { .. } => self.run(),
+            KernelChange::Rules { iptables, table, undo, .. } => Ok(iptables.restore(table, undo)?),
+            KernelChange::Create { set, .. } => Ok(Ipsets::open()?.destroy(set)?),
+            KernelChange::Swap { .. } => self.run(),
             // It goes with its set.
-            Act::Add { .. } | Act::Destroy { .. } => Ok(()),
+            KernelChange::Add { .. } | KernelChange::Destroy { .. } => Ok(()),
         }
     }
 }
 
 /// Does all of them in their order. When one is refused, those before it are undone, the last one first.
-pub(super) fn all(acts: &[Act]) -> Result<(), Fault> {
+pub(super) fn all(acts: &[KernelChange]) -> Result<(), KernelError> {
     for (at, act) in acts.iter().enumerate() {
         if let Err(mut fault) = act.run() {
             for done in acts[..at].iter().rev() {
@@ -70,24 +70,24 @@ pub(super) fn all(acts: &[Act]) -> Result<(), Fault> {
 }
 
 /// Does each of them, also when another one is refused; gives the first refusal.
-pub(super) fn each(acts: &[Act]) -> Result<(), Fault> {
-    acts.iter().map(Act::run).fold(Ok(()), Result::and)
+pub(super) fn each(acts: &[KernelChange]) -> Result<(), KernelError> {
+    acts.iter().map(KernelChange::run).fold(Ok(()), Result::and)
 }
 
-impl fmt::Display for Act {
+impl fmt::Display for KernelChange {
     /// As somebody would type it in a shell.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Act::Rules { iptables, script, .. } => f.write_str(&iptables.typed(script)),
-            Act::Create { set, port } => write!(f, "ipset create {set} bitmap:port range {port}-{port}"),
-            Act::Add { set, port } => write!(f, "ipset add {set} {port}"),
-            Act::Swap { one, other } => write!(f, "ipset swap {one} {other}"),
-            Act::Destroy { set } => write!(f, "ipset destroy {set}"),
+            KernelChange::Rules { iptables, script, .. } => f.write_str(&iptables.typed(script)),
+            KernelChange::Create { set, port } => write!(f, "ipset create {set} bitmap:port range {port}-{port}"),
+            KernelChange::Add { set, port } => write!(f, "ipset add {set} {port}"),
+            KernelChange::Swap { one, other } => write!(f, "ipset swap {one} {other}"),
+            KernelChange::Destroy { set } => write!(f, "ipset destroy {set}"),
         }
     }
 }
 
 /// A line for each.
-pub(super) fn typed(acts: &[Act]) -> Vec<String> {
-    acts.iter().map(Act::to_string).collect()
+pub(super) fn typed(acts: &[KernelChange]) -> Vec<String> {
+    acts.iter().map(KernelChange::to_string).collect()
 }

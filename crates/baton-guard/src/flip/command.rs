@@ -34,7 +34,7 @@ pub(super) enum Ended {
 /// When it cannot be started.
 pub(super) fn run(words: &str, variables: &[(&str, String)], limit: Duration) -> io::Result<Ended> {
     let end = Instant::now() + limit;
-    let guardian = Guardian::start()?;
+    let guardian = GroupGuardian::start()?;
     let mut child = Command::new("sh")
         .args(["-c", words])
         .envs(variables.iter().map(|(name, value)| (name, value)))
@@ -64,16 +64,16 @@ pub(super) fn typed(words: &str, variables: &[(&str, String)]) -> String {
 
 /// The leader of a command's process group. Dropped, it takes the group with it.
 #[derive(Debug)]
-struct Guardian {
+struct GroupGuardian {
     shell: Child,
     is_dismissed: bool,
 }
 
-impl Guardian {
-    fn start() -> io::Result<Guardian> {
+impl GroupGuardian {
+    fn start() -> io::Result<GroupGuardian> {
         let mut command = Command::new("sh");
         command.args(["-c", GUARDIAN]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Guardian { shell: command.process_group(0).spawn()?, is_dismissed: false })
+        Ok(GroupGuardian { shell: command.process_group(0).spawn()?, is_dismissed: false })
     }
 
     fn group(&self) -> Pid {
@@ -86,7 +86,7 @@ impl Guardian {
     }
 }
 
-impl Drop for Guardian {
+impl Drop for GroupGuardian {
     fn drop(&mut self) {
         if !self.is_dismissed {
             let _ = killpg(self.group(), Signal::SIGKILL);

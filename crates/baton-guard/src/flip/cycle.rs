@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use super::command::{self, Ended};
 use super::probe::variables;
 use super::status::open;
-use super::{Check, Colour, Done, Flips, Kind, Name, Observed, Setting, Switch, by_kind};
-use crate::Fault;
+use super::{Check, Colour, FlipMethodKind, FlipReport, Flips, Name, Observed, Setting, Switch, by_kind};
+use crate::KernelError;
 use crate::hold::Targets;
-use crate::hold::settle::Before;
+use crate::hold::settle::PreviousListeners;
 
 /// Time from one count of connections to the next, while one waits for them to end.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What [`Flips::run`] is to do.
 #[derive(Clone, Debug)]
-pub struct Cycle {
+pub struct FlipCycle {
     /// Which flip.
     pub name: Name,
     /// How blue is reloaded or started: words for `sh`. The environment has `BATON_FLIP_COLOUR` and `BATON_FLIP_ADDRESS`.
@@ -33,7 +33,7 @@ pub struct Cycle {
     pub drain: Duration,
 }
 
-impl Cycle {
+impl FlipCycle {
     fn reload(&self, colour: Colour) -> &str {
         match colour {
             Colour::Blue => &self.reload_blue,
@@ -47,7 +47,7 @@ impl Flips {
     ///
     /// # Errors
     /// Without such a flip, or when the kernel cannot say which instance is active.
-    pub fn plan_run(&self, cycle: &Cycle) -> Result<Done, Fault> {
+    pub fn plan_run(&self, cycle: &FlipCycle) -> Result<FlipReport, KernelError> {
         let stored = self.known(&cycle.name)?;
         let method = by_kind(stored.method);
         let idle = match method.observe(&stored.setting)? {
@@ -55,7 +55,7 @@ impl Flips {
             Observed::Absent | Observed::Broken(_) => stored.active.other(),
         };
         let setting = &stored.setting;
-        let mut done = Done::line(format!("# {idle} is reloaded, {} s at most", cycle.limit.as_secs_f64()));
+        let mut done = FlipReport::line(format!("# {idle} is reloaded, {} s at most", cycle.limit.as_secs_f64()));
         done.add(command::typed(cycle.reload(idle), &variables(idle, &setting.doors(idle))));
         done.add(format!("# its old listening sockets close beside new ones, {} s at most", cycle.wait.as_secs_f64()));
         done.add(format!("{}, {} s at most", cycle.check.plan(setting, idle), cycle.wait.as_secs_f64()));
@@ -70,7 +70,7 @@ impl Flips {
     /// # Errors
     /// When the reload fails, or the instance does not answer in time, or the kernel refuses; then new connections go where they
     /// went.
-    pub fn run(&self, cycle: &Cycle, tell: &mut dyn FnMut(&str)) -> Result<(), Fault> {
+    pub fn run(&self, cycle: &FlipCycle, tell: &mut dyn FnMut(&str)) -> Result<(), KernelError> {
         let _lock = self.lock(&cycle.name)?;
         let stored = self.known(&cycle.name)?;
         let (kind, setting) = (stored.method, stored.setting.clone());
@@ -82,7 +82,9 @@ impl Flips {
             tell(&format!("{idle} still has {left} open connections; they are in the hands of its reload"));
         }
         // What cannot be seen is not waited for.
-        let before = Targets::new(setting.instance(idle).to_vec()).ok().and_then(|targets| Before::look(&targets).ok());
+        let before = Targets::new(setting.instance(idle).to_vec())
+            .ok()
+            .and_then(|targets| PreviousListeners::look(&targets).ok());
         reload(&setting, idle, cycle)?;
         tell(&format!("{idle} is reloaded"));
         // As long as its old process listens beside the new one, it gets connections, and resets them when it goes.
@@ -102,10 +104,10 @@ impl Flips {
     }
 }
 
-fn reload(setting: &Setting, colour: Colour, cycle: &Cycle) -> Result<(), Fault> {
+fn reload(setting: &Setting, colour: Colour, cycle: &FlipCycle) -> Result<(), KernelError> {
     let words = cycle.reload(colour);
     let ended = command::run(words, &variables(colour, &setting.doors(colour)), cycle.limit);
-    let why = match ended.map_err(|error| Fault::new("sh", error.to_string(), ""))? {
+    let why = match ended.map_err(|error| KernelError::new("sh", error.to_string(), ""))? {
         Ended::By(status) if status.success() => return Ok(()),
         Ended::By(status) => format!("the reload of {colour}, '{words}', ended with {status}"),
         Ended::Late => {
@@ -117,12 +119,12 @@ fn reload(setting: &Setting, colour: Colour, cycle: &Cycle) -> Result<(), Fault>
 }
 
 /// The end of a cycle before its flip.
-fn not_flipped(setting: &Setting, idle: Colour, why: String) -> Fault {
-    Fault::new(format!("flip {}", setting.name), why, format!("{} goes on to get new connections", idle.other()))
+fn not_flipped(setting: &Setting, idle: Colour, why: String) -> KernelError {
+    KernelError::new(format!("flip {}", setting.name), why, format!("{} goes on to get new connections", idle.other()))
 }
 
 /// Waits until nobody is connected any more, and says what came of it.
-fn drained(kind: Kind, setting: &Setting, colour: Colour, patience: Duration) -> String {
+fn drained(kind: FlipMethodKind, setting: &Setting, colour: Colour, patience: Duration) -> String {
     let begin = Instant::now();
     loop {
         match open(kind, setting, colour) {

@@ -2,15 +2,15 @@
 //!
 //! For hosts that live with iptables and have no ipset. With IPv4 and IPv6, the one flips an instant before the other.
 
-use super::act::{self, Act};
-use super::method::{Kind, Method, Observed, Step};
+use super::act::{self, KernelChange};
+use super::method::{FlipMethod, FlipMethodKind, Observed, PlanStep};
 use super::rules::{Rules, colour_of, sends};
 use super::{Colour, Name, Setting};
-use crate::Fault;
+use crate::KernelError;
 
 /// The method `iptables`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Iptables;
+pub(super) struct IptablesMethod;
 
 const RULES: Rules = Rules { prefix: "FLIP-" };
 
@@ -18,25 +18,25 @@ fn rule(setting: &Setting, v4: bool, colour: Colour) -> Vec<String> {
     sends(setting, v4, colour, "").into_iter().collect()
 }
 
-fn acts(setting: &Setting, step: Step) -> Result<Vec<Act>, Fault> {
+fn acts(setting: &Setting, step: PlanStep) -> Result<Vec<KernelChange>, KernelError> {
     match step {
-        Step::Install { active, .. } => RULES.install(setting, |v4| rule(setting, v4, active)),
-        Step::Switch(to) => RULES.refill(setting, |v4| rule(setting, v4, to.other()), |v4| rule(setting, v4, to)),
-        Step::Guard => RULES.guard(setting),
-        Step::Unguard => RULES.remove(&setting.name, true),
+        PlanStep::Install { active, .. } => RULES.install(setting, |v4| rule(setting, v4, active)),
+        PlanStep::Switch(to) => RULES.refill(setting, |v4| rule(setting, v4, to.other()), |v4| rule(setting, v4, to)),
+        PlanStep::Guard => RULES.guard(setting),
+        PlanStep::Unguard => RULES.remove(&setting.name, true),
     }
 }
 
-impl Method for Iptables {
-    fn kind(&self) -> Kind {
-        Kind::Iptables
+impl FlipMethod for IptablesMethod {
+    fn kind(&self) -> FlipMethodKind {
+        FlipMethodKind::Iptables
     }
 
-    fn check(&self, setting: &Setting) -> Result<(), Fault> {
+    fn check(&self, setting: &Setting) -> Result<(), KernelError> {
         RULES.check(setting, |v4| rule(setting, v4, Colour::Blue))
     }
 
-    fn observe(&self, setting: &Setting) -> Result<Observed, Fault> {
+    fn observe(&self, setting: &Setting) -> Result<Observed, KernelError> {
         if !RULES.is_there(&setting.name)? {
             return Ok(Observed::Absent);
         }
@@ -59,39 +59,39 @@ impl Method for Iptables {
         Ok(active.map_or(Observed::Absent, Observed::Active))
     }
 
-    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault> {
-        act::all(&acts(setting, Step::Install { active, is_guarded })?)
+    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), KernelError> {
+        act::all(&acts(setting, PlanStep::Install { active, is_guarded })?)
     }
 
-    fn guard(&self, setting: &Setting) -> Result<(), Fault> {
-        act::all(&acts(setting, Step::Guard)?)
+    fn guard(&self, setting: &Setting) -> Result<(), KernelError> {
+        act::all(&acts(setting, PlanStep::Guard)?)
     }
 
-    fn has_guard(&self, name: &Name) -> Result<bool, Fault> {
+    fn has_guard(&self, name: &Name) -> Result<bool, KernelError> {
         RULES.has_guard(name)
     }
 
-    fn unguard(&self, setting: &Setting) -> Result<(), Fault> {
-        act::each(&acts(setting, Step::Unguard)?)
+    fn unguard(&self, setting: &Setting) -> Result<(), KernelError> {
+        act::each(&acts(setting, PlanStep::Unguard)?)
     }
 
-    fn switch(&self, setting: &Setting, to: Colour) -> Result<(), Fault> {
-        act::all(&acts(setting, Step::Switch(to))?)
+    fn switch(&self, setting: &Setting, to: Colour) -> Result<(), KernelError> {
+        act::all(&acts(setting, PlanStep::Switch(to))?)
     }
 
-    fn remove(&self, name: &Name) -> Result<(), Fault> {
+    fn remove(&self, name: &Name) -> Result<(), KernelError> {
         act::each(&RULES.remove(name, false)?)
     }
 
-    fn names(&self) -> Result<Vec<Name>, Fault> {
+    fn names(&self) -> Result<Vec<Name>, KernelError> {
         RULES.names()
     }
 
-    fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault> {
+    fn plan(&self, setting: &Setting, step: PlanStep) -> Result<Vec<String>, KernelError> {
         Ok(act::typed(&acts(setting, step)?))
     }
 
-    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault> {
+    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, KernelError> {
         Ok(act::typed(&RULES.remove(name, false)?))
     }
 }

@@ -6,8 +6,8 @@
 use std::{fs, io};
 
 use super::stored::Stored;
-use super::{Flips, KIND, Kind, Method, Name, Setting, by_kind};
-use crate::Fault;
+use super::{FlipMethod, FlipMethodKind, Flips, KIND, Name, Setting, by_kind};
+use crate::KernelError;
 
 /// The lock under which it is changed. No flip has this name: it is too long.
 const LOCK: &str = "route-localnet-of-all";
@@ -21,7 +21,7 @@ const SWITCH: &str = "/proc/sys/net/ipv4/conf/all/route_localnet";
 impl Flips {
     /// Lets clients from elsewhere reach loopback addresses, once the rules are there that guard them; and before anything leads
     /// there, so that nobody is dropped on the way.
-    pub(super) fn open_localnet(&self, setting: &Setting, method: &dyn Method) -> Result<(), Fault> {
+    pub(super) fn open_localnet(&self, setting: &Setting, method: &dyn FlipMethod) -> Result<(), KernelError> {
         method.guard(setting)?;
         let _lock = self.state.lock(KIND, LOCK)?;
         if is_on() {
@@ -38,7 +38,7 @@ impl Flips {
     }
 
     /// Undoes [`open_localnet`](Self::open_localnet), whichever flip did it, unless another one than this needs it.
-    pub(super) fn close_localnet(&self, but: &Name) -> Result<(), Fault> {
+    pub(super) fn close_localnet(&self, but: &Name) -> Result<(), KernelError> {
         let lock = self.state.lock(KIND, LOCK)?;
         if !self.has_opened_localnet() {
             lock.remove();
@@ -54,7 +54,7 @@ impl Flips {
     }
 
     /// Whether another flip than this needs it.
-    pub(super) fn is_localnet_needed(&self, but: &Name) -> Result<bool, Fault> {
+    pub(super) fn is_localnet_needed(&self, but: &Name) -> Result<bool, KernelError> {
         let needs = |name: &String| match self.state.read::<Stored>(KIND, name) {
             Ok(Some(other)) => other.method.needs_localnet(&other.setting),
             Ok(None) => false,
@@ -69,11 +69,11 @@ impl Flips {
     /// What an operator must know once a guard of this flip is gone: that the switch is on all the same, because others switched it on,
     /// or because nobody remembers that we did; and that no guard is left that keeps other machines away.
     pub(super) fn exposed(&self, name: &Name) -> Option<String> {
-        let is_guarded = |kind: Kind| {
+        let is_guarded = |kind: FlipMethodKind| {
             let method = by_kind(kind);
             method.names().unwrap_or_default().iter().any(|name| method.has_guard(name).unwrap_or_default())
         };
-        (is_on() && !Kind::ALL.into_iter().any(is_guarded)).then(|| warning(name))
+        (is_on() && !FlipMethodKind::ALL.into_iter().any(is_guarded)).then(|| warning(name))
     }
 }
 
@@ -92,17 +92,17 @@ pub(super) fn is_on() -> bool {
 }
 
 /// Whether it could be switched.
-pub(super) fn can_switch() -> Result<(), Fault> {
+pub(super) fn can_switch() -> Result<(), KernelError> {
     fs::OpenOptions::new().write(true).open(SWITCH).map(drop).map_err(|error| refused(&error))
 }
 
 /// Switches it.
-fn switch(on: bool) -> Result<(), Fault> {
+fn switch(on: bool) -> Result<(), KernelError> {
     fs::write(SWITCH, if on { "1" } else { "0" }).map_err(|error| refused(&error))
 }
 
-fn refused(error: &io::Error) -> Fault {
+fn refused(error: &io::Error) -> KernelError {
     let remedy = "clients from elsewhere cannot reach an instance at 127.0.0.1 without it: run as root where /proc/sys can be \
                       written, or let the instances listen at another address, or at all (--blue :8000)";
-    Fault::new(SWITCH, error.to_string(), remedy)
+    KernelError::new(SWITCH, error.to_string(), remedy)
 }

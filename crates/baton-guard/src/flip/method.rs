@@ -6,12 +6,12 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{Colour, Name, Setting};
-use crate::Fault;
+use crate::KernelError;
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FlipMethodKind {
     /// One nftables table with a map, changed in one transaction.
     Nft,
     /// Two ipsets that change places, and rules of iptables.
@@ -22,25 +22,26 @@ pub enum Kind {
     SkLookup,
 }
 
-impl Kind {
-    /// All, in the order in which `auto` tries them; [`Kind::SkLookup`] is never chosen unasked.
-    pub const ALL: [Kind; 4] = [Kind::Nft, Kind::Ipset, Kind::Iptables, Kind::SkLookup];
+impl FlipMethodKind {
+    /// All, in the order in which `auto` tries them; [`FlipMethodKind::SkLookup`] is never chosen unasked.
+    pub const ALL: [FlipMethodKind; 4] =
+        [FlipMethodKind::Nft, FlipMethodKind::Ipset, FlipMethodKind::Iptables, FlipMethodKind::SkLookup];
 
     /// As an operator calls it.
     pub fn word(self) -> &'static str {
         match self {
-            Kind::Nft => "nft",
-            Kind::Ipset => "ipset",
-            Kind::Iptables => "iptables",
-            Kind::SkLookup => "sk_lookup",
+            FlipMethodKind::Nft => "nft",
+            FlipMethodKind::Ipset => "ipset",
+            FlipMethodKind::Iptables => "iptables",
+            FlipMethodKind::SkLookup => "sk_lookup",
         }
     }
 
     /// Whether it needs the first packet of a connection to be translated, and thus what the kernel tracks of connections.
     pub fn translates(self) -> bool {
         match self {
-            Kind::Nft | Kind::Ipset | Kind::Iptables => true,
-            Kind::SkLookup => false,
+            FlipMethodKind::Nft | FlipMethodKind::Ipset | FlipMethodKind::Iptables => true,
+            FlipMethodKind::SkLookup => false,
         }
     }
 
@@ -50,18 +51,18 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FlipMethodKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for FlipMethodKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Kind::ALL.into_iter().find(|kind| kind.word() == text).ok_or_else(|| {
-            let words = Kind::ALL.map(Kind::word).join(", ");
+        FlipMethodKind::ALL.into_iter().find(|kind| kind.word() == text).ok_or_else(|| {
+            let words = FlipMethodKind::ALL.map(FlipMethodKind::word).join(", ");
             format!("'{text}' is no method; write auto, {words}")
         })
     }
@@ -83,7 +84,7 @@ pub enum Observed {
 
 /// What is to be done, for a plan that is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PlanStep {
     /// Set up.
     Install {
         /// With this instance active.
@@ -102,22 +103,22 @@ pub enum Step {
 /// One way. It works in the network namespace of the thread that calls it, and keeps nothing in memory: the kernel is asked.
 ///
 /// The caller holds the lock of the name, and sees to `net.ipv4.conf.all.route_localnet`.
-pub trait Method: fmt::Debug {
+pub trait FlipMethod: fmt::Debug {
     /// Which one it is.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> FlipMethodKind;
 
     /// Whether it can work here, for this setting. It tries with objects of its own, which are gone afterwards; only one process
     /// at a time may do so.
     ///
     /// # Errors
     /// What is missing, and what helps.
-    fn check(&self, setting: &Setting) -> Result<(), Fault>;
+    fn check(&self, setting: &Setting) -> Result<(), KernelError>;
 
     /// What the kernel has. Takes the rights that changing it does.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    fn observe(&self, setting: &Setting) -> Result<Observed, Fault>;
+    fn observe(&self, setting: &Setting) -> Result<Observed, KernelError>;
 
     /// Sets everything up with this instance active. What is there under this name, whole or broken or of another setting, is
     /// replaced, with no moment between at which a connection finds nothing; by iptables IPv4 an instant before IPv6. Connections
@@ -126,14 +127,14 @@ pub trait Method: fmt::Debug {
     ///
     /// # Errors
     /// What was refused; then what was there before is there, or nothing when nothing was.
-    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault>;
+    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), KernelError>;
 
     /// Makes the loopback's guard, where it is not there as it should be: what drops packets of other machines to and from
     /// loopback addresses, which nothing of ours leads to yet. It may be all that there is of the name.
     ///
     /// # Errors
     /// What was refused.
-    fn guard(&self, _: &Setting) -> Result<(), Fault> {
+    fn guard(&self, _: &Setting) -> Result<(), KernelError> {
         Ok(())
     }
 
@@ -141,7 +142,7 @@ pub trait Method: fmt::Debug {
     ///
     /// # Errors
     /// What was refused.
-    fn unguard(&self, _: &Setting) -> Result<(), Fault> {
+    fn unguard(&self, _: &Setting) -> Result<(), KernelError> {
         Ok(())
     }
 
@@ -149,29 +150,29 @@ pub trait Method: fmt::Debug {
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    fn has_guard(&self, _: &Name) -> Result<bool, Fault> {
+    fn has_guard(&self, _: &Name) -> Result<bool, KernelError> {
         Ok(false)
     }
 
-    /// Sends new connections to this instance, from one moment to the next; asked for only when [`observe`](Self::observe) said
+    /// Sends new connections to this instance, atomically; asked for only when [`observe`](Self::observe) said
     /// [`Observed::Active`].
     ///
     /// # Errors
     /// What was refused; then new connections go where they went.
-    fn switch(&self, setting: &Setting, to: Colour) -> Result<(), Fault>;
+    fn switch(&self, setting: &Setting, to: Colour) -> Result<(), KernelError>;
 
     /// Removes everything of this name; it is no error when nothing is there.
     ///
     /// # Errors
     /// What was refused.
-    fn remove(&self, name: &Name) -> Result<(), Fault>;
+    fn remove(&self, name: &Name) -> Result<(), KernelError>;
 
     /// Names under which something is there, set up by this method, also such as nobody remembers. None where the kernel or the
     /// host does not know such things.
     ///
     /// # Errors
     /// Without the right to look.
-    fn names(&self) -> Result<Vec<Name>, Fault>;
+    fn names(&self) -> Result<Vec<Name>, KernelError>;
 
     /// How many new connections were sent to an instance since it was set up; `None` where the method does not count them.
     fn taken(&self, _: &Setting, _: Colour) -> Option<u64> {
@@ -182,11 +183,11 @@ pub trait Method: fmt::Debug {
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault>;
+    fn plan(&self, setting: &Setting, step: PlanStep) -> Result<Vec<String>, KernelError>;
 
     /// What [`remove`](Self::remove) would do at this moment, in the same way.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
-    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault>;
+    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, KernelError>;
 }

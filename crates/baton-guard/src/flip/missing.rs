@@ -1,57 +1,57 @@
 //! A method that this program was built without.
 
-use super::method::{Kind, Method, Observed, Step};
+use super::method::{FlipMethod, FlipMethodKind, Observed, PlanStep};
 use super::{Colour, Name, Setting};
-use crate::Fault;
+use crate::KernelError;
 
-/// In the place of a method.
+/// Stands for a method that this machine does not have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Missing(pub Kind);
+pub(super) struct UnavailableMethod(pub FlipMethodKind);
 
-impl Missing {
-    fn fault(self) -> Fault {
+impl UnavailableMethod {
+    fn fault(self) -> KernelError {
         let remedy = match self.0 {
-            Kind::SkLookup => "build it with the cargo feature bpf, which takes clang; or use another method",
-            Kind::Nft | Kind::Ipset | Kind::Iptables => "use another method",
+            FlipMethodKind::SkLookup => "build it with the cargo feature bpf, which takes clang; or use another method",
+            FlipMethodKind::Nft | FlipMethodKind::Ipset | FlipMethodKind::Iptables => "use another method",
         };
-        Fault::new(format!("method {}", self.0), "this program was built without it", remedy)
+        KernelError::new(format!("method {}", self.0), "this program was built without it", remedy)
     }
 }
 
-impl Method for Missing {
-    fn kind(&self) -> Kind {
+impl FlipMethod for UnavailableMethod {
+    fn kind(&self) -> FlipMethodKind {
         self.0
     }
 
-    fn check(&self, _: &Setting) -> Result<(), Fault> {
+    fn check(&self, _: &Setting) -> Result<(), KernelError> {
         Err(self.fault())
     }
 
-    fn observe(&self, _: &Setting) -> Result<Observed, Fault> {
+    fn observe(&self, _: &Setting) -> Result<Observed, KernelError> {
         Err(self.fault())
     }
 
-    fn install(&self, _: &Setting, _: Colour, _: bool) -> Result<(), Fault> {
+    fn install(&self, _: &Setting, _: Colour, _: bool) -> Result<(), KernelError> {
         Err(self.fault())
     }
 
-    fn switch(&self, _: &Setting, _: Colour) -> Result<(), Fault> {
+    fn switch(&self, _: &Setting, _: Colour) -> Result<(), KernelError> {
         Err(self.fault())
     }
 
-    fn remove(&self, _: &Name) -> Result<(), Fault> {
+    fn remove(&self, _: &Name) -> Result<(), KernelError> {
         Err(self.fault())
     }
 
-    fn names(&self) -> Result<Vec<Name>, Fault> {
+    fn names(&self) -> Result<Vec<Name>, KernelError> {
         Ok(Vec::new())
     }
 
-    fn plan(&self, _: &Setting, _: Step) -> Result<Vec<String>, Fault> {
+    fn plan(&self, _: &Setting, _: PlanStep) -> Result<Vec<String>, KernelError> {
         Err(self.fault())
     }
 
-    fn plan_removal(&self, _: &Name) -> Result<Vec<String>, Fault> {
+    fn plan_removal(&self, _: &Name) -> Result<Vec<String>, KernelError> {
         Err(self.fault())
     }
 }

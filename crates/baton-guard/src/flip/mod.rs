@@ -1,7 +1,7 @@
 //! `baton flip`: two instances of a server, blue and green, of which one gets the new connections.
 //!
 //! [`Flips`] does what an operator asks for: set up, switch, the whole cycle of a reload, look, remove. How connections are sent is
-//! a [`Method`]'s business. What the kernel has is the truth; a small file under `/run/baton-guard` remembers what was asked
+//! a [`FlipMethod`]'s business. What the kernel has is the truth; a small file under `/run/baton-guard` remembers what was asked
 //! for, so that a command need not repeat it. Every change is one step of the kernel's, so that there is no half of one after a
 //! crash; who works on a flip has its lock.
 
@@ -25,13 +25,13 @@ mod sk_lookup;
 mod status;
 mod stored;
 
-pub use cycle::Cycle;
-pub use method::{Kind, Method, Observed, Step};
-pub use probe::{Check, How};
+pub use cycle::FlipCycle;
+pub use method::{FlipMethod, FlipMethodKind, Observed, PlanStep};
+pub use probe::{Check, ProbeKind};
 pub use setting::{Colour, NAME_MAX, Name, Setting, place};
 pub use status::Status;
 
-use crate::Fault;
+use crate::KernelError;
 use baton_kernel::state::{Lock, State};
 use stored::Stored;
 
@@ -67,7 +67,7 @@ pub struct Init {
     /// The flip.
     pub setting: Setting,
     /// By which method; `None`: the one it is set up by, else the first that works here.
-    pub method: Option<Kind>,
+    pub method: Option<FlipMethodKind>,
     /// Which instance gets new connections; `None`: the one that gets them now, else one that answers.
     pub active: Option<Colour>,
     /// How to see whether it answers.
@@ -91,14 +91,14 @@ pub struct Switch {
 
 /// What was done, in lines for an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct FlipReport {
     /// One sentence each.
     pub lines: Vec<String>,
 }
 
-impl Done {
-    fn line(text: impl Into<String>) -> Done {
-        Done { lines: vec![text.into()] }
+impl FlipReport {
+    fn line(text: impl Into<String>) -> FlipReport {
+        FlipReport { lines: vec![text.into()] }
     }
 
     fn add(&mut self, text: impl Into<String>) {
@@ -107,22 +107,22 @@ impl Done {
 }
 
 /// The method of a kind.
-fn by_kind(kind: Kind) -> Box<dyn Method> {
+fn by_kind(kind: FlipMethodKind) -> Box<dyn FlipMethod> {
     match kind {
-        Kind::Nft => Box::new(nft::Nft),
-        Kind::Ipset => Box::new(ipset::Ipset),
-        Kind::Iptables => Box::new(iptables::Iptables),
+        FlipMethodKind::Nft => Box::new(nft::Nft),
+        FlipMethodKind::Ipset => Box::new(ipset::Ipset),
+        FlipMethodKind::Iptables => Box::new(iptables::IptablesMethod),
         #[cfg(feature = "bpf")]
-        Kind::SkLookup => Box::new(sk_lookup::SkLookup),
+        FlipMethodKind::SkLookup => Box::new(sk_lookup::SkLookup),
         #[cfg(not(feature = "bpf"))]
-        Kind::SkLookup => Box::new(missing::Missing(kind)),
+        FlipMethodKind::SkLookup => Box::new(missing::UnavailableMethod(kind)),
     }
 }
 
 /// The first method that works here, and why it is that one.
-fn choose(setting: &Setting) -> Result<(Box<dyn Method>, String), Fault> {
+fn choose(setting: &Setting) -> Result<(Box<dyn FlipMethod>, String), KernelError> {
     let mut refused = Vec::new();
-    for kind in [Kind::Nft, Kind::Ipset, Kind::Iptables] {
+    for kind in [FlipMethodKind::Nft, FlipMethodKind::Ipset, FlipMethodKind::Iptables] {
         let method = by_kind(kind);
         match method.check(setting) {
             Ok(()) if refused.is_empty() => return Ok((method, format!("method {kind}: it works here"))),
@@ -130,7 +130,7 @@ fn choose(setting: &Setting) -> Result<(Box<dyn Method>, String), Fault> {
             Err(fault) => refused.push(format!("{kind} does not work here ({fault})")),
         }
     }
-    Err(Fault::new("no method works here", refused.join("; "), ""))
+    Err(KernelError::new("no method works here", refused.join("; "), ""))
 }
 
 impl Flips {
@@ -138,7 +138,7 @@ impl Flips {
     ///
     /// # Errors
     /// Without the right to `/run/baton-guard`.
-    pub fn open() -> Result<Flips, Fault> {
+    pub fn open() -> Result<Flips, KernelError> {
         Ok(Flips { state: State::open(crate::RUN)? })
     }
 
@@ -146,19 +146,19 @@ impl Flips {
     ///
     /// # Errors
     /// Without the right to `/run/baton-guard`.
-    pub fn look_at() -> Result<Flips, Fault> {
+    pub fn look_at() -> Result<Flips, KernelError> {
         Ok(Flips { state: State::look_at(crate::RUN)? })
     }
 
-    fn lock<'a>(&'a self, name: &'a Name) -> Result<AtWork<'a>, Fault> {
+    fn lock<'a>(&'a self, name: &'a Name) -> Result<AtWork<'a>, KernelError> {
         let lock = self.state.try_lock(KIND, name.as_str())?.ok_or_else(|| {
-            Fault::new(format!("flip {name}"), "another `baton flip` is at work on it", "wait until it has ended")
+            KernelError::new(format!("flip {name}"), "another `baton flip` is at work on it", "wait until it has ended")
         })?;
         Ok(AtWork { flips: self, name, lock: Some(lock) })
     }
 
     /// Tries whether a method works, alone.
-    fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, Fault> {
+    fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, KernelError> {
         // Where nobody has been at work, nobody is.
         let lock = if self.state.is_there() { Some(self.state.lock(KIND, COMMON_LOCK)?) } else { None };
         let done = work();
@@ -166,22 +166,22 @@ impl Flips {
         Ok(done)
     }
 
-    fn stored(&self, name: &Name) -> Result<Option<Stored>, Fault> {
+    fn stored(&self, name: &Name) -> Result<Option<Stored>, KernelError> {
         self.state.read(KIND, name.as_str())
     }
 
-    fn known(&self, name: &Name) -> Result<Stored, Fault> {
+    fn known(&self, name: &Name) -> Result<Stored, KernelError> {
         self.stored(name)?.ok_or_else(|| {
             let names = self.state.names(KIND).unwrap_or_default();
             let remedy = match names.as_slice() {
                 [] => format!("`baton flip init --name {name} --listen … --blue … --green …` makes one"),
                 some => format!("there are: {}", some.join(", ")),
             };
-            Fault::new(format!("flip {name}"), "there is none of this name", remedy)
+            KernelError::new(format!("flip {name}"), "there is none of this name", remedy)
         })
     }
 
-    fn store(&self, stored: &Stored) -> Result<(), Fault> {
+    fn store(&self, stored: &Stored) -> Result<(), KernelError> {
         self.state.write(KIND, stored.setting.name.as_str(), stored)
     }
 
@@ -190,7 +190,7 @@ impl Flips {
     /// # Errors
     /// When it cannot be done, the active instance does not answer, or another flip is about the same address; then nothing was
     /// changed.
-    pub fn init(&self, init: &Init) -> Result<Done, Fault> {
+    pub fn init(&self, init: &Init) -> Result<FlipReport, KernelError> {
         let setting = &init.setting;
         let _lock = self.lock(&setting.name)?;
         let now = self.look(init)?;
@@ -198,7 +198,7 @@ impl Flips {
             if let Some(before) = now.before.as_ref().filter(|before| before.is_begun) {
                 self.store(&Stored { is_begun: false, ..before.clone() })?;
             }
-            return Ok(Done::line(now.already(setting)));
+            return Ok(FlipReport::line(now.already(setting)));
         }
         let active = answering(init, now.wished(init))?;
         let needs_localnet = now.method.kind().needs_localnet(setting);
@@ -211,7 +211,7 @@ impl Flips {
         let was_open = localnet::is_on();
         let opened = if needs_localnet { self.open_localnet(setting, now.method.as_ref()) } else { Ok(()) };
         let put = opened.and_then(|()| match now.step(self, setting, active) {
-            Some(Step::Install { active, is_guarded }) => now.method.install(setting, active, is_guarded),
+            Some(PlanStep::Install { active, is_guarded }) => now.method.install(setting, active, is_guarded),
             Some(_) => now.method.switch(setting, active),
             None => Ok(()),
         });
@@ -236,7 +236,7 @@ impl Flips {
             setting.listen,
             nft::places(setting.instance(active))
         );
-        let mut done = Done::line(now.reason);
+        let mut done = FlipReport::line(now.reason);
         done.add(went.clone());
         done.lines.extend(setting.remarks(now.method.kind()));
         if !needs_localnet {
@@ -249,7 +249,7 @@ impl Flips {
     }
 
     /// What there is of a flip, before it is set up.
-    fn look(&self, init: &Init) -> Result<Now, Fault> {
+    fn look(&self, init: &Init) -> Result<CurrentFlip, KernelError> {
         let setting = &init.setting;
         self.refuse_hidden(setting)?;
         let before = self.stored(&setting.name)?;
@@ -257,17 +257,17 @@ impl Flips {
         let about = before.as_ref().map_or(setting, |before| &before.setting);
         let observed = method.observe(about)?;
         let has_guard = method.has_guard(&setting.name)?;
-        Ok(Now { method, reason, before, observed, has_guard })
+        Ok(CurrentFlip { method, reason, before, observed, has_guard })
     }
 
     /// Refuses an address that another flip has: one of the two would hide the other.
-    fn refuse_hidden(&self, setting: &Setting) -> Result<(), Fault> {
+    fn refuse_hidden(&self, setting: &Setting) -> Result<(), KernelError> {
         for name in self.state.names(KIND)?.into_iter().filter(|name| *name != setting.name.as_str()) {
             // What cannot be read is shown by `status`.
             let Ok(Some(other)) = self.state.read::<Stored>(KIND, &name) else { continue };
             if other.setting.hides(setting) {
                 let listen = other.setting.listen;
-                return Err(Fault::new(
+                return Err(KernelError::new(
                     format!("flip {}", setting.name),
                     format!("the flip {name} is about {listen} already, and one of the two would hide the other"),
                     format!(
@@ -280,17 +280,17 @@ impl Flips {
     }
 
     /// Remembers a flip, unless another one is about the same address.
-    fn claim(&self, stored: &Stored) -> Result<(), Fault> {
+    fn claim(&self, stored: &Stored) -> Result<(), KernelError> {
         let lock = self.state.lock(KIND, COMMON_LOCK)?;
         let claimed = self.refuse_hidden(&stored.setting).and_then(|()| self.store(stored));
         lock.remove();
         claimed
     }
 
-    fn method_for(&self, init: &Init, before: Option<&Stored>) -> Result<(Box<dyn Method>, String), Fault> {
+    fn method_for(&self, init: &Init, before: Option<&Stored>) -> Result<(Box<dyn FlipMethod>, String), KernelError> {
         let name = &init.setting.name;
         match (before, init.method) {
-            (Some(before), Some(asked)) if before.method != asked => Err(Fault::new(
+            (Some(before), Some(asked)) if before.method != asked => Err(KernelError::new(
                 format!("flip {name}"),
                 format!("it is set up by the method {}", before.method),
                 format!("`baton flip remove --name {name}` first: two methods at once would hide each other"),
@@ -311,22 +311,22 @@ impl Flips {
     ///
     /// # Errors
     /// When the instance does not answer, or the kernel refuses; then nothing was changed.
-    pub fn switch(&self, switch: &Switch) -> Result<Done, Fault> {
+    pub fn switch(&self, switch: &Switch) -> Result<FlipReport, KernelError> {
         let _lock = self.lock(&switch.name)?;
         let stored = self.known(&switch.name)?;
         self.switch_locked(stored, switch)
     }
 
-    fn switch_locked(&self, stored: Stored, switch: &Switch) -> Result<Done, Fault> {
+    fn switch_locked(&self, stored: Stored, switch: &Switch) -> Result<FlipReport, KernelError> {
         let (method, setting, to) = (by_kind(stored.method), &stored.setting, switch.to);
         let observed = method.observe(setting)?;
         if observed == Observed::Active(to) && method.kind().translates() {
-            return Ok(Done::line(format!("{to} is active already")));
+            return Ok(FlipReport::line(format!("{to} is active already")));
         }
         if !switch.force {
             switch.check.ask(setting, to).map_err(|why| not_answering(setting, to, why))?;
         }
-        let mut done = Done::default();
+        let mut done = FlipReport::default();
         match observed {
             Observed::Active(_) => method.switch(setting, to)?,
             Observed::Absent | Observed::Halfway(_) | Observed::Broken(_) => {
@@ -355,8 +355,8 @@ impl Flips {
 }
 
 /// What there is of a flip, before it is set up.
-struct Now {
-    method: Box<dyn Method>,
+struct CurrentFlip {
+    method: Box<dyn FlipMethod>,
     /// Why it is that method.
     reason: String,
     /// What is remembered.
@@ -367,7 +367,7 @@ struct Now {
     has_guard: bool,
 }
 
-impl Now {
+impl CurrentFlip {
     /// Which instance gets new connections, when all is there that is remembered.
     fn current(&self) -> Option<Colour> {
         match self.observed {
@@ -402,20 +402,20 @@ impl Now {
     }
 
     /// What is to be done so that this instance is active; `None`: it is.
-    fn step(&self, flips: &Flips, setting: &Setting, active: Colour) -> Option<Step> {
+    fn step(&self, flips: &Flips, setting: &Setting, active: Colour) -> Option<PlanStep> {
         match self.current() {
-            Some(current) if self.is_same(setting) => (current != active).then_some(Step::Switch(active)),
+            Some(current) if self.is_same(setting) => (current != active).then_some(PlanStep::Switch(active)),
             Some(_) | None => {
                 let kind = self.method.kind();
                 // As long as the loopback is open, its guard stands.
                 let is_guarded = kind.needs_localnet(setting) || (kind.translates() && flips.has_opened_localnet());
-                Some(Step::Install { active, is_guarded })
+                Some(PlanStep::Install { active, is_guarded })
             }
         }
     }
 
     /// Removes a guard that was made for nothing.
-    fn take_guard_back(&self, setting: &Setting) -> Result<(), Fault> {
+    fn take_guard_back(&self, setting: &Setting) -> Result<(), KernelError> {
         let kind = self.method.kind();
         match &self.before {
             _ if self.observed == Observed::Absent => self.method.remove(&setting.name),
@@ -426,7 +426,7 @@ impl Now {
 }
 
 /// The instance that is wished for, if it answers; without a wish, one that does.
-fn answering(init: &Init, wished: Option<Colour>) -> Result<Colour, Fault> {
+fn answering(init: &Init, wished: Option<Colour>) -> Result<Colour, KernelError> {
     let setting = &init.setting;
     if init.force {
         return Ok(wished.unwrap_or(Colour::Blue));
@@ -443,15 +443,15 @@ fn answering(init: &Init, wished: Option<Colour>) -> Result<Colour, Fault> {
 }
 
 /// All is done but what comes last.
-fn left_guard(setting: &Setting, went: &str, fault: Fault) -> Fault {
+fn left_guard(setting: &Setting, went: &str, fault: KernelError) -> KernelError {
     let reason = format!(
         "done, {went}; but the loopback's guard of the addresses before is left, which drops what other machines send to \
          127.0.0.0/8: {fault}"
     );
-    Fault::new(format!("flip {}", setting.name), reason, "the same `baton flip init` tries again")
+    KernelError::new(format!("flip {}", setting.name), reason, "the same `baton flip init` tries again")
 }
 
-fn not_answering(setting: &Setting, colour: Colour, why: String) -> Fault {
+fn not_answering(setting: &Setting, colour: Colour, why: String) -> KernelError {
     let remedy = format!("nothing was changed; start it, or use --force to send connections to {colour} all the same");
-    Fault::new(format!("flip {}", setting.name), why, remedy)
+    KernelError::new(format!("flip {}", setting.name), why, remedy)
 }

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use baton_kernel::nfqueue;
 use baton_kernel::nftables::{
-    Chain, Element, Family, Hook, Kind as ChainKind, Nftables, Rule, Set, Table, Transaction, Type, Verdict, priority,
+    Chain, DataType, Element, Family, Hook, Kind as ChainKind, Nftables, Rule, Set, Table, Transaction, Verdict,
+    priority,
 };
 
-use super::method::{Kind, Method, Observed, Step};
+use super::method::{FlipMethod, FlipMethodKind, Observed, PlanStep};
 use super::{Colour, Name, Setting};
-use crate::Fault;
+use crate::KernelError;
 use crate::hold::target::Target;
 
 /// What the names of our tables begin with.
@@ -72,11 +73,11 @@ impl Map {
 
     fn set(&self) -> Set {
         let gives = match self.family {
-            Some(Family::Ipv4) => Type::Ipv4Port,
-            Some(_) => Type::Ipv6Port,
-            None => Type::Port,
+            Some(Family::Ipv4) => DataType::Ipv4Port,
+            Some(_) => DataType::Ipv6Port,
+            None => DataType::Port,
         };
-        Set::map(self.name, Type::Port, gives)
+        Set::map(self.name, DataType::Port, gives)
     }
 
     /// What is in it while this instance is active.
@@ -151,7 +152,7 @@ fn install(table: &Table, priority: i32, setting: &Setting, active: Colour, is_g
 }
 
 /// How many rules the guard has that is there.
-fn guards(table: &Table) -> Result<usize, Fault> {
+fn guards(table: &Table) -> Result<usize, KernelError> {
     let chains = Nftables::open()?.rules(table)?;
     Ok(chains.into_iter().find(|(chain, _)| chain == GUARD).map_or(0, |(_, count)| count))
 }
@@ -185,12 +186,12 @@ pub(super) fn places(places: &[Target]) -> String {
     places.iter().map(Target::to_string).collect::<Vec<_>>().join(" ")
 }
 
-impl Method for Nft {
-    fn kind(&self) -> Kind {
-        Kind::Nft
+impl FlipMethod for Nft {
+    fn kind(&self) -> FlipMethodKind {
+        FlipMethodKind::Nft
     }
 
-    fn check(&self, setting: &Setting) -> Result<(), Fault> {
+    fn check(&self, setting: &Setting) -> Result<(), KernelError> {
         // A transaction that ends in a deletion. It has no chain: the removal of one that packets enter would drop what waits in
         // queues of others.
         let trial = Table::inet(TRIAL);
@@ -199,7 +200,7 @@ impl Method for Nft {
         Ok(made.delete_table(&trial).commit()?)
     }
 
-    fn observe(&self, setting: &Setting) -> Result<Observed, Fault> {
+    fn observe(&self, setting: &Setting) -> Result<Observed, KernelError> {
         let table = table(&setting.name);
         let mut nftables = Nftables::open()?;
         if !nftables.has(&table)? {
@@ -225,7 +226,7 @@ impl Method for Nft {
         })
     }
 
-    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), Fault> {
+    fn install(&self, setting: &Setting, active: Colour, is_guarded: bool) -> Result<(), KernelError> {
         let (table, bridge) = (table(&setting.name), bridge(&setting.name));
         let made = |table, priority| install(table, priority, setting, active, is_guarded);
         if !Nftables::open()?.has(&table)? {
@@ -241,7 +242,7 @@ impl Method for Nft {
         Ok(ended?)
     }
 
-    fn guard(&self, setting: &Setting) -> Result<(), Fault> {
+    fn guard(&self, setting: &Setting) -> Result<(), KernelError> {
         let table = table(&setting.name);
         match guards(&table)? {
             GUARD_RULES => Ok(()),
@@ -249,14 +250,14 @@ impl Method for Nft {
         }
     }
 
-    fn has_guard(&self, name: &Name) -> Result<bool, Fault> {
+    fn has_guard(&self, name: &Name) -> Result<bool, KernelError> {
         let table = table(name);
         // A kernel without nftables has nothing of it.
         let is_there = Nftables::open().and_then(|mut nftables| nftables.has(&table)).unwrap_or(false);
         Ok(is_there && guards(&table)? > 0)
     }
 
-    fn unguard(&self, setting: &Setting) -> Result<(), Fault> {
+    fn unguard(&self, setting: &Setting) -> Result<(), KernelError> {
         let table = table(&setting.name);
         // A chain that is not there cannot be deleted.
         if guards(&table)? == 0 {
@@ -266,11 +267,11 @@ impl Method for Nft {
         Ok(Transaction::new().delete_chain(&table, GUARD).commit()?)
     }
 
-    fn switch(&self, setting: &Setting, to: Colour) -> Result<(), Fault> {
+    fn switch(&self, setting: &Setting, to: Colour) -> Result<(), KernelError> {
         Ok(switch(setting, to).commit()?)
     }
 
-    fn remove(&self, name: &Name) -> Result<(), Fault> {
+    fn remove(&self, name: &Name) -> Result<(), KernelError> {
         for table in [table(name), bridge(name)] {
             let is_there = Nftables::open().and_then(|mut nftables| nftables.has(&table))?;
             // A kernel without nftables has nothing of it, and would refuse.
@@ -283,7 +284,7 @@ impl Method for Nft {
         Ok(())
     }
 
-    fn names(&self) -> Result<Vec<Name>, Fault> {
+    fn names(&self) -> Result<Vec<Name>, KernelError> {
         let tables = match Nftables::open().and_then(|mut nftables| nftables.tables(PREFIX)) {
             Err(refusal) if refusal.fault.is_no_right() => return Err(refusal.into()),
             other => other.unwrap_or_default(),
@@ -291,12 +292,12 @@ impl Method for Nft {
         Ok(tables.iter().filter_map(|table| table.name.strip_prefix(PREFIX)?.parse().ok()).collect())
     }
 
-    fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault> {
+    fn plan(&self, setting: &Setting, step: PlanStep) -> Result<Vec<String>, KernelError> {
         let table = table(&setting.name);
         // One file is one transaction.
         let file = |lines: Vec<String>| format!("nft -f - <<'END'\n{}\nEND", lines.join("\n"));
         let lines = match step {
-            Step::Install { active, is_guarded } => {
+            PlanStep::Install { active, is_guarded } => {
                 let made = |table, priority| file(typed::install(table, priority, setting, active, is_guarded));
                 let (whole, bridge) = (made(&table, BEFORE_OTHERS), bridge(&setting.name));
                 if !Nftables::open()?.has(&table)? {
@@ -305,13 +306,13 @@ impl Method for Nft {
                 let end = format!("nft delete table {} {}", bridge.family, bridge.name);
                 return Ok(vec![made(&bridge, BEFORE_OURS), whole, end]);
             }
-            Step::Switch(to) => typed::switch(setting, to),
-            Step::Guard | Step::Unguard => typed::guard(&table, step == Step::Guard)?,
+            PlanStep::Switch(to) => typed::switch(setting, to),
+            PlanStep::Guard | PlanStep::Unguard => typed::guard(&table, step == PlanStep::Guard)?,
         };
         Ok(if lines.is_empty() { lines } else { vec![file(lines)] })
     }
 
-    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault> {
+    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, KernelError> {
         let table = table(name);
         Ok(vec![format!("nft delete table {} {}", table.family, table.name)])
     }
@@ -365,7 +366,7 @@ mod typed {
     }
 
     /// What makes the guard be there, or not.
-    pub(super) fn guard(table: &Table, is_wanted: bool) -> Result<Vec<String>, Fault> {
+    pub(super) fn guard(table: &Table, is_wanted: bool) -> Result<Vec<String>, KernelError> {
         let whole = format!("{} {}", table.family, table.name);
         Ok(match (guards(table)?, is_wanted) {
             (GUARD_RULES, true) | (0, false) => Vec::new(),

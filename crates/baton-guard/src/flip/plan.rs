@@ -3,10 +3,10 @@
 //! A plan is made of what is so at this moment, by the very steps that would be taken, and is refused where they would be. It looks
 //! and tries, as the real thing does first; but no command that checks is run.
 
-use super::probe::How;
+use super::probe::ProbeKind;
 use super::{
-    Colour, Done, Fault, Flips, Init, Kind, Method, Name, Observed, Setting, Step, Switch, answering, by_kind,
-    localnet, not_answering,
+    Colour, FlipMethod, FlipMethodKind, FlipReport, Flips, Init, KernelError, Name, Observed, PlanStep, Setting,
+    Switch, answering, by_kind, localnet, not_answering,
 };
 
 /// How `net.ipv4.conf.all.route_localnet` is switched.
@@ -17,19 +17,19 @@ impl Flips {
     ///
     /// # Errors
     /// As [`Flips::init`].
-    pub fn plan_init(&self, init: &Init) -> Result<Done, Fault> {
+    pub fn plan_init(&self, init: &Init) -> Result<FlipReport, KernelError> {
         let setting = &init.setting;
         let now = self.look(init)?;
         if now.is_done(init) {
-            return Ok(Done::line(format!("# {}", now.already(setting))));
+            return Ok(FlipReport::line(format!("# {}", now.already(setting))));
         }
         let wished = now.wished(init);
-        let mut done = Done::line(format!("# {}", now.reason));
+        let mut done = FlipReport::line(format!("# {}", now.reason));
         let active = match &init.check.how {
             _ if init.force => wished.unwrap_or(Colour::Blue),
             // Only the real thing may run it.
-            How::Command(_) => wished.unwrap_or(Colour::Blue),
-            How::Connect | How::Path(_) | How::Url(_) => answering(init, wished)?,
+            ProbeKind::Command(_) => wished.unwrap_or(Colour::Blue),
+            ProbeKind::Connect | ProbeKind::Path(_) | ProbeKind::Url(_) => answering(init, wished)?,
         };
         if !init.force {
             done.add(init.check.plan(setting, active));
@@ -52,8 +52,8 @@ impl Flips {
                 done.add(format!("{LOCALNET}=0"));
             }
             // The table of nftables that is put in the place of another one has none.
-            if kind != Kind::Nft || !matches!(step, Some(Step::Install { is_guarded: false, .. })) {
-                done.lines.extend(now.method.plan(setting, Step::Unguard)?);
+            if kind != FlipMethodKind::Nft || !matches!(step, Some(PlanStep::Install { is_guarded: false, .. })) {
+                done.lines.extend(now.method.plan(setting, PlanStep::Unguard)?);
             }
             if now.has_guard && !is_closed && localnet::is_on() && !self.is_localnet_needed(&setting.name)? {
                 done.add(format!("# {}", localnet::warning(&setting.name)));
@@ -67,16 +67,16 @@ impl Flips {
     ///
     /// # Errors
     /// As [`Flips::switch`].
-    pub fn plan_switch(&self, switch: &Switch) -> Result<Done, Fault> {
+    pub fn plan_switch(&self, switch: &Switch) -> Result<FlipReport, KernelError> {
         let stored = self.known(&switch.name)?;
         let (setting, method) = (&stored.setting, by_kind(stored.method));
         let observed = method.observe(setting)?;
         if observed == Observed::Active(switch.to) && method.kind().translates() {
-            return Ok(Done::line(format!("# {} is active already", switch.to)));
+            return Ok(FlipReport::line(format!("# {} is active already", switch.to)));
         }
-        let mut done = Done::default();
+        let mut done = FlipReport::default();
         if !switch.force {
-            if !matches!(switch.check.how, How::Command(_)) {
+            if !matches!(switch.check.how, ProbeKind::Command(_)) {
                 switch.check.ask(setting, switch.to).map_err(|why| not_answering(setting, switch.to, why))?;
             }
             done.add(switch.check.plan(setting, switch.to));
@@ -86,13 +86,18 @@ impl Flips {
     }
 
     /// What sends new connections to an instance, as things are.
-    pub(super) fn plan_step(&self, setting: &Setting, method: &dyn Method, to: Colour) -> Result<Vec<String>, Fault> {
+    pub(super) fn plan_step(
+        &self,
+        setting: &Setting,
+        method: &dyn FlipMethod,
+        to: Colour,
+    ) -> Result<Vec<String>, KernelError> {
         if let Observed::Active(_) = method.observe(setting)? {
-            return method.plan(setting, Step::Switch(to));
+            return method.plan(setting, PlanStep::Switch(to));
         }
         let is_guarded = method.kind().needs_localnet(setting);
         let mut lines = if is_guarded { opened(setting, method)? } else { Vec::new() };
-        lines.extend(method.plan(setting, Step::Install { active: to, is_guarded })?);
+        lines.extend(method.plan(setting, PlanStep::Install { active: to, is_guarded })?);
         Ok(lines)
     }
 
@@ -100,9 +105,9 @@ impl Flips {
     ///
     /// # Errors
     /// As [`Flips::remove`].
-    pub fn plan_remove(&self, name: &Name) -> Result<Done, Fault> {
+    pub fn plan_remove(&self, name: &Name) -> Result<FlipReport, KernelError> {
         let found = self.found(name)?;
-        let mut done = Done::default();
+        let mut done = FlipReport::default();
         let is_closed = self.has_opened_localnet() && !self.is_localnet_needed(name)?;
         if is_closed {
             done.add(format!("{LOCALNET}=0"));
@@ -124,8 +129,8 @@ impl Flips {
 }
 
 /// What opens the loopback behind its guard, as things are.
-fn opened(setting: &Setting, method: &dyn Method) -> Result<Vec<String>, Fault> {
-    let mut lines = method.plan(setting, Step::Guard)?;
+fn opened(setting: &Setting, method: &dyn FlipMethod) -> Result<Vec<String>, KernelError> {
+    let mut lines = method.plan(setting, PlanStep::Guard)?;
     if !localnet::is_on() {
         lines.push(format!("{LOCALNET}=1"));
     }

@@ -22,15 +22,15 @@ const GOOD: std::ops::Range<u16> = 200..400;
 /// How to see whether an instance is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// How to ask.
-    pub how: How,
+    /// How an instance is probed.
+    pub how: ProbeKind,
     /// How long one answer may take; a command that takes longer is killed with what it started.
     pub limit: Duration,
 }
 
-/// How to ask.
+/// How an instance is probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum ProbeKind {
     /// Each of its addresses takes a TCP connection.
     Connect,
     /// This path, asked at each of its addresses by HTTP, is answered with a status from 200 to 399.
@@ -52,17 +52,17 @@ pub struct Url {
 impl Default for Check {
     /// By a TCP connection.
     fn default() -> Check {
-        How::Connect.into()
+        ProbeKind::Connect.into()
     }
 }
 
-impl From<How> for Check {
-    fn from(how: How) -> Check {
+impl From<ProbeKind> for Check {
+    fn from(how: ProbeKind) -> Check {
         Check { how, limit: LIMIT }
     }
 }
 
-impl std::str::FromStr for How {
+impl std::str::FromStr for ProbeKind {
     type Err = String;
 
     /// A path begins with `/` and has no spaces, a URL with `http://`; all else is a command.
@@ -80,13 +80,13 @@ impl std::str::FromStr for How {
                 format!("'{text}' {why}; write such as http://127.0.0.1:8080/health or http://[::1]:8080/health")
             })?;
             let path = if path.is_empty() { "/" } else { path };
-            return Ok(How::Url(Url { authority: authority.into(), path: path.into() }));
+            return Ok(ProbeKind::Url(Url { authority: authority.into(), path: path.into() }));
         }
         // A program's path is usually longer than a word, or is there.
         if text.starts_with('/') && is_one_word && !std::path::Path::new(text).is_file() {
-            return Ok(How::Path(text.into()));
+            return Ok(ProbeKind::Path(text.into()));
         }
-        if text.trim().is_empty() { Err("nothing to check by".into()) } else { Ok(How::Command(text.into())) }
+        if text.trim().is_empty() { Err("nothing to check by".into()) } else { Ok(ProbeKind::Command(text.into())) }
     }
 }
 
@@ -104,10 +104,10 @@ impl Check {
     pub fn plan(&self, setting: &Setting, colour: Colour) -> String {
         let doors = setting.doors(colour).iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" and ");
         match &self.how {
-            How::Connect => format!("# {colour} ({doors}) is asked by a TCP connection"),
-            How::Path(path) => format!("# {colour} ({doors}) is asked for {path} by HTTP"),
-            How::Url(Url { authority, path }) => format!("# {colour} is asked by http://{authority}{path}"),
-            How::Command(words) => format!("# {colour} ({doors}) is asked by '{words}'"),
+            ProbeKind::Connect => format!("# {colour} ({doors}) is asked by a TCP connection"),
+            ProbeKind::Path(path) => format!("# {colour} ({doors}) is asked for {path} by HTTP"),
+            ProbeKind::Url(Url { authority, path }) => format!("# {colour} is asked by http://{authority}{path}"),
+            ProbeKind::Command(words) => format!("# {colour} ({doors}) is asked by '{words}'"),
         }
     }
 
@@ -129,7 +129,7 @@ impl Check {
     }
 }
 
-impl How {
+impl ProbeKind {
     /// Asks once whether `who` is ready, who listens at these addresses. A command has these variables in its environment. All of
     /// it takes as long as `within` at most; a command that takes longer is killed with what it started.
     ///
@@ -145,20 +145,20 @@ impl How {
         let begin = Instant::now();
         let left = || within.saturating_sub(begin.elapsed()).max(LEAST);
         match self {
-            How::Connect => {
+            ProbeKind::Connect => {
                 for door in doors {
                     connect(*door, left()).map_err(|error| format!("{who} ({door}) does not answer: {error}"))?;
                 }
                 Ok(())
             }
-            How::Path(path) => {
+            ProbeKind::Path(path) => {
                 for door in doors {
                     let told = get(*door, &door.to_string(), path, left());
                     told.map_err(|why| format!("{who} (http://{door}{path}) does not answer as it should: {why}"))?;
                 }
                 Ok(())
             }
-            How::Url(Url { authority, path }) => {
+            ProbeKind::Url(Url { authority, path }) => {
                 let with_port = if authority.parse::<SocketAddr>().is_ok() || has_port(authority) {
                     authority.clone()
                 } else {
@@ -170,7 +170,7 @@ impl How {
                 let address = addresses.next().ok_or_else(|| said("the name has no address".into()))?;
                 get(address, authority, path, left()).map_err(said)
             }
-            How::Command(words) => match command::run(words, variables, within) {
+            ProbeKind::Command(words) => match command::run(words, variables, within) {
                 Ok(Ended::By(status)) if status.success() => Ok(()),
                 Ok(Ended::By(status)) => Err(format!("{who} is not ready: '{words}' ended with {status}")),
                 Ok(Ended::Late) => {
@@ -270,15 +270,16 @@ mod tests {
 
     #[test]
     fn words_are_a_path_a_url_or_a_command() {
-        assert_eq!("/health".parse(), Ok(How::Path("/health".into())));
-        let url = |authority: &str, path: &str| Ok(How::Url(Url { authority: authority.into(), path: path.into() }));
+        assert_eq!("/health".parse(), Ok(ProbeKind::Path("/health".into())));
+        let url =
+            |authority: &str, path: &str| Ok(ProbeKind::Url(Url { authority: authority.into(), path: path.into() }));
         assert_eq!("http://127.0.0.1:8000/x?y".parse(), url("127.0.0.1:8000", "/x?y"));
         assert_eq!("http://host".parse(), url("host", "/"));
-        assert_eq!("/bin/sh".parse(), Ok(How::Command("/bin/sh".into())));
-        assert_eq!("curl -f x".parse(), Ok(How::Command("curl -f x".into())));
-        assert!("https://host/".parse::<How>().unwrap_err().contains("curl"));
-        assert!("http:///x".parse::<How>().is_err());
-        assert!(" ".parse::<How>().is_err());
+        assert_eq!("/bin/sh".parse(), Ok(ProbeKind::Command("/bin/sh".into())));
+        assert_eq!("curl -f x".parse(), Ok(ProbeKind::Command("curl -f x".into())));
+        assert!("https://host/".parse::<ProbeKind>().unwrap_err().contains("curl"));
+        assert!("http:///x".parse::<ProbeKind>().is_err());
+        assert!(" ".parse::<ProbeKind>().is_err());
     }
 
     #[test]
@@ -293,7 +294,7 @@ mod tests {
     #[test]
     fn urls_that_cannot_be_asked_are_refused() {
         for good in ["http://[::1]", "http://[::1]:80/x", "HTTP://localhost:8080/", "http://a_b.example/?q=[1]"] {
-            assert!(matches!(good.parse(), Ok(How::Url(_))), "{good}");
+            assert!(matches!(good.parse(), Ok(ProbeKind::Url(_))), "{good}");
         }
         for (wrong, why) in [
             ("http://[bad", "without its last bracket"),
@@ -308,10 +309,10 @@ mod tests {
             ("ftp://x", "'curl -fsS ftp://x'"),
             ("HTTPS://x", "'curl -fsS HTTPS://x'"),
         ] {
-            let said = wrong.parse::<How>().unwrap_err();
+            let said = wrong.parse::<ProbeKind>().unwrap_err();
             assert!(said.contains(why), "{wrong}: {said}");
         }
-        assert!(matches!("curl http://x".parse(), Ok(How::Command(_))));
+        assert!(matches!("curl http://x".parse(), Ok(ProbeKind::Command(_))));
     }
 
     #[test]

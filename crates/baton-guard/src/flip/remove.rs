@@ -1,14 +1,14 @@
 //! The end of a flip.
 
 use super::stored::Stored;
-use super::{Done, Fault, Flips, KIND, Kind, Method, Name, by_kind};
+use super::{FlipMethod, FlipMethodKind, FlipReport, Flips, KIND, KernelError, Name, by_kind};
 
 impl Flips {
     /// Removes a flip with all that it has in the kernel, also when nobody remembers it.
     ///
     /// # Errors
     /// What could not be removed; the rest was. Without the right to look, nothing was.
-    pub fn remove(&self, name: &Name) -> Result<Done, Fault> {
+    pub fn remove(&self, name: &Name) -> Result<FlipReport, KernelError> {
         let _lock = self.lock(name)?;
         let found = self.found(name)?;
         let (there, was_guarded) = (found.there, found.is_guarded);
@@ -24,7 +24,7 @@ impl Flips {
             return Err(fault);
         }
         self.state.remove(KIND, name.as_str())?;
-        let mut done = Done::line(match (&found.stored, there.is_empty()) {
+        let mut done = FlipReport::line(match (&found.stored, there.is_empty()) {
             (Ok(None), true) => format!("there was nothing of {name}"),
             (Ok(_), _) => format!("{name} is removed"),
             (Err(fault), false) => format!("{name} is removed, and its file, which could not be read: {}", fault.place),
@@ -42,11 +42,11 @@ impl Flips {
     }
 
     /// What there is of a name that is to be removed.
-    pub(super) fn found(&self, name: &Name) -> Result<Found, Fault> {
+    pub(super) fn found(&self, name: &Name) -> Result<FlipRemains, KernelError> {
         // A file that cannot be read is no reason to leave rules behind.
         let stored = self.stored(name);
         let (mut there, mut is_guarded) = (Vec::new(), false);
-        for kind in Kind::ALL {
+        for kind in FlipMethodKind::ALL {
             let is_its = matches!(&stored, Ok(Some(stored)) if stored.method == kind);
             let method = by_kind(kind);
             if method.names()?.contains(name) || is_its {
@@ -54,16 +54,16 @@ impl Flips {
                 there.push(method);
             }
         }
-        Ok(Found { stored, there, is_guarded })
+        Ok(FlipRemains { stored, there, is_guarded })
     }
 }
 
 /// What there is of a name.
-pub(super) struct Found {
+pub(super) struct FlipRemains {
     /// What is remembered, or why it cannot be read.
-    pub stored: Result<Option<Stored>, Fault>,
+    pub stored: Result<Option<Stored>, KernelError>,
     /// By which methods something is in the kernel.
-    pub there: Vec<Box<dyn Method>>,
+    pub there: Vec<Box<dyn FlipMethod>>,
     /// Whether a loopback's guard is among it.
     pub is_guarded: bool,
 }

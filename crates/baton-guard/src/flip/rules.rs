@@ -1,13 +1,13 @@
 //! What the two methods by iptables have in common: a chain of our own in the table `nat`, the words of its rules, and the guard in
 //! the table `raw`.
 //!
-//! Nothing is changed here: what is to be changed comes out as [`Act`]s, from what `iptables-save` prints at the moment.
+//! Nothing is changed here: what is to be changed comes out as [`KernelChange`]s, from what `iptables-save` prints at the moment.
 
-use crate::Fault;
+use crate::KernelError;
 use crate::hold::target::Target;
-use crate::iptables::{Chain, Change, Family, Iptables, PREFIX, Place};
+use crate::iptables::{Chain, Change, Family, Iptables, JumpPosition, PREFIX};
 
-use super::act::Act;
+use super::act::KernelChange;
 use super::{Colour, Name, Setting};
 
 /// Where connections are sent elsewhere, and where the guard stands.
@@ -30,7 +30,7 @@ pub(super) struct Rules {
 
 /// Our chain in one table, as it is.
 #[derive(Debug, PartialEq, Eq)]
-struct Made {
+struct OwnChain {
     is_there: bool,
     /// Its rules, each as it follows the chain's name.
     rules: Vec<String>,
@@ -38,8 +38,8 @@ struct Made {
     jumps: Vec<(&'static str, usize)>,
 }
 
-impl Made {
-    fn of(saved: &str, table: &str, chain: &Chain) -> Made {
+impl OwnChain {
+    fn of(saved: &str, table: &str, chain: &Chain) -> OwnChain {
         let (from, matching): (&[_], _) = if table == RAW { (&FROM[..1], "") } else { (&FROM, ENTERS) };
         let head = format!(":{} ", chain.name());
         let own = format!("-A {} ", chain.name());
@@ -48,7 +48,7 @@ impl Made {
             let jump = format!("-A {from} {matching}{space}-j {}", chain.name());
             (from, of_table(saved, table).filter(|line| *line == jump).count())
         };
-        Made {
+        OwnChain {
             is_there: of_table(saved, table).any(|line| line.starts_with(&head)),
             rules: of_table(saved, table).filter_map(|line| line.strip_prefix(&own)).map(str::to_owned).collect(),
             jumps: from.iter().copied().map(count).collect(),
@@ -66,7 +66,8 @@ impl Made {
     /// What makes the chain have these rules, entered once from each side; and what makes it as it is.
     fn fill(&self, table: &'static str, chain: &Chain, rules: &[String]) -> (Vec<Change>, Vec<Change>) {
         let matching = if table == RAW { "" } else { ENTERS };
-        let hook = |from| Change::Hook { from, matching: matching.into(), to: chain.clone(), place: Place::First };
+        let hook =
+            |from| Change::Hook { from, matching: matching.into(), to: chain.clone(), place: JumpPosition::First };
         let unhook = |from| Change::Unhook { from, matching: matching.into(), to: chain.clone() };
         let (mut changes, mut undo) = (filled(chain, rules), Vec::new());
         if self.is_there {
@@ -95,8 +96,12 @@ fn filled(chain: &Chain, rules: &[String]) -> Vec<Change> {
     std::iter::once(Change::Empty(chain.clone())).chain(rules).collect()
 }
 
-fn act(iptables: &Iptables, table: &str, (changes, undo): (Vec<Change>, Vec<Change>)) -> Result<Act, Fault> {
-    Ok(Act::Rules {
+fn act(
+    iptables: &Iptables,
+    table: &str,
+    (changes, undo): (Vec<Change>, Vec<Change>),
+) -> Result<KernelChange, KernelError> {
+    Ok(KernelChange::Rules {
         iptables: iptables.clone(),
         table: table.to_owned(),
         script: Iptables::script(table, &changes)?,
@@ -127,12 +132,12 @@ fn leads_to(place: &Target) -> String {
 }
 
 impl Rules {
-    fn chain(&self, name: &str) -> Result<Chain, Fault> {
+    fn chain(&self, name: &str) -> Result<Chain, KernelError> {
         Ok(Chain::new(&format!("{}{name}", self.prefix))?)
     }
 
     /// Tries whether iptables understands such rules, in a chain that nobody enters.
-    pub fn check(&self, setting: &Setting, rules: impl Fn(bool) -> Vec<String>) -> Result<(), Fault> {
+    pub fn check(&self, setting: &Setting, rules: impl Fn(bool) -> Vec<String>) -> Result<(), KernelError> {
         let chain = self.chain(TRIAL)?;
         for v4 in setting.served() {
             let mut changes = filled(&chain, &rules(v4));
@@ -143,24 +148,28 @@ impl Rules {
     }
 
     /// Makes the guard, where it is not there as it should be.
-    pub fn guard(&self, setting: &Setting) -> Result<Vec<Act>, Fault> {
+    pub fn guard(&self, setting: &Setting) -> Result<Vec<KernelChange>, KernelError> {
         let chain = self.chain(setting.name.as_str())?;
         let iptables = Iptables::find(Family::Ipv4)?;
-        let there = Made::of(&iptables.save()?, RAW, &chain);
+        let there = OwnChain::of(&iptables.save()?, RAW, &chain);
         let rules = GUARDED.map(str::to_owned);
         Ok(if there.is_guard() { Vec::new() } else { vec![act(&iptables, RAW, there.fill(RAW, &chain, &rules))?] })
     }
 
     /// Whether anything of the guard is there. What cannot be read has nothing of it, or is told by who changes it.
-    pub fn has_guard(&self, name: &Name) -> Result<bool, Fault> {
+    pub fn has_guard(&self, name: &Name) -> Result<bool, KernelError> {
         let chain = self.chain(name.as_str())?;
         let saved = Iptables::find(Family::Ipv4).and_then(|iptables| iptables.save()).unwrap_or_default();
-        let there = Made::of(&saved, RAW, &chain);
+        let there = OwnChain::of(&saved, RAW, &chain);
         Ok(there.is_there || there.jumps.iter().any(|(_, count)| *count > 0))
     }
 
     /// Makes the chains have these rules, whatever they have now, each table at one moment. The guard stays as it is.
-    pub fn install(&self, setting: &Setting, rules: impl Fn(bool) -> Vec<String>) -> Result<Vec<Act>, Fault> {
+    pub fn install(
+        &self,
+        setting: &Setting,
+        rules: impl Fn(bool) -> Vec<String>,
+    ) -> Result<Vec<KernelChange>, KernelError> {
         let chain = self.chain(setting.name.as_str())?;
         let served = setting.served();
         let mut acts = Vec::new();
@@ -172,7 +181,7 @@ impl Rules {
                 // What cannot be had has nothing of it.
                 Err(_) => continue,
             };
-            let there = Made::of(&saved, NAT, &chain);
+            let there = OwnChain::of(&saved, NAT, &chain);
             if is_served {
                 acts.push(act(&iptables, NAT, there.fill(NAT, &chain, &rules(v4)))?);
             } else if there.is_there {
@@ -181,7 +190,7 @@ impl Rules {
                     let (matching, to) = (ENTERS.to_owned(), chain.clone());
                     let unhook = Change::Unhook { from, matching: matching.clone(), to: to.clone() };
                     gone.extend(std::iter::repeat_n(unhook, *count));
-                    let hook = Change::Hook { from, matching, to, place: Place::First };
+                    let hook = Change::Hook { from, matching, to, place: JumpPosition::First };
                     back.extend(std::iter::repeat_n(hook, *count));
                 }
                 gone.push(Change::Remove(chain.clone()));
@@ -197,7 +206,7 @@ impl Rules {
         setting: &Setting,
         old: impl Fn(bool) -> Vec<String>,
         new: impl Fn(bool) -> Vec<String>,
-    ) -> Result<Vec<Act>, Fault> {
+    ) -> Result<Vec<KernelChange>, KernelError> {
         let chain = self.chain(setting.name.as_str())?;
         let refill = |v4| {
             let changes = (filled(&chain, &new(v4)), filled(&chain, &old(v4)));
@@ -207,7 +216,7 @@ impl Rules {
     }
 
     /// Removes our chains and the jumps to them; the guard's alone, when no more is asked for.
-    pub fn remove(&self, name: &Name, is_guard_alone: bool) -> Result<Vec<Act>, Fault> {
+    pub fn remove(&self, name: &Name, is_guard_alone: bool) -> Result<Vec<KernelChange>, KernelError> {
         let chain = self.chain(name.as_str())?;
         let mut acts = Vec::new();
         for family in [Family::Ipv4, Family::Ipv6] {
@@ -215,12 +224,12 @@ impl Rules {
             let Ok(iptables) = Iptables::find(family) else { continue };
             for (table, script) in iptables.removal(&chain)? {
                 if table == RAW || !is_guard_alone {
-                    acts.push(Act::Rules { iptables: iptables.clone(), table, script, undo: String::new() });
+                    acts.push(KernelChange::Rules { iptables: iptables.clone(), table, script, undo: String::new() });
                 }
             }
         }
         // What leads somewhere goes before what guards it.
-        acts.sort_by_key(|act| matches!(act, Act::Rules { table, .. } if table == RAW));
+        acts.sort_by_key(|act| matches!(act, KernelChange::Rules { table, .. } if table == RAW));
         Ok(acts)
     }
 
@@ -228,7 +237,7 @@ impl Rules {
     ///
     /// # Errors
     /// Without the right to look. Where the rules cannot be read for another reason, there are none.
-    pub fn names(&self) -> Result<Vec<Name>, Fault> {
+    pub fn names(&self) -> Result<Vec<Name>, KernelError> {
         let prefix = format!("{PREFIX}{}", self.prefix);
         let mut names = Vec::new();
         for family in [Family::Ipv4, Family::Ipv6] {
@@ -246,27 +255,27 @@ impl Rules {
 
     /// The rules of our chain, in their order, each as it follows the chain's name; `None` when it is not entered once from each
     /// side, or its guard is not there as it was made.
-    pub fn found(&self, setting: &Setting, v4: bool) -> Result<Option<Vec<String>>, Fault> {
+    pub fn found(&self, setting: &Setting, v4: bool) -> Result<Option<Vec<String>>, KernelError> {
         let chain = self.chain(setting.name.as_str())?;
         let saved = Iptables::find(family(v4))?.save()?;
-        if v4 && setting.needs_localnet() && !Made::of(&saved, RAW, &chain).is_guard() {
+        if v4 && setting.needs_localnet() && !OwnChain::of(&saved, RAW, &chain).is_guard() {
             return Ok(None);
         }
-        let there = Made::of(&saved, NAT, &chain);
-        Ok(Some(there).filter(Made::is_entered).map(|there| there.rules))
+        let there = OwnChain::of(&saved, NAT, &chain);
+        Ok(Some(there).filter(OwnChain::is_entered).map(|there| there.rules))
     }
 
     /// Whether our chain is there that leads somewhere, of one family at least.
-    pub fn leads(&self, name: &Name) -> Result<bool, Fault> {
+    pub fn leads(&self, name: &Name) -> Result<bool, KernelError> {
         let chain = self.chain(name.as_str())?;
         let found = [Family::Ipv4, Family::Ipv6].map(Iptables::find).into_iter().flatten();
         // What cannot be read has nothing of it, or is told by who changes it.
         let mut saved = found.filter_map(|iptables| iptables.save().ok());
-        Ok(saved.any(|saved| Made::of(&saved, NAT, &chain).is_there))
+        Ok(saved.any(|saved| OwnChain::of(&saved, NAT, &chain).is_there))
     }
 
     /// Whether anything of a flip is there.
-    pub fn is_there(&self, name: &Name) -> Result<bool, Fault> {
+    pub fn is_there(&self, name: &Name) -> Result<bool, KernelError> {
         Ok(self.names()?.contains(name))
     }
 }
@@ -307,7 +316,7 @@ mod tests {
         let chain = Chain::new("FLIP-web").unwrap();
         let saved =
             "*nat\n:BATON-FLIP-web - [0:0]\n-A PREROUTING -p tcp -j BATON-FLIP-web\n-A BATON-FLIP-web X\nCOMMIT\n";
-        let made = Made::of(saved, NAT, &chain);
+        let made = OwnChain::of(saved, NAT, &chain);
         assert_eq!((made.is_there, made.rules.len(), made.is_entered()), (true, 1, false), "not from OUTPUT");
         let (changes, undo) = made.fill(NAT, &chain, &["Y".into()]);
         let script = |changes: &[Change]| Iptables::script(NAT, changes).unwrap();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Kind;
+use super::FlipMethodKind;
 use crate::hold::target::Target;
 
 /// Bytes of a name at most: an ipset's has 31, and ours have words around it.
@@ -233,7 +233,7 @@ impl Setting {
     }
 
     /// What an operator should know of a setting that is right in itself.
-    pub fn remarks(&self, kind: Kind) -> Vec<String> {
+    pub fn remarks(&self, kind: FlipMethodKind) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.listen.address.is_none() && self.served() == [true] {
             remarks.push(format!("IPv4 only: connections by IPv6 to {} are left as they are", self.listen));
@@ -321,12 +321,12 @@ mod tests {
         assert_eq!(both.doors(Colour::Blue), ["127.0.0.1:8000".parse().unwrap(), "[::1]:8000".parse().unwrap()]);
         assert_eq!(both.doors(Colour::Green), ["127.0.0.1:8001".parse().unwrap()]);
         assert!(both.needs_localnet());
-        assert!(both.remarks(Kind::Nft)[0].contains("::1"), "{:?}", both.remarks(Kind::Nft));
-        assert!(both.remarks(Kind::SkLookup).is_empty(), "to which it does not matter");
+        assert!(both.remarks(FlipMethodKind::Nft)[0].contains("::1"), "{:?}", both.remarks(FlipMethodKind::Nft));
+        assert!(both.remarks(FlipMethodKind::SkLookup).is_empty(), "to which it does not matter");
         let one = setting(":80", &["10.0.0.1:8000"], &["10.0.0.1:8001"]).unwrap();
         assert_eq!(one.served(), [true]);
         assert!(!one.needs_localnet());
-        assert!(one.remarks(Kind::Nft)[0].contains("IPv4 only"));
+        assert!(one.remarks(FlipMethodKind::Nft)[0].contains("IPv4 only"));
         assert!(!setting("127.0.0.1:80", &["127.0.0.1:8000"], &["127.0.0.1:8001"]).unwrap().needs_localnet());
     }
 

@@ -1,7 +1,7 @@
 //! By a BPF program that chooses the listening socket of a new connection: no address is translated, nothing is tracked, and the
 //! client sees the address it dialled. A flip changes one number in a map of the kernel's.
 //!
-//! The sockets are those in which the instances listen at this moment, taken from their processes. One that is closed vanishes by itself;
+//! The sockets are those in which the instances listen at this moment, taken from their processes. The kernel removes one that is closed;
 //! then new connections of its colour find a listening socket as if nobody had chosen, which is to say that they are refused. So
 //! a server whose restart opens other sockets is put in again: a switch to it does so, and so does setting up again.
 
@@ -12,12 +12,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use baton_kernel::borrow::{self, Borrowed};
-use baton_kernel::bpf::{Choice, FILE_SYSTEM, Refused, Slot};
+use baton_kernel::bpf::{BpfError, Choice, FILE_SYSTEM, Slot};
 use baton_kernel::listeners::{self, Listener};
 
-use super::method::{Kind, Method, Observed, Step};
+use super::method::{FlipMethod, FlipMethodKind, Observed, PlanStep};
 use super::{Colour, Name, Setting};
-use crate::Fault;
+use crate::KernelError;
 use crate::hold::target::Target;
 
 /// Where the folders of all names are.
@@ -34,22 +34,22 @@ fn folder() -> PathBuf {
 }
 
 /// The number of the calling thread's network namespace: the file system is one for all of them.
-fn namespace() -> Result<u64, Fault> {
+fn namespace() -> Result<u64, KernelError> {
     let file = File::open("/proc/thread-self/ns/net").and_then(|file| file.metadata());
-    file.map(|found| found.ino()).map_err(|error| Fault::io("the network namespace", &error))
+    file.map(|found| found.ino()).map_err(|error| KernelError::io("the network namespace", &error))
 }
 
-fn path(name: &Name) -> Result<PathBuf, Fault> {
+fn path(name: &Name) -> Result<PathBuf, KernelError> {
     Ok(folder().join(format!("{PREFIX}{name}-{}", namespace()?)))
 }
 
-fn choice(name: &Name) -> Result<Choice, Fault> {
+fn choice(name: &Name) -> Result<Choice, KernelError> {
     Ok(Choice::at(&path(name)?))
 }
 
-fn fault(refused: Refused) -> Fault {
+fn fault(refused: BpfError) -> KernelError {
     let (reason, remedy) = refused.parts();
-    Fault::new("sk_lookup", reason, remedy)
+    KernelError::new("sk_lookup", reason, remedy)
 }
 
 fn slot(colour: Colour, v4: bool) -> Slot {
@@ -72,9 +72,9 @@ fn places(setting: &Setting) -> Vec<SocketAddr> {
 
 /// The listening sockets that take connections of this family at a place, the likeliest first: at this very address before at all
 /// addresses, those of IPv4 alone before those of both families, the youngest before others.
-fn candidates(place: &Target, v4: bool) -> Result<Vec<Listener>, Fault> {
+fn candidates(place: &Target, v4: bool) -> Result<Vec<Listener>, KernelError> {
     let what = || format!("the listening sockets of {place}");
-    let mut found = listeners::listening(place.port).map_err(|error| Fault::netlink(what(), &error))?;
+    let mut found = listeners::listening(place.port).map_err(|error| KernelError::netlink(what(), &error))?;
     found.retain(|listener| {
         let local = listener.local;
         let is_family = local.is_ipv4() == v4 || (v4 && local.ip().is_unspecified());
@@ -89,8 +89,9 @@ fn candidates(place: &Target, v4: bool) -> Result<Vec<Listener>, Fault> {
 }
 
 /// The socket in which an instance takes connections of a family, and its process.
-fn socket(setting: &Setting, colour: Colour, v4: bool) -> Result<Borrowed, Fault> {
-    let place = setting.place_for(colour, v4).ok_or_else(|| Fault::new(colour.word(), "it has no such address", ""))?;
+fn socket(setting: &Setting, colour: Colour, v4: bool) -> Result<Borrowed, KernelError> {
+    let place =
+        setting.place_for(colour, v4).ok_or_else(|| KernelError::new(colour.word(), "it has no such address", ""))?;
     let mut reason = "nobody listens there".to_owned();
     for listener in candidates(&place, v4)? {
         match borrow::socket(listener.inode) {
@@ -102,26 +103,29 @@ fn socket(setting: &Setting, colour: Colour, v4: bool) -> Result<Borrowed, Fault
         true => "run it as root, or give it the capability CAP_SYS_PTRACE",
         false => "start it first",
     };
-    Err(Fault::new(format!("{colour} ({place})"), reason, remedy))
+    Err(KernelError::new(format!("{colour} ({place})"), reason, remedy))
 }
 
 /// Puts the sockets that an instance has now into their places.
-fn put(choice: &Choice, setting: &Setting, colour: Colour) -> Result<(), Fault> {
-    let sockets: Vec<(bool, Borrowed)> =
-        setting.served().into_iter().map(|v4| Ok((v4, socket(setting, colour, v4)?))).collect::<Result<_, Fault>>()?;
+fn put(choice: &Choice, setting: &Setting, colour: Colour) -> Result<(), KernelError> {
+    let sockets: Vec<(bool, Borrowed)> = setting
+        .served()
+        .into_iter()
+        .map(|v4| Ok((v4, socket(setting, colour, v4)?)))
+        .collect::<Result<_, KernelError>>()?;
     sockets.iter().try_for_each(|(v4, socket)| choice.put(slot(colour, *v4), socket.fd.as_fd()).map_err(fault))
 }
 
-impl Method for SkLookup {
-    fn kind(&self) -> Kind {
-        Kind::SkLookup
+impl FlipMethod for SkLookup {
+    fn kind(&self) -> FlipMethodKind {
+        FlipMethodKind::SkLookup
     }
 
-    fn check(&self, setting: &Setting) -> Result<(), Fault> {
+    fn check(&self, setting: &Setting) -> Result<(), KernelError> {
         choice(&setting.name)?.check().map_err(fault)
     }
 
-    fn observe(&self, setting: &Setting) -> Result<Observed, Fault> {
+    fn observe(&self, setting: &Setting) -> Result<Observed, KernelError> {
         let choice = choice(&setting.name)?;
         if !choice.exists().map_err(fault)? {
             return Ok(Observed::Absent);
@@ -151,7 +155,7 @@ impl Method for SkLookup {
         Ok(Observed::Active(colour))
     }
 
-    fn install(&self, setting: &Setting, active: Colour, _: bool) -> Result<(), Fault> {
+    fn install(&self, setting: &Setting, active: Colour, _: bool) -> Result<(), KernelError> {
         let choice = choice(&setting.name)?;
         let mut sockets = Vec::new();
         for v4 in setting.served() {
@@ -165,20 +169,20 @@ impl Method for SkLookup {
         choice.install(&places(setting), &sockets, number(active)).map_err(fault)
     }
 
-    fn switch(&self, setting: &Setting, to: Colour) -> Result<(), Fault> {
+    fn switch(&self, setting: &Setting, to: Colour) -> Result<(), KernelError> {
         let choice = choice(&setting.name)?;
         put(&choice, setting, to)?;
         choice.activate(number(to)).map_err(fault)
     }
 
-    fn remove(&self, name: &Name) -> Result<(), Fault> {
+    fn remove(&self, name: &Name) -> Result<(), KernelError> {
         choice(name)?.remove().map_err(fault)?;
         // Of the last one; with others in it, it stays.
         let _ = fs::remove_dir(folder());
         Ok(())
     }
 
-    fn names(&self) -> Result<Vec<Name>, Fault> {
+    fn names(&self) -> Result<Vec<Name>, KernelError> {
         let ours = format!("-{}", namespace()?);
         let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
         let name =
@@ -192,7 +196,7 @@ impl Method for SkLookup {
         [true, false].into_iter().map(|v4| choice.count(slot(colour, v4)).ok()).sum()
     }
 
-    fn plan(&self, setting: &Setting, step: Step) -> Result<Vec<String>, Fault> {
+    fn plan(&self, setting: &Setting, step: PlanStep) -> Result<Vec<String>, KernelError> {
         let folder = path(&setting.name)?;
         let listen = places(setting).iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" and ");
         let put = |colour: Colour| {
@@ -203,19 +207,19 @@ impl Method for SkLookup {
         };
         // There is no program for it, so that all of this is a comment.
         Ok(match step {
-            Step::Install { active, .. } => vec![
+            PlanStep::Install { active, .. } => vec![
                 format!("# a BPF program chooses the listening socket for {listen}, pinned in {}", folder.display()),
                 put(active),
                 format!("{}, if it is there", put(active.other())),
                 format!("# {active} is the active colour"),
                 "# the program is tied to this network namespace".into(),
             ],
-            Step::Switch(to) => vec![put(to), format!("# {to} is the active colour")],
-            Step::Guard | Step::Unguard => Vec::new(),
+            PlanStep::Switch(to) => vec![put(to), format!("# {to} is the active colour")],
+            PlanStep::Guard | PlanStep::Unguard => Vec::new(),
         })
     }
 
-    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, Fault> {
+    fn plan_removal(&self, name: &Name) -> Result<Vec<String>, KernelError> {
         // The kernel unties a program whose link is gone.
         Ok(vec![format!("rm -r {}", path(name)?.display())])
     }

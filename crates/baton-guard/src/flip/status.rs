@@ -4,8 +4,8 @@ use baton_kernel::connections;
 use serde::Serialize;
 
 use super::stored::Stored;
-use super::{Check, Colour, Flips, KIND, Kind, Method, Name, Observed, Setting, by_kind, localnet, nft};
-use crate::Fault;
+use super::{Check, Colour, FlipMethod, FlipMethodKind, Flips, KIND, Name, Observed, Setting, by_kind, localnet, nft};
+use crate::KernelError;
 use crate::hold::target::Target;
 
 /// One flip, as it is.
@@ -14,7 +14,7 @@ pub struct Status {
     /// Its name.
     pub name: Name,
     /// By which method it is set up.
-    pub method: Kind,
+    pub method: FlipMethodKind,
     /// What clients dial; `None` when nobody remembers.
     pub listen: Option<Target>,
     /// Whether the kernel has what belongs there, whole or in part.
@@ -23,14 +23,14 @@ pub struct Status {
     /// Which instance gets new connections, as the kernel has it.
     pub active: Option<Colour>,
     /// The two instances, blue first; none when nobody remembers.
-    pub instances: Vec<Instance>,
+    pub instances: Vec<InstanceStatus>,
     /// What is wrong, with what helps.
     pub problem: Option<String>,
 }
 
 /// One of the two.
 #[derive(Clone, Debug, Serialize)]
-pub struct Instance {
+pub struct InstanceStatus {
     /// Which.
     pub colour: Colour,
     /// Where it listens.
@@ -44,7 +44,7 @@ pub struct Instance {
 }
 
 /// The name of a flip whose file cannot be read, and why.
-pub type Unreadable = (Name, Fault);
+pub type UnreadableFlip = (Name, KernelError);
 
 impl Flips {
     /// All flips: those that are remembered, and those that the kernel has; and why files cannot be read, by the names of their flips.
@@ -52,7 +52,7 @@ impl Flips {
     /// # Errors
     /// When the folder cannot be read, or without the right to see what the kernel has. What else of the kernel cannot be read is
     /// said in the flip's line.
-    pub fn status(&self) -> Result<(Vec<Status>, Vec<Unreadable>), Fault> {
+    pub fn status(&self) -> Result<(Vec<Status>, Vec<UnreadableFlip>), KernelError> {
         let (mut all, mut unreadable) = (Vec::new(), Vec::new());
         let names = self.state.names(KIND)?;
         for name in names.iter().filter_map(|name| name.parse::<Name>().ok()) {
@@ -61,11 +61,11 @@ impl Flips {
                 Ok(Some(stored)) => all.push(observed(&stored, by_kind(stored.method).as_ref())),
                 Err(fault) => {
                     let remedy = format!("the same `baton flip init` again, after `baton flip remove --name {name}`");
-                    unreadable.push((name, Fault { remedy, ..fault }));
+                    unreadable.push((name, KernelError { remedy, ..fault }));
                 }
             }
         }
-        for kind in Kind::ALL {
+        for kind in FlipMethodKind::ALL {
             for name in by_kind(kind).names()? {
                 if all.iter().all(|known| known.name != name || known.method != kind) {
                     all.push(forgotten(name, kind));
@@ -76,7 +76,7 @@ impl Flips {
     }
 }
 
-fn observed(stored: &Stored, method: &dyn Method) -> Status {
+fn observed(stored: &Stored, method: &dyn FlipMethod) -> Status {
     let setting = &stored.setting;
     let name = &setting.name;
     let mend = format!("`baton flip to blue --name {name}` or the same `baton flip init` sets it up again");
@@ -109,7 +109,7 @@ fn observed(stored: &Stored, method: &dyn Method) -> Status {
         Ok(Observed::Broken(why)) => (None, Some(format!("{why}; {mend}"))),
         Err(fault) => (None, Some(fault.to_string())),
     };
-    let instances = Colour::BOTH.map(|colour| Instance {
+    let instances = Colour::BOTH.map(|colour| InstanceStatus {
         colour,
         addresses: setting.instance(colour).to_vec(),
         // Before we connect ourselves.
@@ -122,11 +122,11 @@ fn observed(stored: &Stored, method: &dyn Method) -> Status {
 }
 
 /// Where that cannot be read, there is none to be told of.
-fn has_guard(method: &dyn Method, name: &Name) -> bool {
+fn has_guard(method: &dyn FlipMethod, name: &Name) -> bool {
     method.has_guard(name).unwrap_or_default()
 }
 
-fn forgotten(name: Name, kind: Kind) -> Status {
+fn forgotten(name: Name, kind: FlipMethodKind) -> Status {
     let problem =
         format!("it is in the kernel, and no file says what it is for; `baton flip remove --name {name}` removes it");
     Status {
@@ -141,7 +141,7 @@ fn forgotten(name: Name, kind: Kind) -> Status {
 }
 
 /// Connections that are open at the addresses of an instance; `None` where those that came by the flip have the address that was dialled.
-pub(super) fn open(kind: Kind, setting: &Setting, colour: Colour) -> Option<usize> {
+pub(super) fn open(kind: FlipMethodKind, setting: &Setting, colour: Colour) -> Option<usize> {
     if !kind.translates() {
         return None;
     }

@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::method::{MethodName, Order};
+use super::method::{HoldOrder, MethodName};
 use super::plug;
 use super::settle::listening;
 use super::target::Targets;
-use crate::Fault;
+use crate::KernelError;
 
 /// A method, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl fmt::Display for Choice {
 ///
 /// # Errors
 /// When that one, or all, cannot be used here.
-pub fn method(asked: Option<MethodName>, order: &Order) -> Result<Choice, Fault> {
+pub fn method(asked: Option<MethodName>, order: &HoldOrder) -> Result<Choice, KernelError> {
     judge_interfaces(order)?;
     if let Some(method) = asked {
         method.usable(order)?;
@@ -54,15 +54,15 @@ pub fn method(asked: Option<MethodName>, order: &Order) -> Result<Choice, Fault>
             Err(reason) => against.push(format!("not {method}, because {reason}")),
         }
     }
-    Err(Fault::new("every method", against.join("; "), "run it as root, on a kernel with netfilter"))
+    Err(KernelError::new("every method", against.join("; "), "run it as root, on a kernel with netfilter"))
 }
 
 /// A rule for an interface that is not there would hold nothing, and nobody would know.
-fn judge_interfaces(order: &Order) -> Result<(), Fault> {
+fn judge_interfaces(order: &HoldOrder) -> Result<(), KernelError> {
     let missing = order.interfaces.iter().find(|name| if_nametoindex(name.as_str()).is_err());
     missing.map_or(Ok(()), |name| {
         let remedy = "`ip link` lists the interfaces of this network namespace";
-        Err(Fault::new(format!("--interface {name}"), "there is no such interface", remedy))
+        Err(KernelError::new(format!("--interface {name}"), "there is no such interface", remedy))
     })
 }
 

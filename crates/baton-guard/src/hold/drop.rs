@@ -9,15 +9,15 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use baton_kernel::nftables::{
-    Chain, Element, Family, Hook, Kind, Nftables, Rule, Set, Table, Transaction, Type, Verdict, priority,
+    Chain, DataType, Element, Family, Hook, Kind, Nftables, Rule, Set, Table, Transaction, Verdict, priority,
 };
 use nix::errno::Errno;
 
-use super::method::{Held, Journal, Method, Notes, Order};
+use super::method::{HoldCounts, HoldMethod, HoldOrder, Journal, UndoNotes};
 use super::plan::Plan;
 use super::queue::rules::sweep;
-use crate::Fault;
-use crate::iptables::{self, Change, Iptables, Place};
+use crate::KernelError;
+use crate::iptables::{self, Change, Iptables, JumpPosition};
 
 /// Notes: the name of our table, and of our chain.
 const NFTABLES: &str = "nftables";
@@ -32,17 +32,20 @@ const SIX: &str = "addresses6";
 const IPTABLES_PLACE: (&str, &str) = ("raw", "PREROUTING");
 
 /// Every kernel with netfilter can drop.
-pub(super) fn usable(_order: &Order) -> Result<(), Fault> {
-    Nftables::open().map(|_| ()).or_else(|_| Iptables::find(iptables::Family::Ipv4).map(|_| ())).map_err(Fault::from)
+pub(super) fn usable(_order: &HoldOrder) -> Result<(), KernelError> {
+    Nftables::open()
+        .map(|_| ())
+        .or_else(|_| Iptables::find(iptables::Family::Ipv4).map(|_| ()))
+        .map_err(KernelError::from)
 }
 
 /// Prepares it.
-pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
+pub(super) fn prepare(order: &HoldOrder) -> Result<Box<dyn HoldMethod>, KernelError> {
     Ok(Box::new(Drop { order: order.clone(), by: None }))
 }
 
 /// Removes table and chain.
-pub(super) fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
+pub(super) fn undo(order: &HoldOrder, notes: &UndoNotes) -> Result<(), KernelError> {
     // Rules go by iptables only where nftables has refused, and there is no table then.
     if notes.contains_key(IPTABLES) {
         remove_chain(order)
@@ -54,18 +57,18 @@ pub(super) fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
 }
 
 struct Drop {
-    order: Order,
+    order: HoldOrder,
     /// What may be there.
-    by: Option<By>,
+    by: Option<DropMechanism>,
 }
 
-/// Who drops.
-enum By {
+/// What drops the packets.
+enum DropMechanism {
     Nftables,
     Iptables,
 }
 
-impl Method for Drop {
+impl HoldMethod for Drop {
     fn plan(&self) -> Plan {
         let table = table(&self.order);
         let max = self.order.max;
@@ -85,9 +88,9 @@ impl Method for Drop {
         }
     }
 
-    fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), Fault> {
+    fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), KernelError> {
         journal.note(NFTABLES, &self.order.object_name())?;
-        self.by = Some(By::Nftables);
+        self.by = Some(DropMechanism::Nftables);
         let Err(refusal) = transaction(&self.order).commit() else { return Ok(()) };
         // Of what the kernel refuses, nothing is done. Without an answer nobody knows.
         self.by = self.by.take().filter(|_| refusal.errno().is_none());
@@ -97,44 +100,44 @@ impl Method for Drop {
         let _ = self.end();
         journal.note(IPTABLES, &self.order.object_name())?;
         // When the second family is refused, the first one is done already.
-        self.by = Some(By::Iptables);
+        self.by = Some(DropMechanism::Iptables);
         add_chain(&self.order).map_err(|fault| {
             let reason = format!("{}; and nftables: {refusal}", fault.reason);
-            Fault { reason, ..fault }
+            KernelError { reason, ..fault }
         })
     }
 
-    fn end(&mut self) -> Result<Held, Fault> {
+    fn end(&mut self) -> Result<HoldCounts, KernelError> {
         match self.by {
-            None => Ok(Held::default()),
-            Some(By::Nftables) => {
+            None => Ok(HoldCounts::default()),
+            Some(DropMechanism::Nftables) => {
                 // The counters go with the table.
                 let connections = Nftables::open().and_then(|mut nftables| nftables.packets(&table(&self.order)));
                 let remarks = Vec::from_iter(remove_table(&self.order)?);
                 self.by = None;
-                Ok(Held { connections: connections.unwrap_or_default(), remarks, ..Held::default() })
+                Ok(HoldCounts { connections: connections.unwrap_or_default(), remarks, ..HoldCounts::default() })
             }
-            Some(By::Iptables) => {
+            Some(DropMechanism::Iptables) => {
                 remove_chain(&self.order)?;
                 self.by = None;
                 let remark = "by iptables, which was not asked how many SYNs it dropped".to_owned();
-                Ok(Held { remarks: vec![remark], ..Held::default() })
+                Ok(HoldCounts { remarks: vec![remark], ..HoldCounts::default() })
             }
         }
     }
 }
 
 /// The interfaces that were named; one empty name for all of them.
-fn interfaces(order: &Order) -> impl Iterator<Item = &str> {
+fn interfaces(order: &HoldOrder) -> impl Iterator<Item = &str> {
     let all = order.interfaces.is_empty().then_some("");
     order.interfaces.iter().map(String::as_str).chain(all)
 }
 
-fn table(order: &Order) -> Table {
+fn table(order: &HoldOrder) -> Table {
     Table::inet(order.object_name())
 }
 
-fn transaction(order: &Order) -> Transaction {
+fn transaction(order: &HoldOrder) -> Transaction {
     let table = table(order);
     let lasting = |element: Element| element.lasting(order.max);
     let ports: Vec<Element> = order.targets.ports().map(Element::port).map(lasting).collect();
@@ -145,9 +148,9 @@ fn transaction(order: &Order) -> Transaction {
     let chain = Chain { name: CHAIN.into(), kind: Kind::Filter, hook: Hook::Prerouting, priority: priority::RAW };
     let mut transaction = Transaction::new().new_table(&table).chain(&table, &chain);
     let sets = [
-        (PORTS, Type::Port, ports, None),
-        (FOUR, Type::Ipv4Port, of(true), Some(Family::Ipv4)),
-        (SIX, Type::Ipv6Port, of(false), Some(Family::Ipv6)),
+        (PORTS, DataType::Port, ports, None),
+        (FOUR, DataType::Ipv4Port, of(true), Some(Family::Ipv4)),
+        (SIX, DataType::Ipv6Port, of(false), Some(Family::Ipv6)),
     ];
     for (name, key, elements, family) in sets {
         if elements.is_empty() {
@@ -168,7 +171,7 @@ fn transaction(order: &Order) -> Transaction {
 
 /// Nothing is dropped any more when this returns. A table that must stay for a while, because its removal would lose what waits in
 /// a queue of somebody else, is empty.
-fn remove_table(order: &Order) -> Result<Option<String>, Fault> {
+fn remove_table(order: &HoldOrder) -> Result<Option<String>, KernelError> {
     let table = table(order);
     match Transaction::new().flush_chain(&table, CHAIN).commit() {
         Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => {}
@@ -178,18 +181,18 @@ fn remove_table(order: &Order) -> Result<Option<String>, Fault> {
 }
 
 /// The families that the targets need.
-fn families(order: &Order) -> Vec<iptables::Family> {
+fn families(order: &HoldOrder) -> Vec<iptables::Family> {
     let is_any = order.targets.ports().next().is_some();
     let has = |is_four: bool| is_any || order.targets.addresses().any(|address| address.is_ipv4() == is_four);
     let families = [(iptables::Family::Ipv4, has(true)), (iptables::Family::Ipv6, has(false))];
     families.into_iter().filter(|(_, is_needed)| *is_needed).map(|(family, _)| family).collect()
 }
 
-fn chain(order: &Order) -> Result<iptables::Chain, iptables::Error> {
+fn chain(order: &HoldOrder) -> Result<iptables::Chain, iptables::Error> {
     iptables::Chain::new(&format!("HOLD-{}", order.run))
 }
 
-fn add_chain(order: &Order) -> Result<(), Fault> {
+fn add_chain(order: &HoldOrder) -> Result<(), KernelError> {
     let (chain, (table, from)) = (chain(order)?, IPTABLES_PLACE);
     for family in families(order) {
         let mut changes = vec![Change::Empty(chain.clone())];
@@ -206,7 +209,7 @@ fn add_chain(order: &Order) -> Result<(), Fault> {
                 changes.push(Change::Append(chain.clone(), words));
             }
         }
-        let jump = Change::Hook { from, matching: "-p tcp".into(), to: chain.clone(), place: Place::First };
+        let jump = Change::Hook { from, matching: "-p tcp".into(), to: chain.clone(), place: JumpPosition::First };
         changes.push(jump);
         Iptables::find(family)?.apply(table, &changes)?;
     }
@@ -219,7 +222,7 @@ fn until(max: Duration) -> String {
     format!(" -m time --datestop {}", end.strftime("%Y-%m-%dT%H:%M:%S"))
 }
 
-fn remove_chain(order: &Order) -> Result<(), Fault> {
+fn remove_chain(order: &HoldOrder) -> Result<(), KernelError> {
     let chain = chain(order)?;
     for family in families(order) {
         Iptables::find(family)?.remove(&chain)?;
@@ -240,10 +243,10 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn order(targets: &[&str], max: Duration) -> Order {
+    fn order(targets: &[&str], max: Duration) -> HoldOrder {
         let targets = targets.iter().map(|target| target.parse().unwrap()).collect();
         let (run, method) = (std::process::id(), MethodName::Drop);
-        Order { run, method, targets: Targets::new(targets).unwrap(), max, limit: 1, interfaces: Vec::new() }
+        HoldOrder { run, method, targets: Targets::new(targets).unwrap(), max, limit: 1, interfaces: Vec::new() }
     }
 
     fn is_open(at: SocketAddr) -> bool {

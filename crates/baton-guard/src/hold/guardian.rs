@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use baton_kernel::output::{self, Mode};
+use baton_kernel::output::{self, WriteMode};
 use baton_kernel::process::over_exec;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,10 +22,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::setsid;
 use serde::{Deserialize, Serialize};
 
-use super::method::{self, Held, Method, MethodName, Order};
-use super::record::{Claimed, File, Record};
-use super::settle::Before;
-use crate::Fault;
+use super::method::{self, HoldCounts, HoldMethod, HoldOrder, MethodName};
+use super::record::{Claimed, File, RunRecord};
+use super::settle::PreviousListeners;
+use crate::KernelError;
 
 /// The first argument of a process that is to be a guardian; the second one is the number of the lock's descriptor.
 pub const GUARDIAN_ARGUMENT: &str = "--hold-guardian";
@@ -64,19 +64,19 @@ pub enum Cause {
     Killed,
 }
 
-/// What a guardian says.
+/// A message of a guardian.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Word {
+pub enum GuardianMessage {
     /// New connections are held from here on.
     Begun,
     /// They are not, and all is as it was.
-    Failed(Fault),
+    Failed(KernelError),
     /// They were let go.
     Ended {
         /// Why now.
         cause: Cause,
         /// What was held; or what could not be undone.
-        held: Result<Held, Fault>,
+        held: Result<HoldCounts, KernelError>,
     },
 }
 
@@ -93,8 +93,8 @@ impl Guardian {
     ///
     /// # Errors
     /// When it cannot; then all is as it was.
-    pub fn start(claimed: &mut Claimed) -> Result<Guardian, Fault> {
-        let wrong = |error: io::Error| Fault::io("starting the guardian process", &error);
+    pub fn start(claimed: &mut Claimed) -> Result<Guardian, KernelError> {
+        let wrong = |error: io::Error| KernelError::io("starting the guardian process", &error);
         let lock = claimed.lock.file();
         let number = over_exec::keep(lock).map_err(wrong)?;
         let spawned = Command::new("/proc/self/exe")
@@ -118,15 +118,16 @@ impl Guardian {
         }
     }
 
-    fn begin(&mut self, record: &Record) -> Result<(), Fault> {
-        let line = serde_json::to_string(record).map_err(|error| Fault::new("the order", error.to_string(), ""))?;
+    fn begin(&mut self, record: &RunRecord) -> Result<(), KernelError> {
+        let line =
+            serde_json::to_string(record).map_err(|error| KernelError::new("the order", error.to_string(), ""))?;
         self.tell(format!("{line}\n").as_bytes());
         match self.listen(Instant::now() + BEGIN_MAX) {
-            Some(Word::Begun) => Ok(()),
-            Some(Word::Failed(fault)) => Err(fault),
-            Some(Word::Ended { .. }) | None => {
+            Some(GuardianMessage::Begun) => Ok(()),
+            Some(GuardianMessage::Failed(fault)) => Err(fault),
+            Some(GuardianMessage::Ended { .. }) | None => {
                 let reason = format!("did not say within {BEGIN_MAX:?} that it holds new connections");
-                Err(Fault::new("the guardian process", reason, "see above, or try --method drop"))
+                Err(KernelError::new("the guardian process", reason, "see above, or try --method drop"))
             }
         }
     }
@@ -137,7 +138,7 @@ impl Guardian {
     }
 
     /// Its next word, when it comes before `until`; `None` when it does not, or the guardian is gone.
-    pub fn listen(&mut self, until: Instant) -> Option<Word> {
+    pub fn listen(&mut self, until: Instant) -> Option<GuardianMessage> {
         if self.said.buffer().is_empty() && !readable(&self.said.get_ref(), until) {
             return None;
         }
@@ -158,15 +159,15 @@ impl Guardian {
     }
 
     /// Asks it to let go now, and waits for what it did, but not beyond `overdue`. `None` when it is gone, or hangs.
-    pub fn end(&mut self, overdue: Instant) -> Option<(Cause, Result<Held, Fault>)> {
+    pub fn end(&mut self, overdue: Instant) -> Option<(Cause, Result<HoldCounts, KernelError>)> {
         self.tell(NOW);
         match self.listen(overdue.min(Instant::now() + END_MAX))? {
-            Word::Ended { cause, held } => Some((cause, held)),
-            Word::Begun | Word::Failed(_) => None,
+            GuardianMessage::Ended { cause, held } => Some((cause, held)),
+            GuardianMessage::Begun | GuardianMessage::Failed(_) => None,
         }
     }
 
-    /// When somebody must look after it: it should have let go by itself before.
+    /// When another process must end it: it should have let go before.
     pub fn overdue(begun: Instant, max: Duration) -> Instant {
         begun + max + END_MAX
     }
@@ -219,7 +220,7 @@ pub(super) fn wait(fds: &mut [PollFd], until: Option<Instant>) -> nix::Result<i3
 /// The guardian's own life, from its arguments to its exit code.
 pub fn be_guardian(arguments: &[OsString]) -> u8 {
     // It has one thread, and what it holds matters more than its words.
-    output::set_mode(Mode::Brief);
+    output::set_mode(WriteMode::Brief);
     let lock = arguments.first().and_then(|number| number.to_str()?.parse::<RawFd>().ok());
     let lock = lock.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)).and_then(over_exec::take);
     match lock.and_then(|lock| live().map(|()| lock)) {
@@ -243,17 +244,17 @@ fn live() -> io::Result<()> {
     let mut input = BufReader::new(fs::File::from(over_exec::take_standard_input()?));
     let mut line = String::new();
     (&mut input).take(LINE_BYTES_MAX).read_line(&mut line)?;
-    let record: Record = serde_json::from_str(&line).map_err(io::Error::other)?;
+    let record: RunRecord = serde_json::from_str(&line).map_err(io::Error::other)?;
     let order = record.order.clone();
     let mut file = match File::open(record) {
         Ok(file) => file,
-        Err(fault) => return say(&Word::Failed(fault)),
+        Err(fault) => return say(&GuardianMessage::Failed(fault)),
     };
     // What cannot be seen is not waited for.
-    let before = Before::look(&order.targets).ok();
+    let before = PreviousListeners::look(&order.targets).ok();
     let mut method = match begin(&order, &mut file) {
         Ok(method) => method,
-        Err(fault) => return say(&Word::Failed(fault)),
+        Err(fault) => return say(&GuardianMessage::Failed(fault)),
     };
     let deadline = Instant::now() + order.max;
     let does_wait = order.method != MethodName::Migrate;
@@ -261,7 +262,7 @@ fn live() -> io::Result<()> {
         let _ = before.drained(DRAIN_MAX.min(order.max));
     }
     // Who is not heard is gone, which is seen next.
-    let _ = say(&Word::Begun);
+    let _ = say(&GuardianMessage::Begun);
     let mut watch = Watch { before: before.as_ref().filter(|_| !does_wait), is_gone: false };
     let cause = match cause(&input, &signals, deadline, &mut watch) {
         (Cause::Command, true) => {
@@ -285,7 +286,7 @@ fn live() -> io::Result<()> {
     };
     let mut held = method.end().or_else(|_| {
         // What it could not undo with what it had may be undone with what it wrote down.
-        method::undo(&order, &file.record().notes).map(|()| Held::default())
+        method::undo(&order, &file.record().notes).map(|()| HoldCounts::default())
     });
     if let Ok(held) = &mut held {
         held.remarks.extend(watch.remark(&order));
@@ -298,7 +299,7 @@ fn live() -> io::Result<()> {
         (Cause::Orphaned, Err(fault)) => complain(format_args!("{fault}; see `baton hold status`")),
         _ => {}
     }
-    match say(&Word::Ended { cause, held }) {
+    match say(&GuardianMessage::Ended { cause, held }) {
         Err(error) if cause != Cause::Orphaned => Err(error),
         _ => Ok(()),
     }
@@ -306,7 +307,7 @@ fn live() -> io::Result<()> {
 
 /// All or nothing: of what could not begin nothing is left. What could not be undone either stays in the file, for others to
 /// undo.
-fn begin(order: &Order, file: &mut File) -> Result<Box<dyn Method>, Fault> {
+fn begin(order: &HoldOrder, file: &mut File) -> Result<Box<dyn HoldMethod>, KernelError> {
     let mut method = match method::prepare(order) {
         Ok(method) => method,
         Err(fault) => {
@@ -325,13 +326,13 @@ fn begin(order: &Order, file: &mut File) -> Result<Box<dyn Method>, Fault> {
 
 /// Looks, where nobody is held, whether somebody listens all the time.
 struct Watch<'a> {
-    before: Option<&'a Before>,
+    before: Option<&'a PreviousListeners>,
     is_gone: bool,
 }
 
 impl Watch<'_> {
     fn look(&mut self) {
-        self.is_gone = self.is_gone || self.before.is_some_and(Before::is_gone);
+        self.is_gone = self.is_gone || self.before.is_some_and(PreviousListeners::is_gone);
     }
 
     /// When to look next, if ever.
@@ -339,7 +340,7 @@ impl Watch<'_> {
         self.before.filter(|before| before.is_served() && !self.is_gone).map(|_| Instant::now() + LOOK_EVERY)
     }
 
-    fn remark(&self, order: &Order) -> Option<String> {
+    fn remark(&self, order: &HoldOrder) -> Option<String> {
         self.is_gone.then(|| {
             format!(
                 "the server was gone in between: nobody listened at {} for a while, and who connected then was refused; use \
@@ -378,7 +379,7 @@ fn complain(text: fmt::Arguments) {
     output::print_error(&format!("baton: {text}\n"));
 }
 
-fn say(word: &Word) -> io::Result<()> {
+fn say(word: &GuardianMessage) -> io::Result<()> {
     let mut line = serde_json::to_vec(word)?;
     line.push(b'\n');
     let mut out = io::stdout().lock();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::Plan;
 use super::target::Targets;
 use super::{drop, migrate, plug, queue};
-use crate::Fault;
+use crate::KernelError;
 
 /// How new connections are kept from harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ impl MethodName {
     ///
     /// # Errors
     /// Why not.
-    pub fn usable(self, order: &Order) -> Result<(), Fault> {
+    pub fn usable(self, order: &HoldOrder) -> Result<(), KernelError> {
         match self {
             Self::Migrate => migrate::usable(order),
             Self::Queue => queue::usable(order),
@@ -73,7 +73,7 @@ impl FromStr for MethodName {
 
 /// Everything that a method needs to know. It travels to the guardian and lies in the state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct HoldOrder {
     /// The number of this run, of which no other living one is: the process id of `baton hold`.
     pub run: u32,
     /// How.
@@ -88,7 +88,7 @@ pub struct Order {
     pub interfaces: Vec<String>,
 }
 
-impl Order {
+impl HoldOrder {
     /// The name of kernel objects of this run, such as tables and chains: `baton-hold-` and its number.
     pub fn object_name(&self) -> String {
         format!("baton-hold-{}", self.run)
@@ -96,7 +96,7 @@ impl Order {
 }
 
 /// What a method wrote down to undo itself later, perhaps by another process: words by name.
-pub type Notes = BTreeMap<String, String>;
+pub type UndoNotes = BTreeMap<String, String>;
 
 /// Where notes go: into the state file, before the kernel is changed.
 pub trait Journal {
@@ -104,15 +104,15 @@ pub trait Journal {
     ///
     /// # Errors
     /// When it cannot be written. Then nothing may be changed that needs it to be undone.
-    fn note(&mut self, name: &str, word: &str) -> Result<(), Fault>;
+    fn note(&mut self, name: &str, word: &str) -> Result<(), KernelError>;
 }
 
-/// One way to hold new connections, prepared for an [`Order`]. It lives in the guardian process.
+/// One way to hold new connections, prepared for an [`HoldOrder`]. It lives in the guardian process.
 ///
 /// `end` undoes everything that a `begin` did or may have done, also one that failed; it may be called again, and is never called
 /// before `begin`. When the process is killed between them, `undo` of the method's module does it from order and notes, in another process. A method that has
 /// work to do meanwhile starts a thread.
-pub trait Method {
+pub trait HoldMethod {
     /// What it will do. Changes nothing.
     fn plan(&self) -> Plan;
 
@@ -126,20 +126,20 @@ pub trait Method {
     ///
     /// # Errors
     /// When they cannot be; then `end` is called.
-    fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), Fault>;
+    fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), KernelError>;
 
     /// Lets them go, in their order, and undoes everything.
     ///
     /// # Errors
     /// When something is left; the caller tries again by `undo`.
-    fn end(&mut self) -> Result<Held, Fault>;
+    fn end(&mut self) -> Result<HoldCounts, KernelError>;
 }
 
 /// Prepares the method of an order. Changes nothing.
 ///
 /// # Errors
 /// When it cannot work here.
-pub fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
+pub fn prepare(order: &HoldOrder) -> Result<Box<dyn HoldMethod>, KernelError> {
     match order.method {
         MethodName::Migrate => migrate::prepare(order),
         MethodName::Queue => queue::prepare(order),
@@ -152,7 +152,7 @@ pub fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
 ///
 /// # Errors
 /// What could not be undone, and why.
-pub fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
+pub fn undo(order: &HoldOrder, notes: &UndoNotes) -> Result<(), KernelError> {
     match order.method {
         MethodName::Migrate => migrate::undo(order, notes),
         MethodName::Queue => queue::undo(order, notes),
@@ -163,7 +163,7 @@ pub fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
 
 /// What was done to new connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HoldCounts {
     /// How many; for `drop` dropped SYNs, for `migrate` connections that were moved, to whatever address: the kernel counts them for
     /// the whole network namespace.
     pub connections: u64,

@@ -7,12 +7,12 @@
 
 use std::fs;
 
-use baton_kernel::state::{Lock, Place, State};
+use baton_kernel::state::{Lock, NamespaceId, State};
 use serde::{Deserialize, Serialize};
 
-use super::method::{Held, Journal, Method, Notes, Order};
+use super::method::{HoldCounts, HoldMethod, HoldOrder, Journal, UndoNotes};
 use super::plan::Plan;
-use crate::Fault;
+use crate::KernelError;
 
 /// The setting.
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
@@ -27,40 +27,40 @@ const TRIES: usize = 100;
 
 /// What the file says: the value from before, and where that was.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Before {
+struct SavedSetting {
     value: String,
-    place: Place,
+    place: NamespaceId,
 }
 
-impl Before {
+impl SavedSetting {
     /// What a run left that still needs the setting, or was killed. One of another place is none, and one that cannot be read
     /// is lost.
-    fn read(state: &State) -> Option<Before> {
-        state.read::<Before>(FILE.0, FILE.1).ok().flatten().filter(|before| before.place == Place::here())
+    fn read(state: &State) -> Option<SavedSetting> {
+        state.read::<SavedSetting>(FILE.0, FILE.1).ok().flatten().filter(|before| before.place == NamespaceId::here())
     }
 }
 
 /// Whether the kernel has the setting, and it does what was asked for.
-pub(super) fn usable(order: &Order) -> Result<(), Fault> {
+pub(super) fn usable(order: &HoldOrder) -> Result<(), KernelError> {
     if !order.interfaces.is_empty() {
         let reason = "the setting is one for the whole network namespace, and knows no interfaces";
-        return Err(Fault::new("method migrate", reason, "leave --interface out, or choose another --method"));
+        return Err(KernelError::new("method migrate", reason, "leave --interface out, or choose another --method"));
     }
     value().map(|_| ())
 }
 
 /// Prepares it.
-pub(super) fn prepare(_order: &Order) -> Result<Box<dyn Method>, Fault> {
+pub(super) fn prepare(_order: &HoldOrder) -> Result<Box<dyn HoldMethod>, KernelError> {
     Ok(Box::new(Migrate { before: value()?, running: None }))
 }
 
 /// Puts the value back, unless somebody else needs it still, who will do it then.
-pub(super) fn undo(_order: &Order, _notes: &Notes) -> Result<(), Fault> {
+pub(super) fn undo(_order: &HoldOrder, _notes: &UndoNotes) -> Result<(), KernelError> {
     put_back()
 }
 
 /// Puts the value back for all processes: the last one that needs the setting does it.
-pub(super) fn put_back() -> Result<(), Fault> {
+pub(super) fn put_back() -> Result<(), KernelError> {
     put_back_in(&State::open(crate::RUN)?)
 }
 
@@ -77,7 +77,7 @@ struct Running {
     moved: u64,
 }
 
-impl Method for Migrate {
+impl HoldMethod for Migrate {
     fn plan(&self) -> Plan {
         let back = format!("{SETTING_NAME} = {} again, unless another run needs it still", self.before);
         Plan {
@@ -88,7 +88,7 @@ impl Method for Migrate {
         }
     }
 
-    fn begin(&mut self, _journal: &mut dyn Journal) -> Result<(), Fault> {
+    fn begin(&mut self, _journal: &mut dyn Journal) -> Result<(), KernelError> {
         let begun = self.switch_on();
         if begun.is_err() {
             // What cannot be put back now is put back with the next run's.
@@ -97,24 +97,24 @@ impl Method for Migrate {
         begun
     }
 
-    fn end(&mut self) -> Result<Held, Fault> {
-        let Some(running) = self.running.take() else { return Ok(Held::default()) };
+    fn end(&mut self) -> Result<HoldCounts, KernelError> {
+        let Some(running) = self.running.take() else { return Ok(HoldCounts::default()) };
         let connections = moved().saturating_sub(running.moved);
         let Running { state, share, .. } = running;
         std::mem::drop(share);
         put_back_in(&state)?;
-        Ok(Held { connections, ..Held::default() })
+        Ok(HoldCounts { connections, ..HoldCounts::default() })
     }
 }
 
 impl Migrate {
-    fn switch_on(&mut self) -> Result<(), Fault> {
+    fn switch_on(&mut self) -> Result<(), KernelError> {
         let state = State::open(crate::RUN)?;
         for _ in 0..TRIES {
             if let Some(_first) = state.try_lock(FILE.0, FILE.1)? {
                 // What a run left that was killed is the older truth.
-                if Before::read(&state).is_none() {
-                    state.write(FILE.0, FILE.1, &Before { value: value()?, place: Place::here() })?;
+                if SavedSetting::read(&state).is_none() {
+                    state.write(FILE.0, FILE.1, &SavedSetting { value: value()?, place: NamespaceId::here() })?;
                 }
                 if let Err(fault) = set("1") {
                     state.remove(FILE.0, FILE.1)?;
@@ -123,19 +123,19 @@ impl Migrate {
             }
             let share = state.share(FILE.0, FILE.1)?;
             // Nobody put it back between the two.
-            if Before::read(&state).is_some() {
+            if SavedSetting::read(&state).is_some() {
                 self.running = Some(Running { state, share, moved: moved() });
                 return Ok(());
             }
         }
-        Err(Fault::new(SETTING_NAME, "is switched on and off by others all the time", "try again"))
+        Err(KernelError::new(SETTING_NAME, "is switched on and off by others all the time", "try again"))
     }
 }
 
 /// The last one that needs the setting puts it back. Our own share must be gone.
-fn put_back_in(state: &State) -> Result<(), Fault> {
+fn put_back_in(state: &State) -> Result<(), KernelError> {
     let Some(_last) = state.try_lock(FILE.0, FILE.1)? else { return Ok(()) };
-    if let Some(before) = Before::read(state)
+    if let Some(before) = SavedSetting::read(state)
         && value()? != before.value
     {
         set(&before.value)?;
@@ -143,18 +143,20 @@ fn put_back_in(state: &State) -> Result<(), Fault> {
     state.remove(FILE.0, FILE.1)
 }
 
-fn value() -> Result<String, Fault> {
+fn value() -> Result<String, KernelError> {
     let text = fs::read_to_string(SETTING).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Fault::new(SETTING_NAME, "this kernel does not have it", "it came with Linux 5.14; choose another --method")
-        }
-        _ => Fault::io(SETTING_NAME, &error),
+        std::io::ErrorKind::NotFound => KernelError::new(
+            SETTING_NAME,
+            "this kernel does not have it",
+            "it came with Linux 5.14; choose another --method",
+        ),
+        _ => KernelError::io(SETTING_NAME, &error),
     })?;
     Ok(text.trim().to_owned())
 }
 
-fn set(value: &str) -> Result<(), Fault> {
-    fs::write(SETTING, value).map_err(|error| Fault::io(SETTING_NAME, &error))
+fn set(value: &str) -> Result<(), KernelError> {
+    fs::write(SETTING, value).map_err(|error| KernelError::io(SETTING_NAME, &error))
 }
 
 /// How many connections the kernel moved so far; 0 where it does not tell.

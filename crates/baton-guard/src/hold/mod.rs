@@ -2,7 +2,7 @@
 //! touched.
 //!
 //! A reload or a restart closes listening sockets, and what waits in them is reset. What has not come yet cannot be reset. So
-//! a [`Method`] keeps new connections away for the time of the command. Which one is chosen for what is in [`method`]; what is to be
+//! a [`HoldMethod`] keeps new connections away for the time of the command. Which one is chosen for what is in [`method`]; what is to be
 //! held in [`target`].
 //!
 //! The kernel is changed by a guardian, a process in a session of its own, for the time of one command, and undone by it. It ends
@@ -24,6 +24,6 @@ mod queue;
 mod report;
 mod unknown;
 
-pub use method::{Delay, Held, Journal, Method, MethodName, Notes, Order};
+pub use method::{Delay, HoldCounts, HoldMethod, HoldOrder, Journal, MethodName, UndoNotes};
 pub use plan::Plan;
 pub use target::{Target, Targets};

@@ -20,10 +20,10 @@ use baton_kernel::netns;
 use baton_kernel::qdisc::{self, Handle, Match, Plug, Qdisc, Traffic};
 use nix::net::if_::if_nameindex;
 
-use super::method::{Delay, Held, Journal, Method, Notes, Order};
+use super::method::{Delay, HoldCounts, HoldMethod, HoldOrder, Journal, UndoNotes};
 use super::plan::Plan;
 use super::target::{Target, Targets};
-use crate::Fault;
+use crate::KernelError;
 
 /// Where lanes are unless an order says otherwise.
 const LOOPBACK: &str = "lo";
@@ -43,7 +43,7 @@ const EMPTY_MAX: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Whether the connections of these targets can be taken to come by, for one who did not ask for this method.
-pub(super) fn suits(order: &Order) -> Result<(), String> {
+pub(super) fn suits(order: &HoldOrder) -> Result<(), String> {
     let far = order.targets.iter().find(|target| !is_loopback(target)).filter(|_| order.interfaces.is_empty());
     far.map_or(Ok(()), |far| {
         Err(format!("clients that dial {far} from elsewhere do not pass the interface {LOOPBACK}"))
@@ -51,7 +51,7 @@ pub(super) fn suits(order: &Order) -> Result<(), String> {
 }
 
 /// Whether the kernel has what is needed, and nothing of somebody else is in the way.
-pub(super) fn usable(order: &Order) -> Result<(), Fault> {
+pub(super) fn usable(order: &HoldOrder) -> Result<(), KernelError> {
     let lanes = lanes(order)?;
     if lanes.iter().all(|lane| lane.root == STANDING) {
         return Ok(());
@@ -60,21 +60,21 @@ pub(super) fn usable(order: &Order) -> Result<(), Fault> {
 }
 
 /// Prepares it.
-pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
+pub(super) fn prepare(order: &HoldOrder) -> Result<Box<dyn HoldMethod>, KernelError> {
     Ok(Box::new(Plugged { order: order.clone(), lanes: lanes(order)?, since: None }))
 }
 
 /// Undoes what a dead process left.
-pub(super) fn undo(order: &Order, _notes: &Notes) -> Result<(), Fault> {
+pub(super) fn undo(order: &HoldOrder, _notes: &UndoNotes) -> Result<(), KernelError> {
     interfaces(order).try_for_each(forget)
 }
 
 /// Opens the plug of an interface, and takes the lane of a run down.
-pub(super) fn forget(interface: &str) -> Result<(), Fault> {
+pub(super) fn forget(interface: &str) -> Result<(), KernelError> {
     match Traffic::of(interface) {
         Ok(mut traffic) => open(&mut traffic).and_then(|()| remove(&mut traffic, OF_RUN).map(drop)),
         // With an interface goes all that was on it.
-        Err(qdisc::Fault::NoInterface(_)) => Ok(()),
+        Err(qdisc::QdiscError::NoInterface(_)) => Ok(()),
         Err(fault) => Err(fault.into()),
     }
 }
@@ -84,7 +84,7 @@ pub(super) fn forget(interface: &str) -> Result<(), Fault> {
 ///
 /// # Errors
 /// Without the right or the modules, and where somebody else's discipline is; then nothing is changed on that interface.
-pub fn setup(order: &Order) -> Result<Vec<String>, Fault> {
+pub fn setup(order: &HoldOrder) -> Result<Vec<String>, KernelError> {
     let wanted = matches(&order.targets);
     let each = interfaces(order).map(|name| {
         let mut traffic = Traffic::of(name)?;
@@ -108,7 +108,7 @@ pub fn setup(order: &Order) -> Result<Vec<String>, Fault> {
 ///
 /// # Errors
 /// Of the kernel.
-pub fn teardown(chosen: &[String]) -> Result<Vec<String>, Fault> {
+pub fn teardown(chosen: &[String]) -> Result<Vec<String>, KernelError> {
     let each = or_loopback(chosen).map(|name| {
         let mut traffic = Traffic::of(name)?;
         open(&mut traffic)?;
@@ -135,12 +135,13 @@ pub struct Standing {
 ///
 /// # Errors
 /// Of the kernel.
-pub fn standing() -> Result<Vec<Standing>, Fault> {
-    let all = if_nameindex().map_err(|errno| Fault::io("the interfaces of this network namespace", &errno.into()))?;
+pub fn standing() -> Result<Vec<Standing>, KernelError> {
+    let all =
+        if_nameindex().map_err(|errno| KernelError::io("the interfaces of this network namespace", &errno.into()))?;
     let mut found = Vec::new();
     for interface in all.iter().filter_map(|interface| interface.name().to_str().ok()) {
         let mut traffic = match Traffic::of(interface) {
-            Err(qdisc::Fault::NoInterface(_)) => continue, // it has gone meanwhile
+            Err(qdisc::QdiscError::NoInterface(_)) => continue, // it has gone meanwhile
             traffic => traffic?,
         };
         let Some(at) = root(&mut traffic)?.map(|root| root.handle).filter(|handle| is_ours(*handle)) else { continue };
@@ -165,7 +166,7 @@ pub fn claims(chosen: &[String]) -> Vec<String> {
 
 /// The lane of one interface, as a run finds it.
 #[derive(Debug)]
-struct Lane {
+struct InterfaceLane {
     traffic: Traffic,
     /// The root of a lane that stands, or of the run's own that is still to be built.
     root: Handle,
@@ -174,9 +175,9 @@ struct Lane {
     closed: Option<u32>,
 }
 
-impl Lane {
+impl InterfaceLane {
     /// Looks whether there may be one. Changes nothing.
-    fn find(interface: &str, targets: &Targets) -> Result<Lane, Fault> {
+    fn find(interface: &str, targets: &Targets) -> Result<InterfaceLane, KernelError> {
         let mut traffic = Traffic::of(interface)?;
         let wanted = matches(targets);
         let place = format!("method plug, interface {interface}");
@@ -186,7 +187,7 @@ impl Lane {
                 if let Some(missing) = wanted.iter().find(|one| !present.contains(one)) {
                     let reason = format!("the lane that stands there is not for {missing}");
                     let remedy = "add it by `baton hold setup --method plug --to …`, or remove the lane by `baton hold teardown`";
-                    return Err(Fault::new(place, reason, remedy));
+                    return Err(KernelError::new(place, reason, remedy));
                 }
                 STANDING
             }
@@ -195,15 +196,15 @@ impl Lane {
             Some(found) if !found.is_default() => {
                 let reason = format!("the root is '{} {}', which somebody has put there", found.kind, found.handle);
                 let remedy = "a plug would take its place: choose another method, or remove it yourself first";
-                return Err(Fault::new(place, reason, remedy));
+                return Err(KernelError::new(place, reason, remedy));
             }
             _ => OF_RUN,
         };
-        Ok(Lane { traffic, root, wanted, closed: None })
+        Ok(InterfaceLane { traffic, root, wanted, closed: None })
     }
 
     /// From here on it holds.
-    fn close(&mut self, limit: u32) -> Result<(), Fault> {
+    fn close(&mut self, limit: u32) -> Result<(), KernelError> {
         let traffic = &mut self.traffic;
         if self.root == OF_RUN {
             open(traffic)?;
@@ -218,7 +219,7 @@ impl Lane {
     }
 
     /// Lets go; gives how many waited and how many were dropped. Then the run's own lane goes.
-    fn release(&mut self) -> Result<(u32, u32), Fault> {
+    fn release(&mut self) -> Result<(u32, u32), KernelError> {
         let mut held = (0, 0);
         if let Some(before) = self.closed {
             if let Some(plug) = plug(&mut self.traffic)? {
@@ -233,16 +234,16 @@ impl Lane {
 }
 
 struct Plugged {
-    order: Order,
-    lanes: Vec<Lane>,
+    order: HoldOrder,
+    lanes: Vec<InterfaceLane>,
     /// When the first plug was closed.
     since: Option<Instant>,
 }
 
-impl Method for Plugged {
+impl HoldMethod for Plugged {
     fn plan(&self) -> Plan {
         let (mut begin, mut end) = (Vec::new(), Vec::new());
-        for Lane { traffic, root, wanted, .. } in &self.lanes {
+        for InterfaceLane { traffic, root, wanted, .. } in &self.lanes {
             let (name, lane) = (traffic.interface(), root.lane(LANES));
             if *root == OF_RUN {
                 begin.push(format!(
@@ -268,7 +269,7 @@ impl Method for Plugged {
         claims(&self.order.interfaces)
     }
 
-    fn begin(&mut self, _journal: &mut dyn Journal) -> Result<(), Fault> {
+    fn begin(&mut self, _journal: &mut dyn Journal) -> Result<(), KernelError> {
         let limit = self.order.limit;
         self.since = Some(Instant::now());
         let closed = self.lanes.iter_mut().try_for_each(|lane| lane.close(limit));
@@ -279,8 +280,8 @@ impl Method for Plugged {
         closed
     }
 
-    fn end(&mut self) -> Result<Held, Fault> {
-        let mut held = Held::default();
+    fn end(&mut self) -> Result<HoldCounts, KernelError> {
+        let mut held = HoldCounts::default();
         let mut left = Ok(());
         for lane in &mut self.lanes {
             match lane.release() {
@@ -306,7 +307,7 @@ impl Method for Plugged {
     }
 }
 
-fn interfaces(order: &Order) -> impl Iterator<Item = &str> {
+fn interfaces(order: &HoldOrder) -> impl Iterator<Item = &str> {
     or_loopback(&order.interfaces)
 }
 
@@ -315,8 +316,8 @@ fn or_loopback(chosen: &[String]) -> impl Iterator<Item = &str> {
     default.into_iter().chain(chosen.iter().map(String::as_str))
 }
 
-fn lanes(order: &Order) -> Result<Vec<Lane>, Fault> {
-    interfaces(order).map(|name| Lane::find(name, &order.targets)).collect()
+fn lanes(order: &HoldOrder) -> Result<Vec<InterfaceLane>, KernelError> {
+    interfaces(order).map(|name| InterfaceLane::find(name, &order.targets)).collect()
 }
 
 fn is_loopback(target: &Target) -> bool {
@@ -339,28 +340,28 @@ fn is_ours(handle: Handle) -> bool {
     handle == STANDING || handle == OF_RUN
 }
 
-fn root(traffic: &mut Traffic) -> Result<Option<Qdisc>, Fault> {
+fn root(traffic: &mut Traffic) -> Result<Option<Qdisc>, KernelError> {
     Ok(traffic.root()?)
 }
 
 /// The targets of a lane.
-fn led(traffic: &mut Traffic, root: Handle) -> Result<Vec<Match>, Fault> {
+fn led(traffic: &mut Traffic, root: Handle) -> Result<Vec<Match>, KernelError> {
     Ok(traffic.filters(root)?.into_iter().filter_map(|filter| filter.matches).collect())
 }
 
 /// Our plug, if it is where we put it.
-fn plug(traffic: &mut Traffic) -> Result<Option<Qdisc>, Fault> {
+fn plug(traffic: &mut Traffic) -> Result<Option<Qdisc>, KernelError> {
     let ours =
         |qdisc: &Qdisc| qdisc.handle == PLUG && qdisc.kind == "plug" && is_ours(Handle::qdisc(qdisc.parent.major()));
     Ok(traffic.qdiscs()?.into_iter().find(ours))
 }
 
-fn tell(traffic: &mut Traffic, root: Handle, what: Plug) -> Result<(), Fault> {
+fn tell(traffic: &mut Traffic, root: Handle, what: Plug) -> Result<(), KernelError> {
     Ok(traffic.tell_plug(root.lane(LANES), PLUG, what)?)
 }
 
 /// All of a lane, with its plug open, or nothing.
-fn build(traffic: &mut Traffic, root: Handle, wanted: &[Match], limit: u32) -> Result<(), Fault> {
+fn build(traffic: &mut Traffic, root: Handle, wanted: &[Match], limit: u32) -> Result<(), KernelError> {
     traffic.add_prio(root, LANES)?;
     let lane = root.lane(LANES);
     let rest = (|| {
@@ -376,7 +377,7 @@ fn build(traffic: &mut Traffic, root: Handle, wanted: &[Match], limit: u32) -> R
 }
 
 /// Opens our plug, if there is one, and waits until it is empty.
-fn open(traffic: &mut Traffic) -> Result<(), Fault> {
+fn open(traffic: &mut Traffic) -> Result<(), KernelError> {
     let Some(found) = plug(traffic)? else { return Ok(()) };
     traffic.tell_plug(found.parent, PLUG, Plug::ReleaseIndefinite)?;
     let end = Instant::now() + EMPTY_MAX;
@@ -384,7 +385,7 @@ fn open(traffic: &mut Traffic) -> Result<(), Fault> {
         if Instant::now() > end {
             let place = format!("method plug, interface {}", traffic.interface());
             let reason = format!("the plug is open, and SYNs still wait in it after {} s", EMPTY_MAX.as_secs());
-            return Err(Fault::new(place, reason, "see whether the interface is up, then `baton hold release`"));
+            return Err(KernelError::new(place, reason, "see whether the interface is up, then `baton hold release`"));
         }
         sleep(LOOK_EVERY);
     }
@@ -392,13 +393,13 @@ fn open(traffic: &mut Traffic) -> Result<(), Fault> {
 }
 
 /// Removes one of our roots, if it is there. What is in it was let go before.
-fn remove(traffic: &mut Traffic, which: Handle) -> Result<bool, Fault> {
+fn remove(traffic: &mut Traffic, which: Handle) -> Result<bool, KernelError> {
     let is_there = root(traffic)?.is_some_and(|found| found.handle == which);
     Ok(is_there && traffic.delete_root(which)?)
 }
 
 /// Builds a lane out of sight, in a network namespace that goes with it: the only way to know whether the kernel can.
-fn trial(limit: u32) -> Result<(), Fault> {
+fn trial(limit: u32) -> Result<(), KernelError> {
     let some = [Match { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1 }];
     let tried = netns::in_new(|| build(&mut Traffic::of(LOOPBACK)?, OF_RUN, &some, limit));
     // Without the right to a namespace it is seen when the lane is put up.

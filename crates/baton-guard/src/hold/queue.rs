@@ -14,14 +14,14 @@ pub(super) mod rules;
 
 use std::time::Instant;
 
-use baton_kernel::nfqueue::Queue;
+use baton_kernel::nfqueue::PacketQueue;
 
-use super::method::{Held, Journal, Method, Notes, Order};
+use super::method::{HoldCounts, HoldMethod, HoldOrder, Journal, UndoNotes};
 use super::plan::Plan;
-use crate::Fault;
-use keeper::Keeper;
+use crate::KernelError;
+use keeper::QueueThread;
 use room::Tally;
-use rules::Way;
+use rules::RulesBackend;
 
 /// Room in the kernel's queue above the limit, for packets that are about to be told that they may pass.
 const SLACK: u32 = 256;
@@ -29,37 +29,37 @@ const SLACK: u32 = 256;
 const WAY: &str = "rules";
 
 /// Whether this machine allows it: the right, a queue, and a way to make rules.
-pub(super) fn usable(order: &Order) -> Result<(), Fault> {
+pub(super) fn usable(order: &HoldOrder) -> Result<(), KernelError> {
     rules::judge_interfaces(order)?;
     drop(open(order)?);
-    Way::find(order).map(|_| ())
+    RulesBackend::find(order).map(|_| ())
 }
 
 /// Prepares it.
-pub(super) fn prepare(order: &Order) -> Result<Box<dyn Method>, Fault> {
+pub(super) fn prepare(order: &HoldOrder) -> Result<Box<dyn HoldMethod>, KernelError> {
     rules::judge_interfaces(order)?;
-    let way = Way::find(order)?;
-    Ok(Box::new(Holding { order: order.clone(), way, keeper: None, may_have_rules: false }))
+    let way = RulesBackend::find(order)?;
+    Ok(Box::new(QueueMethod { order: order.clone(), way, keeper: None, may_have_rules: false }))
 }
 
 /// Undoes what a dead process left: rules, which let everything pass since.
-pub(super) fn undo(order: &Order, notes: &Notes) -> Result<(), Fault> {
+pub(super) fn undo(order: &HoldOrder, notes: &UndoNotes) -> Result<(), KernelError> {
     // Without the note nothing was made.
-    let way = notes.get(WAY).map(|word| Way::named(word, order)).transpose()?.flatten();
+    let way = notes.get(WAY).map(|word| RulesBackend::named(word, order)).transpose()?.flatten();
     let Some(way) = way else { return Ok(()) };
     rules::silence(order, &way)?;
     rules::unmake(order, &way).map(|_| ())
 }
 
 #[derive(Debug)]
-struct Holding {
-    order: Order,
-    way: Way,
-    keeper: Option<Keeper>,
+struct QueueMethod {
+    order: HoldOrder,
+    way: RulesBackend,
+    keeper: Option<QueueThread>,
     may_have_rules: bool,
 }
 
-impl Method for Holding {
+impl HoldMethod for QueueMethod {
     fn plan(&self) -> Plan {
         let mut begin = vec![format!("NFQUEUE with a free number, fail-open, at most {} packets", self.order.limit)];
         begin.extend(self.way.describe(&self.order));
@@ -72,22 +72,22 @@ impl Method for Holding {
         }
     }
 
-    fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), Fault> {
+    fn begin(&mut self, journal: &mut dyn Journal) -> Result<(), KernelError> {
         journal.note(WAY, self.way.word())?;
         let queue = open(&self.order)?;
         let number = queue.number();
         let deadline = Instant::now() + self.order.max;
-        let keeper = Keeper::start(queue, self.order.limit as usize, deadline);
+        let keeper = QueueThread::start(queue, self.order.limit as usize, deadline);
         // Without rules nothing has come, so that one that is dropped here loses nothing.
-        let keeper = keeper.map_err(|error| Fault::io("thread of the queue", &error))?;
+        let keeper = keeper.map_err(|error| KernelError::io("thread of the queue", &error))?;
         self.keeper = Some(keeper);
         self.way.make(&self.order, number, &mut self.may_have_rules)
     }
 
-    fn end(&mut self) -> Result<Held, Fault> {
+    fn end(&mut self) -> Result<HoldCounts, KernelError> {
         if !self.may_have_rules {
-            self.keeper.take().map(Keeper::finish);
-            return Ok(Held::default());
+            self.keeper.take().map(QueueThread::finish);
+            return Ok(HoldCounts::default());
         }
         if let Some(keeper) = &mut self.keeper {
             // First, because nobody has to wait for what comes next.
@@ -95,19 +95,19 @@ impl Method for Holding {
         }
         rules::silence(&self.order, &self.way)?;
         // The queue is empty when this has ended.
-        let mut tally = self.keeper.take().map_or_else(|| Ok(Tally::default()), Keeper::finish)?;
+        let mut tally = self.keeper.take().map_or_else(|| Ok(Tally::default()), QueueThread::finish)?;
         let mut remarks = Vec::from_iter(rules::unmake(&self.order, &self.way)?);
         self.may_have_rules = false;
         if tally.repeated > 0 {
             remarks.push(format!("{} SYNs came again while the first one waited", tally.repeated));
         }
-        Ok(Held { connections: tally.released, over_limit: tally.over_limit, delay: tally.delay(), remarks })
+        Ok(HoldCounts { connections: tally.released, over_limit: tally.over_limit, delay: tally.delay(), remarks })
     }
 }
 
-fn open(order: &Order) -> Result<Queue, Fault> {
-    Queue::open(order.limit.saturating_add(SLACK)).map_err(|fault| {
-        let mut fault = Fault::netlink("NFQUEUE", &fault);
+fn open(order: &HoldOrder) -> Result<PacketQueue, KernelError> {
+    PacketQueue::open(order.limit.saturating_add(SLACK)).map_err(|fault| {
+        let mut fault = KernelError::netlink("NFQUEUE", &fault);
         if fault.remedy.is_empty() {
             fault.remedy = "the kernel needs CONFIG_NETFILTER_NETLINK_QUEUE (modprobe nfnetlink_queue); or choose another method by --method".to_owned();
         }

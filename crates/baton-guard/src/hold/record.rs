@@ -1,20 +1,20 @@
 //! The state file of a run: who holds what, since when, and how to undo it. While a run lives it has the lock of its file; a file
 //! without a lock is what a killed run left.
 //!
-//! A run is two processes, and the lock is both's. When the one that was started is gone, its guardian lets go by itself; one that
+//! A run is two processes, and the lock is both's. When the one that was started is gone, its guardian lets go; one that
 //! hangs is ended here, and what it did undone. A file that cannot be read is in nobody's way: it is told, and `release` removes it.
 
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use baton_kernel::process::known::Known;
-use baton_kernel::state::{Lock, Place, State};
+use baton_kernel::process::known::ProcessId;
+use baton_kernel::state::{Lock, NamespaceId, State};
 use serde::{Deserialize, Serialize};
 
-use super::method::{self, Journal, MethodName, Notes, Order};
+use super::method::{self, HoldOrder, Journal, MethodName, UndoNotes};
 use super::unknown;
-use crate::Fault;
+use crate::KernelError;
 
 /// Kind of the files.
 const KIND: &str = "hold";
@@ -35,11 +35,11 @@ const OVERDUE: Duration = Duration::from_secs(20);
 
 /// What the state file of a run says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct RunRecord {
     /// What was asked for.
-    pub order: Order,
+    pub order: HoldOrder,
     /// What the method wrote down to be undone.
-    pub notes: Notes,
+    pub notes: UndoNotes,
     /// What it needs for itself, beside the targets.
     pub claims: Vec<String>,
     /// The command, for people.
@@ -49,19 +49,19 @@ pub struct Record {
     /// When it began, in seconds since 1970.
     pub since: u64,
     /// Where it was written.
-    pub place: Place,
+    pub place: NamespaceId,
     /// The process that was started.
-    pub runner: Option<Known>,
+    pub runner: Option<ProcessId>,
     /// Its guardian, once there is one.
-    pub guardian: Option<Known>,
+    pub guardian: Option<ProcessId>,
 }
 
-impl Record {
+impl RunRecord {
     /// A record of this process that begins now.
-    pub fn new(order: Order, claims: Vec<String>, command: String, linger: Duration) -> Record {
+    pub fn new(order: HoldOrder, claims: Vec<String>, command: String, linger: Duration) -> RunRecord {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let (notes, place, runner) = (Notes::new(), Place::here(), Known::own());
-        Record { order, notes, claims, command, linger, since, place, runner, guardian: None }
+        let (notes, place, runner) = (UndoNotes::new(), NamespaceId::here(), ProcessId::own());
+        RunRecord { order, notes, claims, command, linger, since, place, runner, guardian: None }
     }
 
     /// How long ago it began, by the wall clock.
@@ -73,21 +73,21 @@ impl Record {
 
     /// Whether it was written in this boot and this network namespace. What another one had went with it.
     pub fn is_here(&self) -> bool {
-        self.place == Place::here()
+        self.place == NamespaceId::here()
     }
 
     /// Whether the process that was started still runs.
     pub fn is_alive(&self) -> bool {
-        self.runner.is_some_and(Known::is_alive)
+        self.runner.is_some_and(ProcessId::is_alive)
     }
 
-    /// Whether it should have ended by itself, whatever its command does.
+    /// Whether its deadline has passed, whatever its command does.
     fn is_overdue(&self) -> bool {
         self.age() > self.order.max + OVERDUE
     }
 
     /// Whether both cannot run at the same time.
-    fn excludes(&self, other: &Record) -> bool {
+    fn excludes(&self, other: &RunRecord) -> bool {
         self.order.targets.overlaps(&other.order.targets)
             || self.claims.iter().any(|claim| other.claims.contains(claim))
     }
@@ -97,16 +97,16 @@ impl Record {
     }
 
     /// Ends the guardian of a run whose process is gone: it did not let go in its time.
-    fn end_guardian(&self, state: &State) -> Result<(), Fault> {
+    fn end_guardian(&self, state: &State) -> Result<(), KernelError> {
         let place = format!("the guardian of run {}", self.order.run);
         let Some(guardian) = self.guardian else {
             let lock = state.folder().join(format!("{KIND}-{}.lock", self.order.run));
             let remedy = format!("`fuser -v {}` shows it: end it, then `baton hold release`", lock.display());
-            return Err(Fault::new(place, "hangs, and its number was not written down", remedy));
+            return Err(KernelError::new(place, "hangs, and its number was not written down", remedy));
         };
         guardian.kill(KILL_MAX).map_err(|error| {
             let reason = format!("process {} hangs and could not be ended: {error}", guardian.pid);
-            Fault::new(place, reason, "end it, then `baton hold release`")
+            KernelError::new(place, reason, "end it, then `baton hold release`")
         })
     }
 }
@@ -117,24 +117,24 @@ pub struct Claimed {
     /// Where its file is.
     pub state: State,
     /// What the file says.
-    pub record: Record,
+    pub record: RunRecord,
     /// Its life sign; processes that inherit the descriptor keep it too.
     pub lock: Lock,
     /// Files of others that could not be read, and so were not in the way.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableRecord>,
 }
 
 /// Why there is no place.
 #[derive(Debug)]
 pub enum Refused {
     /// Somebody holds the same.
-    Busy(Box<Record>),
+    Busy(Box<RunRecord>),
     /// Something else.
-    Fault(Fault),
+    Fault(KernelError),
 }
 
-impl From<Fault> for Refused {
-    fn from(fault: Fault) -> Refused {
+impl From<KernelError> for Refused {
+    fn from(fault: KernelError) -> Refused {
         Refused::Fault(fault)
     }
 }
@@ -145,7 +145,7 @@ impl Claimed {
     ///
     /// # Errors
     /// When somebody else holds the same, or the files cannot be used.
-    pub fn claim(record: Record, wait: bool) -> Result<Claimed, Refused> {
+    pub fn claim(record: RunRecord, wait: bool) -> Result<Claimed, Refused> {
         let state = State::open(crate::RUN)?;
         let mut dying: Option<(u32, Instant)> = None;
         let mut ended = None;
@@ -159,9 +159,9 @@ impl Claimed {
             let (others, unreadable) = files(&state)?;
             let Some(other) = others.into_iter().find(|other| other.excludes(&record)) else {
                 let name = record.name();
-                let lock = state
-                    .try_lock(KIND, &name)?
-                    .ok_or_else(|| Fault::new(format!("run {name}"), "is there already", "see `baton hold status`"))?;
+                let lock = state.try_lock(KIND, &name)?.ok_or_else(|| {
+                    KernelError::new(format!("run {name}"), "is there already", "see `baton hold status`")
+                })?;
                 state.write(KIND, &name, &record)?;
                 return Ok(Claimed { state, record, lock, unreadable });
             };
@@ -193,8 +193,8 @@ impl Claimed {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn guarded_by(&mut self, pid: u32) -> Result<(), Fault> {
-        self.record.guardian = i32::try_from(pid).ok().and_then(Known::of);
+    pub fn guarded_by(&mut self, pid: u32) -> Result<(), KernelError> {
+        self.record.guardian = i32::try_from(pid).ok().and_then(ProcessId::of);
         self.state.write(KIND, &self.record.name(), &self.record)
     }
 
@@ -202,7 +202,7 @@ impl Claimed {
     ///
     /// # Errors
     /// When the file cannot be removed.
-    pub fn forget(self) -> Result<(), Fault> {
+    pub fn forget(self) -> Result<(), KernelError> {
         self.state.remove(KIND, &self.record.name())?;
         self.lock.remove();
         Ok(())
@@ -212,8 +212,8 @@ impl Claimed {
     ///
     /// # Errors
     /// What could not be undone. The file stays, for `baton hold release`.
-    pub fn undo(self) -> Result<(), Fault> {
-        if let Some(record) = self.state.read::<Record>(KIND, &self.record.name())? {
+    pub fn undo(self) -> Result<(), KernelError> {
+        if let Some(record) = self.state.read::<RunRecord>(KIND, &self.record.name())? {
             method::undo(&record.order, &record.notes)?;
         }
         self.forget()
@@ -224,7 +224,7 @@ impl Claimed {
 #[derive(Debug)]
 pub struct File {
     state: State,
-    record: Record,
+    record: RunRecord,
 }
 
 impl File {
@@ -232,12 +232,12 @@ impl File {
     ///
     /// # Errors
     /// When the folder cannot be used.
-    pub fn open(record: Record) -> Result<File, Fault> {
+    pub fn open(record: RunRecord) -> Result<File, KernelError> {
         Ok(File { state: State::open(crate::RUN)?, record })
     }
 
     /// What it says.
-    pub fn record(&self) -> &Record {
+    pub fn record(&self) -> &RunRecord {
         &self.record
     }
 
@@ -245,13 +245,13 @@ impl File {
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub fn clear(&self) -> Result<(), Fault> {
+    pub fn clear(&self) -> Result<(), KernelError> {
         self.state.clear(KIND, &self.record.order.run.to_string())
     }
 }
 
 impl Journal for File {
-    fn note(&mut self, name: &str, word: &str) -> Result<(), Fault> {
+    fn note(&mut self, name: &str, word: &str) -> Result<(), KernelError> {
         self.record.notes.insert(name.to_owned(), word.to_owned());
         self.state.write(KIND, &self.record.order.run.to_string(), &self.record)
     }
@@ -259,18 +259,18 @@ impl Journal for File {
 
 /// What a killed run left, and what became of it.
 #[derive(Debug)]
-pub struct Leftover {
+pub struct UndoneRun {
     /// Its record.
-    pub record: Record,
+    pub record: RunRecord,
     /// Whether it is undone now.
-    pub outcome: Result<(), Fault>,
+    pub outcome: Result<(), KernelError>,
 }
 
 /// A file that nobody can read.
 #[derive(Debug)]
-pub struct Unreadable {
+pub struct UnreadableRecord {
     /// Which one, why, and what to do.
-    pub fault: Fault,
+    pub fault: KernelError,
     /// The number of its run, if its name is one.
     pub run: Option<u32>,
     /// Whether a run lives that has it.
@@ -280,18 +280,18 @@ pub struct Unreadable {
 
 /// Runs that live, and what dead ones left.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct RecordedRuns {
     /// Those that hold.
-    pub living: Vec<Record>,
+    pub living: Vec<RunRecord>,
     /// Those that were killed and whose guardians are still there: letting go, or hanging.
-    pub orphaned: Vec<Record>,
+    pub orphaned: Vec<RunRecord>,
     /// Those that were killed with their guardians; nothing was done about them.
-    pub dead: Vec<Record>,
+    pub dead: Vec<RunRecord>,
     /// Files that nobody can read.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableRecord>,
 }
 
-impl Found {
+impl RecordedRuns {
     /// Whether something of killed runs is left.
     pub fn is_left(&self) -> bool {
         !self.dead.is_empty() || !self.orphaned.is_empty() || !self.unreadable.is_empty()
@@ -302,11 +302,11 @@ impl Found {
 ///
 /// # Errors
 /// When the folder cannot be read, or somebody else looks through it for too long.
-pub fn look() -> Result<Found, Fault> {
+pub fn look() -> Result<RecordedRuns, KernelError> {
     let state = State::open(crate::RUN)?;
     let _gate = gate(&state)?;
     let (records, unreadable) = files(&state)?;
-    let mut found = Found { unreadable, ..Found::default() };
+    let mut found = RecordedRuns { unreadable, ..RecordedRuns::default() };
     for record in records {
         match (is_locked(&state, &record.name())?, record.is_alive()) {
             (false, _) => found.dead.push(record),
@@ -321,18 +321,18 @@ pub fn look() -> Result<Found, Fault> {
 #[derive(Debug)]
 pub struct Released {
     /// Guardians that hung and were ended; or could not be.
-    pub guardians: Vec<Result<Known, Fault>>,
+    pub guardians: Vec<Result<ProcessId, KernelError>>,
     /// What was left.
-    pub leftovers: Vec<Leftover>,
+    pub leftovers: Vec<UndoneRun>,
     /// Files that nobody could read, and whether they are gone now, with all that bears their number.
-    pub unreadable: Vec<(Unreadable, Result<(), Fault>)>,
+    pub unreadable: Vec<(UnreadableRecord, Result<(), KernelError>)>,
 }
 
 /// Undoes what dead runs left.
 ///
 /// # Errors
 /// When the folder cannot be read, or somebody else looks through it for too long.
-pub fn release() -> Result<Released, Fault> {
+pub fn release() -> Result<Released, KernelError> {
     let state = State::open(crate::RUN)?;
     let guardians = end_guardians(&state)?;
     let _gate = gate(&state)?;
@@ -351,7 +351,7 @@ pub fn release() -> Result<Released, Fault> {
 }
 
 /// Ends guardians that do not let go though their runs are gone.
-fn end_guardians(state: &State) -> Result<Vec<Result<Known, Fault>>, Fault> {
+fn end_guardians(state: &State) -> Result<Vec<Result<ProcessId, KernelError>>, KernelError> {
     let until = Instant::now() + DYING_MAX;
     let mut ended = Vec::new();
     for record in files(state)?.0.into_iter().filter(|record| !record.is_alive()) {
@@ -370,18 +370,18 @@ fn end_guardians(state: &State) -> Result<Vec<Result<Known, Fault>>, Fault> {
 }
 
 /// Whether somebody has the lock of a run. One that nobody has leaves no file.
-fn is_locked(state: &State, name: &str) -> Result<bool, Fault> {
+fn is_locked(state: &State, name: &str) -> Result<bool, KernelError> {
     let lock = state.try_lock(KIND, name)?;
     Ok(lock.map(Lock::remove).is_none())
 }
 
 /// The lock that is had while files are looked through.
-fn gate(state: &State) -> Result<Lock, Fault> {
+fn gate(state: &State) -> Result<Lock, KernelError> {
     state.lock_within(GATE.0, GATE.1, GATE_MAX)
 }
 
 /// Under the gate's lock.
-fn clean(state: &State) -> Result<Vec<Leftover>, Fault> {
+fn clean(state: &State) -> Result<Vec<UndoneRun>, KernelError> {
     let mut leftovers = Vec::new();
     for record in files(state)?.0 {
         let name = record.name();
@@ -389,23 +389,27 @@ fn clean(state: &State) -> Result<Vec<Leftover>, Fault> {
         // What it had in another place went with that; what has its names here is somebody else's.
         let undone = if record.is_here() { method::undo(&record.order, &record.notes) } else { Ok(()) };
         let outcome = undone.and_then(|()| state.remove(KIND, &name)).map(|()| lock.remove());
-        leftovers.push(Leftover { record, outcome });
+        leftovers.push(UndoneRun { record, outcome });
     }
     Ok(leftovers)
 }
 
 /// All files: what they say, and those that nobody can read.
-fn files(state: &State) -> Result<(Vec<Record>, Vec<Unreadable>), Fault> {
+fn files(state: &State) -> Result<(Vec<RunRecord>, Vec<UnreadableRecord>), KernelError> {
     let (mut records, mut unreadable) = (Vec::new(), Vec::new());
     for name in state.names(KIND)? {
-        match state.read::<Record>(KIND, &name) {
+        match state.read::<RunRecord>(KIND, &name) {
             // Gone meanwhile.
             Ok(None) => {}
             Ok(Some(record)) if record.name() == name => records.push(record),
             Ok(Some(record)) => {
                 let path: PathBuf = state.folder().join(format!("{KIND}-{name}.json"));
                 let reason = format!("tells of run {}", record.order.run);
-                unreadable.push(self::unreadable(state, name, Fault::new(path.display().to_string(), reason, ""))?);
+                unreadable.push(self::unreadable(
+                    state,
+                    name,
+                    KernelError::new(path.display().to_string(), reason, ""),
+                )?);
             }
             Err(fault) => unreadable.push(self::unreadable(state, name, fault)?),
         }
@@ -413,14 +417,14 @@ fn files(state: &State) -> Result<(Vec<Record>, Vec<Unreadable>), Fault> {
     Ok((records, unreadable))
 }
 
-fn unreadable(state: &State, name: String, fault: Fault) -> Result<Unreadable, Fault> {
+fn unreadable(state: &State, name: String, fault: KernelError) -> Result<UnreadableRecord, KernelError> {
     let is_living = is_locked(state, &name)?;
     let remedy = match is_living {
         true => "a run has it that lives, perhaps of another version: `baton hold status` again when it has ended",
         false => "`baton hold release` removes it, and undoes what its run may have left",
     };
-    let fault = Fault { remedy: remedy.to_owned(), ..fault };
-    Ok(Unreadable { fault, run: name.parse().ok(), is_living, name })
+    let fault = KernelError { remedy: remedy.to_owned(), ..fault };
+    Ok(UnreadableRecord { fault, run: name.parse().ok(), is_living, name })
 }
 
 #[cfg(test)]
@@ -428,22 +432,22 @@ mod tests {
     use super::super::target::Targets;
     use super::*;
 
-    fn record(run: u32) -> Record {
+    fn record(run: u32) -> RunRecord {
         let targets = Targets::new(vec!["127.0.0.1:80".parse().unwrap()]).unwrap();
         let (method, max) = (MethodName::Drop, Duration::from_secs(1));
-        let order = Order { run, method, targets, max, limit: 1, interfaces: Vec::new() };
-        Record::new(order, Vec::new(), "true".into(), Duration::ZERO)
+        let order = HoldOrder { run, method, targets, max, limit: 1, interfaces: Vec::new() };
+        RunRecord::new(order, Vec::new(), "true".into(), Duration::ZERO)
     }
 
     #[test]
     fn a_record_knows_its_place_and_its_process() {
         let here = record(1);
         assert!(here.is_here() && here.is_alive() && !here.is_overdue());
-        let long_ago = Record { since: 0, ..here.clone() };
+        let long_ago = RunRecord { since: 0, ..here.clone() };
         assert!(long_ago.is_overdue());
         let text = serde_json::to_string(&here).unwrap();
-        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), here);
+        assert_eq!(serde_json::from_str::<RunRecord>(&text).unwrap(), here);
         let elsewhere = text.replace("\"netns\":", "\"netns\":1");
-        assert!(!serde_json::from_str::<Record>(&elsewhere).unwrap().is_here());
+        assert!(!serde_json::from_str::<RunRecord>(&elsewhere).unwrap().is_here());
     }
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::guardian::Cause;
-use super::method::{Held, MethodName};
-use super::run::Report;
+use super::method::{HoldCounts, MethodName};
+use super::run::HoldReport;
 
-impl Report {
+impl HoldReport {
     /// Sentences for people, the most important one first.
     pub fn sentences(&self) -> Vec<String> {
         let mut out: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
@@ -46,7 +46,7 @@ impl Report {
 
     fn held(&self, method: MethodName) -> String {
         let (targets, time) = (&self.targets, rounded(self.held_for));
-        let Held { connections, delay, .. } = self.held;
+        let HoldCounts { connections, delay, .. } = self.held;
         match method {
             MethodName::Migrate => format!(
                 "migrate: for {time} the kernel moved {} of this network namespace, those to {targets} among them; nobody waited",
@@ -103,8 +103,8 @@ mod tests {
     use super::super::method::Delay;
     use super::*;
 
-    fn report(method: MethodName, cause: Cause, held: Held) -> String {
-        let report = Report {
+    fn report(method: MethodName, cause: Cause, held: HoldCounts) -> String {
+        let report = HoldReport {
             targets: super::super::Targets::new(vec![":80".parse().unwrap()]).unwrap(),
             method: Some(method),
             cause: Some(cause),
@@ -128,18 +128,18 @@ mod tests {
     #[test]
     fn sentences_say_what_was_done() {
         let delay = Delay { median: Some(Duration::from_micros(6100)), longest: Duration::from_millis(120) };
-        let held = Held { connections: 12, delay: Some(delay), ..Held::default() };
+        let held = HoldCounts { connections: 12, delay: Some(delay), ..HoldCounts::default() };
         let text = report(MethodName::Queue, Cause::Command, held);
         assert_eq!(
             text,
             "queue: 12 connections to :80 held, for 143 ms in all; waited 6.1 ms in the median, 120 ms at most"
         );
-        let text = report(MethodName::Migrate, Cause::Command, Held { connections: 1, ..Held::default() });
+        let text = report(MethodName::Migrate, Cause::Command, HoldCounts { connections: 1, ..HoldCounts::default() });
         assert_eq!(
             text,
             "migrate: for 143 ms the kernel moved 1 connection of this network namespace, those to :80 among them; nobody waited"
         );
-        let text = report(MethodName::Drop, Cause::Deadline, Held { over_limit: 2, ..Held::default() });
+        let text = report(MethodName::Drop, Cause::Deadline, HoldCounts { over_limit: 2, ..HoldCounts::default() });
         assert!(text.contains("0 SYNs to :80") && text.contains("2 more came") && text.contains("--max"), "{text}");
     }
 }

@@ -17,11 +17,11 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
 use super::choose::{self, Choice};
-use super::guardian::{self, Cause, Guardian, Word};
-use super::method::{self, Held, MethodName, Order};
-use super::record::{Claimed, Record, Refused};
+use super::guardian::{self, Cause, Guardian, GuardianMessage};
+use super::method::{self, HoldCounts, HoldOrder, MethodName};
+use super::record::{Claimed, Refused, RunRecord};
 use super::target::Targets;
-use crate::Fault;
+use crate::KernelError;
 
 /// Exit code when holding could not begin, and the command was not run.
 pub const NOT_HELD: u8 = 125;
@@ -39,7 +39,7 @@ const FROM_KERNEL: i32 = 0x80;
 
 /// What was asked for on the command line.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct HoldOptions {
     /// Whose new connections.
     pub targets: Targets,
     /// How; `None` lets us choose.
@@ -62,7 +62,7 @@ pub struct Asked {
 
 /// What became of a run.
 #[derive(Debug)]
-pub struct Report {
+pub struct HoldReport {
     /// What was held.
     pub targets: Targets,
     /// How; `None` when nothing was held.
@@ -72,9 +72,9 @@ pub struct Report {
     /// How long new connections were held.
     pub held_for: Duration,
     /// What was done to them.
-    pub held: Held,
+    pub held: HoldCounts,
     /// What went wrong. The command may have been run all the same.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<KernelError>,
     /// The exit code: the command's, or one of ours.
     pub exit: u8,
 }
@@ -83,15 +83,15 @@ pub struct Report {
 ///
 /// # Errors
 /// When they cannot be.
-pub fn plan(asked: &Asked) -> Result<(Choice, String), Fault> {
+pub fn plan(asked: &HoldOptions) -> Result<(Choice, String), KernelError> {
     has_right()?;
     let choice = choose::method(asked.method, &order(asked, MethodName::Drop))?;
     let steps = method::prepare(&order(asked, choice.method))?.plan();
     Ok((choice, steps.to_string()))
 }
 
-fn order(asked: &Asked, method: MethodName) -> Order {
-    Order {
+fn order(asked: &HoldOptions, method: MethodName) -> HoldOrder {
+    HoldOrder {
         run: std::process::id(),
         method,
         targets: asked.targets.clone(),
@@ -102,13 +102,13 @@ fn order(asked: &Asked, method: MethodName) -> Order {
 }
 
 /// Does it. `tell` is given sentences while it goes on.
-pub fn run(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Report {
-    let mut report = Report {
+pub fn run(asked: &HoldOptions, tell: &mut dyn FnMut(&str)) -> HoldReport {
+    let mut report = HoldReport {
         targets: asked.targets.clone(),
         method: None,
         cause: None,
         held_for: Duration::ZERO,
-        held: Held::default(),
+        held: HoldCounts::default(),
         faults: Vec::new(),
         exit: NOT_HELD,
     };
@@ -125,14 +125,14 @@ pub fn run(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Report {
 }
 
 /// New connections are held when this returns.
-fn begin(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Result<Holding, Fault> {
+fn begin(asked: &HoldOptions, tell: &mut dyn FnMut(&str)) -> Result<ActiveHold, KernelError> {
     has_right()?;
     let choice = choose::method(asked.method, &order(asked, MethodName::Drop))?;
     tell(&choice.to_string());
     let order = order(asked, choice.method);
     let claims = method::prepare(&order)?.claims();
     let words: Vec<_> = asked.command.iter().map(|word| word.to_string_lossy()).collect();
-    let mut claimed = match Claimed::claim(Record::new(order, claims, words.join(" "), asked.linger), asked.wait) {
+    let mut claimed = match Claimed::claim(RunRecord::new(order, claims, words.join(" "), asked.linger), asked.wait) {
         Ok(claimed) => claimed,
         Err(Refused::Fault(fault)) => return Err(fault),
         Err(Refused::Busy(other)) => {
@@ -143,13 +143,13 @@ fn begin(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Result<Holding, Fault> {
                 other.age(),
                 other.command
             );
-            return Err(Fault::new(asked.targets.to_string(), who, "wait for it by --wait"));
+            return Err(KernelError::new(asked.targets.to_string(), who, "wait for it by --wait"));
         }
     };
     claimed.unreadable.iter().for_each(|file| tell(&file.fault.to_string()));
     match Guardian::start(&mut claimed) {
         Ok(guardian) => {
-            Ok(Holding { claimed: Some(claimed), guardian: Some(guardian), begun: Instant::now(), max: asked.max })
+            Ok(ActiveHold { claimed: Some(claimed), guardian: Some(guardian), begun: Instant::now(), max: asked.max })
         }
         Err(fault) => {
             // It undid what it did; where it could not, or not even say so, its notes tell what there may be.
@@ -157,7 +157,7 @@ fn begin(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Result<Holding, Fault> {
                 Ok(()) => fault,
                 Err(left) => {
                     let reason = format!("{}; and what was begun could not be undone: {left}", fault.reason);
-                    Fault { reason, remedy: "`baton hold release` tries again".into(), ..fault }
+                    KernelError { reason, remedy: "`baton hold release` tries again".into(), ..fault }
                 }
             })
         }
@@ -165,11 +165,11 @@ fn begin(asked: &Asked, tell: &mut dyn FnMut(&str)) -> Result<Holding, Fault> {
 }
 
 /// The one right that every method needs.
-fn has_right() -> Result<(), Fault> {
+fn has_right() -> Result<(), KernelError> {
     let missing = capabilities::missing(&[Capability::CAP_NET_ADMIN]);
-    match missing.map_err(|error| Fault::io("reading our capabilities", &error))?.is_empty() {
+    match missing.map_err(|error| KernelError::io("reading our capabilities", &error))?.is_empty() {
         true => Ok(()),
-        false => Err(Fault::new(
+        false => Err(KernelError::new(
             "holding new connections",
             "it takes the capability CAP_NET_ADMIN, which this process does not have",
             "run it as root, by systemd with AmbientCapabilities=CAP_NET_ADMIN, or the command alone by --anyway",
@@ -178,15 +178,15 @@ fn has_right() -> Result<(), Fault> {
 }
 
 /// New connections are held while this has its guardian.
-struct Holding {
+struct ActiveHold {
     claimed: Option<Claimed>,
     guardian: Option<Guardian>,
     begun: Instant,
     max: Duration,
 }
 
-impl Holding {
-    fn run(mut self, command: &[OsString], report: &mut Report) {
+impl ActiveHold {
+    fn run(mut self, command: &[OsString], report: &mut HoldReport) {
         report.method = self.claimed.as_ref().map(|claimed| claimed.record.order.method);
         let started = Signals::catch().and_then(|signals| Ok((spawn(command)?, signals)));
         match started.map(|(child, signals)| (self.watch(child, &signals, report), signals)) {
@@ -197,14 +197,14 @@ impl Holding {
                     self.settle(&signals, report);
                 }
             }
-            Ok((Err(error), _)) => report.faults.push(Fault::io("waiting for the command", &error)),
+            Ok((Err(error), _)) => report.faults.push(KernelError::io("waiting for the command", &error)),
             Err(error) => report.exit = not_run(command, &error, &mut report.faults),
         }
         self.let_go(report);
     }
 
     /// Waits for the command's end, passes signals on, and hears when the guardian lets go before.
-    fn watch(&mut self, mut child: Child, signals: &Signals, report: &mut Report) -> io::Result<ExitStatus> {
+    fn watch(&mut self, mut child: Child, signals: &Signals, report: &mut HoldReport) -> io::Result<ExitStatus> {
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
@@ -225,7 +225,7 @@ impl Holding {
     }
 
     /// After the command: gives the server time to settle. A signal ends that.
-    fn settle(&mut self, signals: &Signals, report: &mut Report) {
+    fn settle(&mut self, signals: &Signals, report: &mut HoldReport) {
         let (Some(guardian), Some(claimed)) = (&mut self.guardian, &self.claimed) else { return };
         let until = Guardian::settled_by(claimed.record.linger, Guardian::overdue(self.begun, self.max));
         guardian.settle();
@@ -243,31 +243,31 @@ impl Holding {
     }
 
     /// The guardian lets go, unless it has already.
-    fn let_go(mut self, report: &mut Report) {
+    fn let_go(mut self, report: &mut HoldReport) {
         if let Some(mut guardian) = self.guardian.take() {
             let ended = guardian.end(Guardian::overdue(self.begun, self.max));
             self.guardian = Some(guardian);
-            self.ended(ended.map(|(cause, held)| Word::Ended { cause, held }), report);
+            self.ended(ended.map(|(cause, held)| GuardianMessage::Ended { cause, held }), report);
         }
     }
 
     /// The guardian has let go; or it is gone or hangs, and what it did is undone here.
-    fn ended(&mut self, word: Option<Word>, report: &mut Report) {
+    fn ended(&mut self, word: Option<GuardianMessage>, report: &mut HoldReport) {
         let (Some(mut guardian), Some(claimed)) = (self.guardian.take(), self.claimed.take()) else { return };
         report.held_for = self.begun.elapsed();
         let forgotten = match word {
-            Some(Word::Ended { cause, held: Ok(held) }) => {
+            Some(GuardianMessage::Ended { cause, held: Ok(held) }) => {
                 (report.cause, report.held) = (Some(cause), held);
                 guardian.wait();
                 claimed.forget()
             }
-            Some(Word::Ended { cause, held: Err(fault) }) => {
+            Some(GuardianMessage::Ended { cause, held: Err(fault) }) => {
                 report.cause = Some(cause);
                 report.faults.push(fault);
                 guardian.wait();
                 claimed.undo()
             }
-            Some(Word::Begun | Word::Failed(_)) | None => {
+            Some(GuardianMessage::Begun | GuardianMessage::Failed(_)) | None => {
                 report.cause = Some(Cause::Killed);
                 guardian.kill();
                 claimed.undo()
@@ -319,7 +319,7 @@ fn spawn(words: &[OsString]) -> io::Result<Child> {
 }
 
 /// The command without anything around it.
-fn alone(words: &[OsString], faults: &mut Vec<Fault>) -> u8 {
+fn alone(words: &[OsString], faults: &mut Vec<KernelError>) -> u8 {
     let signals = match Signals::catch() {
         Ok(signals) => signals,
         Err(error) => return not_run(words, &error, faults),
@@ -341,9 +341,9 @@ fn alone(words: &[OsString], faults: &mut Vec<Fault>) -> u8 {
     }
 }
 
-fn not_run(words: &[OsString], error: &io::Error, faults: &mut Vec<Fault>) -> u8 {
+fn not_run(words: &[OsString], error: &io::Error, faults: &mut Vec<KernelError>) -> u8 {
     let place = format!("running `{}`", words.first().map(|word| word.to_string_lossy()).unwrap_or_default());
-    faults.push(Fault::new(place, error.to_string(), ""));
+    faults.push(KernelError::new(place, error.to_string(), ""));
     if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
 }
 

@@ -1,10 +1,10 @@
 //! When a command may begin, and when its end is the end: listening sockets before and after it.
 //!
 //! What waits in a listening socket is reset when it is closed. So once new connections are kept away, the command has to wait
-//! until handshakes under way have ended and the server has accepted them all ([`Before::drained`]). And a reload may
+//! until handshakes under way have ended and the server has accepted them all ([`PreviousListeners::drained`]). And a reload may
 //! be over for its caller before the old process has closed its sockets: the kernel would still give it a share of what is let
 //! go. So the hold goes on until the old ones are gone, where there are new ones, and until somebody listens where
-//! somebody did ([`Before::replaced`]).
+//! somebody did ([`PreviousListeners::replaced`]).
 //!
 //! It looks and waits; it changes nothing.
 
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use baton_kernel::listeners::{self, Listener};
 
 use super::target::{Target, Targets};
-use crate::Fault;
+use crate::KernelError;
 
 /// How long between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Who listened before the command.
+/// The sockets that listened before the command.
 #[derive(Clone, Debug)]
-pub struct Before {
+pub struct PreviousListeners {
     targets: Targets,
     sockets: HashSet<u64>,
     served: Vec<Target>,
@@ -38,16 +38,16 @@ pub struct Settled {
     pub left: usize,
 }
 
-impl Before {
+impl PreviousListeners {
     /// Looks who listens at the targets.
     ///
     /// # Errors
     /// When the kernel does not tell (sock_diag).
-    pub fn look(targets: &Targets) -> Result<Before, Fault> {
+    pub fn look(targets: &Targets) -> Result<PreviousListeners, KernelError> {
         let found = listening(targets)?;
         let served = targets.iter().filter(|target| is_served(target, &found)).copied().collect();
         let sockets = found.iter().map(|listener| listener.cookie).collect();
-        Ok(Before { targets: targets.clone(), sockets, served })
+        Ok(PreviousListeners { targets: targets.clone(), sockets, served })
     }
 
     /// Whether anybody listened.
@@ -60,7 +60,7 @@ impl Before {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub fn drained(&self, longest: Duration) -> Result<Settled, Fault> {
+    pub fn drained(&self, longest: Duration) -> Result<Settled, KernelError> {
         settle(longest, || {
             // In this order: a handshake that ends in between moves into the queue, which is looked at later.
             let handshakes = half_open(&self.targets)?;
@@ -74,7 +74,7 @@ impl Before {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub fn replaced(&self, longest: Duration) -> Result<Settled, Fault> {
+    pub fn replaced(&self, longest: Duration) -> Result<Settled, KernelError> {
         settle(longest, || Ok(self.open_ends(&listening(&self.targets)?)))
     }
 
@@ -95,7 +95,7 @@ impl Before {
 }
 
 /// Looks again and again until nothing is left.
-fn settle(longest: Duration, mut left: impl FnMut() -> Result<usize, Fault>) -> Result<Settled, Fault> {
+fn settle(longest: Duration, mut left: impl FnMut() -> Result<usize, KernelError>) -> Result<Settled, KernelError> {
     let start = Instant::now();
     loop {
         let left = left()?;
@@ -112,7 +112,7 @@ fn is_served(target: &Target, listeners: &[Listener]) -> bool {
 }
 
 /// Who listens at one of the targets.
-pub(super) fn listening(targets: &Targets) -> Result<Vec<Listener>, Fault> {
+pub(super) fn listening(targets: &Targets) -> Result<Vec<Listener>, KernelError> {
     let mut found = Vec::new();
     for port in ports(targets) {
         found.extend(listeners::listening(port).map_err(|fault| unknown(port, &fault))?);
@@ -122,7 +122,7 @@ pub(super) fn listening(targets: &Targets) -> Result<Vec<Listener>, Fault> {
 }
 
 /// How many handshakes are under way.
-fn half_open(targets: &Targets) -> Result<usize, Fault> {
+fn half_open(targets: &Targets) -> Result<usize, KernelError> {
     let mut count = 0;
     for port in ports(targets) {
         let found: Vec<SocketAddr> = listeners::half_open(port).map_err(|fault| unknown(port, &fault))?;
@@ -131,8 +131,8 @@ fn half_open(targets: &Targets) -> Result<usize, Fault> {
     Ok(count)
 }
 
-fn unknown(port: u16, fault: &baton_kernel::netlink::Fault) -> Fault {
-    Fault::new(
+fn unknown(port: u16, fault: &baton_kernel::netlink::NetlinkError) -> KernelError {
+    KernelError::new(
         format!("sockets of port {port}"),
         fault.to_string(),
         "the kernel needs CONFIG_INET_TCP_DIAG (modprobe tcp_diag)",
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn waits_until_connections_are_accepted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let before = Before::look(&targets(&listener)).unwrap();
+        let before = PreviousListeners::look(&targets(&listener)).unwrap();
         assert!(before.is_served());
         assert_eq!(before.drained(PATIENCE).unwrap().left, 0);
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_server_that_keeps_its_socket_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let before = Before::look(&targets(&listener)).unwrap();
+        let before = PreviousListeners::look(&targets(&listener)).unwrap();
         assert_eq!(before.replaced(Duration::ZERO).unwrap().left, 0);
     }
 
@@ -181,7 +181,7 @@ mod tests {
     fn waits_for_somebody_who_listens_again() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let before = Before::look(&targets(&listener)).unwrap();
+        let before = PreviousListeners::look(&targets(&listener)).unwrap();
         assert!(!before.is_gone());
         drop(listener);
         assert!(before.is_gone());
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn old_sockets_are_waited_for_only_beside_new_ones() {
-        let before = Before {
+        let before = PreviousListeners {
             targets: Targets::new(vec![":80".parse().unwrap()]).unwrap(),
             sockets: HashSet::from([1, 2]),
             served: vec![":80".parse().unwrap()],

@@ -4,7 +4,7 @@
 use nix::net::if_::if_nameindex;
 
 use super::{migrate, plug, queue};
-use crate::Fault;
+use crate::KernelError;
 use crate::iptables::{Family, Iptables};
 
 /// Removes its table of nftables and its chains of iptables, puts the kernel's setting back if nobody needs it, and unless a
@@ -12,7 +12,7 @@ use crate::iptables::{Family, Iptables};
 ///
 /// # Errors
 /// What could not be undone.
-pub(super) fn undo(run: u32, has_plug: bool) -> Result<(), Fault> {
+pub(super) fn undo(run: u32, has_plug: bool) -> Result<(), KernelError> {
     queue::rules::wipe(run)?;
     for family in [Family::Ipv4, Family::Ipv6] {
         // Without the programs there are no rules of theirs.
@@ -25,6 +25,7 @@ pub(super) fn undo(run: u32, has_plug: bool) -> Result<(), Fault> {
     if has_plug {
         return Ok(());
     }
-    let all = if_nameindex().map_err(|errno| Fault::io("the interfaces of this network namespace", &errno.into()))?;
+    let all =
+        if_nameindex().map_err(|errno| KernelError::io("the interfaces of this network namespace", &errno.into()))?;
     all.iter().filter_map(|interface| interface.name().to_str().ok()).try_for_each(plug::forget)
 }

@@ -40,7 +40,7 @@ fn hold(chain: &Chain) -> Vec<Change> {
             chain.clone(),
             "-p tcp -m tcp --dport 80 --syn -j NFQUEUE --queue-num 7 --queue-bypass".to_owned(),
         ),
-        Change::Hook { from: "INPUT", matching: "-p tcp".to_owned(), to: chain.clone(), place: Place::Last },
+        Change::Hook { from: "INPUT", matching: "-p tcp".to_owned(), to: chain.clone(), place: JumpPosition::Last },
     ]
 }
 
@@ -89,7 +89,7 @@ fn jumps_and_rules_go_one_by_one_too() {
         let one = || "-p tcp -m tcp --dport 81 -j ACCEPT".to_owned();
         let two = || "-p tcp -m tcp --dport 82 -j ACCEPT".to_owned();
         let to = || chain.clone();
-        let hook = Change::Hook { from: "INPUT", matching: String::new(), to: to(), place: Place::First };
+        let hook = Change::Hook { from: "INPUT", matching: String::new(), to: to(), place: JumpPosition::First };
         iptables.apply("mangle", &[Change::Empty(to()), Change::Append(to(), one()), hook]).unwrap();
         let text = rules(iptables);
         assert!(text.find("-j BATON-FLIP-web") < text.find("keep -j this"), "{text}");

@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_kernel::inherit;
-use baton_kernel::listen::Identity;
-use baton_kernel::transfer::{self, Gift};
+use baton_kernel::listen::SocketIdentity;
+use baton_kernel::transfer::{self, OfferedSocket};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 
-use super::listen::Kept;
+use super::listen::KeptSocket;
 
 /// Programs that are answered at the same time; the others wait.
 const PEERS_MAX: usize = 16;
@@ -38,7 +38,7 @@ const QUESTION_MAX: usize = 256;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers whoever connects, until dropped.
-pub async fn serve(listener: UnixListener, kept: Arc<[Kept]>) {
+pub async fn serve(listener: UnixListener, kept: Arc<[KeptSocket]>) {
     let peers = Arc::new(Semaphore::new(PEERS_MAX));
     loop {
         let Ok(place) = peers.clone().acquire_owned().await else { return };
@@ -59,7 +59,7 @@ pub async fn serve(listener: UnixListener, kept: Arc<[Kept]>) {
 }
 
 /// One question and its answer.
-fn talk(mut stream: UnixStream, kept: &[Kept]) -> io::Result<()> {
+fn talk(mut stream: UnixStream, kept: &[KeptSocket]) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let Some(question) = question(&mut stream)? else {
@@ -109,25 +109,25 @@ fn question(stream: &mut UnixStream) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-fn answer(kept: &[&Kept]) -> String {
+fn answer(kept: &[&KeptSocket]) -> String {
     let lines = kept.iter().map(|kept| format!("{} {}\n", kept.name, kept.listening.local()));
     std::iter::once(format!("ok {}\n", kept.len())).chain(lines).collect()
 }
 
-fn give(stream: &UnixStream, kept: &[&Kept]) -> io::Result<()> {
+fn give(stream: &UnixStream, kept: &[&KeptSocket]) -> io::Result<()> {
     let fds: Vec<BorrowedFd<'_>> = kept.iter().map(|kept| kept.as_fd()).collect();
     inherit::send_all(stream, answer(kept).as_bytes(), &fds)
 }
 
-fn give_as_haproxy(stream: &UnixStream, kept: &[Kept]) -> io::Result<()> {
+fn give_as_haproxy(stream: &UnixStream, kept: &[KeptSocket]) -> io::Result<()> {
     let interfaces: Vec<String> = kept
         .iter()
-        .map(|kept| Identity::of(kept).ok().flatten().and_then(|known| known.interface).unwrap_or_default())
+        .map(|kept| SocketIdentity::of(kept).ok().flatten().and_then(|known| known.interface).unwrap_or_default())
         .collect();
-    let gifts: Vec<Gift<'_>> = kept
+    let gifts: Vec<OfferedSocket<'_>> = kept
         .iter()
         .zip(&interfaces)
-        .map(|(kept, interface)| Gift { fd: kept.as_fd(), namespace: "", interface })
+        .map(|(kept, interface)| OfferedSocket { fd: kept.as_fd(), namespace: "", interface })
         .collect();
     transfer::give(stream, &gifts)
 }

@@ -6,13 +6,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::Instant;
 
-use baton_kernel::process::activation::{Launch, Seats};
+use baton_kernel::process::activation::{Launch, PassedSockets};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::readiness::{AUTO_AFTER, Ear, Readiness, members, waits};
+use super::readiness::{AUTO_AFTER, NotifySocket, Readiness, members, waits};
 use super::supervisor::{Event, Number};
 
 /// A process that was started from here, the leader of its group.
@@ -22,15 +22,15 @@ pub(super) struct Instance {
     child: Child,
     pid: Pid,
     since: Instant,
-    ear: Option<Ear>,
+    ear: Option<NotifySocket>,
     /// How it ended. As long as it is not waited for, its number and its group's are nobody else's.
     how: Option<String>,
 }
 
 impl Instance {
     /// Starts one; `launch` lacks only where to say that it serves.
-    pub(super) fn start(number: Number, seats: &Seats, mut launch: Launch) -> io::Result<Instance> {
-        let ear = Ear::open()?;
+    pub(super) fn start(number: Number, seats: &PassedSockets, mut launch: Launch) -> io::Result<Instance> {
+        let ear = NotifySocket::open()?;
         launch.variables.push(("NOTIFY_SOCKET".into(), ear.name()?.into()));
         let child = seats.start(&launch)?;
         let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);

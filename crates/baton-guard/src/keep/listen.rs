@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use baton_kernel::Endpoint;
 use baton_kernel::listen::{self, ListenOptions, Listening};
+use baton_kernel::passed;
 use baton_kernel::process::activation::FIRST;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -138,7 +139,7 @@ impl fmt::Display for Listen {
 
 /// A socket that is kept.
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeptSocket {
     /// Its name, of which there is one.
     pub name: String,
     /// The socket.
@@ -147,7 +148,7 @@ pub struct Kept {
     pub is_ours: bool,
 }
 
-impl AsFd for Kept {
+impl AsFd for KeptSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listening.as_fd()
     }
@@ -180,7 +181,7 @@ fn is_served(path: &Path) -> bool {
 ///
 /// # Errors
 /// A sentence that names the address, the reason and what to do.
-pub fn open(wanted: &[Listen]) -> Result<Vec<Kept>, String> {
+pub fn open(wanted: &[Listen]) -> Result<Vec<KeptSocket>, String> {
     let mut given = passed()?;
     let mut kept = Vec::with_capacity(wanted.len());
     for (number, listen) in wanted.iter().enumerate() {
@@ -193,11 +194,11 @@ pub fn open(wanted: &[Listen]) -> Result<Vec<Kept>, String> {
             None => (open_new(&listen.endpoint, &listen.options)?, true),
         };
         let name = listen.name.clone().unwrap_or_else(|| name_of(listening.local()));
-        kept.push(Kept { name, listening, is_ours });
+        kept.push(KeptSocket { name, listening, is_ours });
     }
     for (name, listening) in given {
         let name = checked(&name).unwrap_or_else(|_| name_of(listening.local()));
-        kept.push(Kept { name, listening, is_ours: false });
+        kept.push(KeptSocket { name, listening, is_ours: false });
     }
     if kept.is_empty() {
         return Err("nothing to keep: give --listen ADDRESS, or start it by socket activation".into());
@@ -225,7 +226,7 @@ fn passed() -> Result<Vec<(String, Listening)>, String> {
     for number in (FIRST..).take(count as usize) {
         let name = names.next().unwrap_or_default().to_owned();
         let unusable = |reason: String| format!("descriptor {number} ({name}) of the service manager: {reason}");
-        let fd = listen::duplicate(number).map_err(|error| unusable(error.to_string()))?;
+        let fd = passed::duplicate(number).map_err(|error| unusable(error.to_string()))?;
         let listening = Listening::adopt(fd).map_err(|error| unusable(error.to_string()))?;
         passed.push((name, listening));
     }
@@ -244,7 +245,7 @@ fn name_of(local: &Endpoint) -> String {
 }
 
 /// Gives the second and later ones of a name a number after it.
-fn distinct(kept: &mut [Kept]) {
+fn distinct(kept: &mut [KeptSocket]) {
     for at in 0..kept.len() {
         let base = kept[at].name.clone();
         let is_taken = |name: &str| kept[..at].iter().any(|other| variable(&other.name) == variable(name));

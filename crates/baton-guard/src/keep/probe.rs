@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::listen::Kept;
+use super::listen::KeptSocket;
 use super::supervisor::Number;
-use crate::flip::probe::How;
+use crate::flip::probe::ProbeKind;
 
 /// How long one answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -17,7 +17,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    how: How,
+    how: ProbeKind,
     /// Whom; empty for the addresses that are kept.
     doors: Vec<SocketAddr>,
 }
@@ -34,7 +34,7 @@ impl FromStr for Probe {
         let door = address
             .parse()
             .map_err(|_| format!("'{text}' is no address: write such as tcp://127.0.0.1:8080 or tcp://[::1]:8080"))?;
-        Ok(Probe { how: How::Connect, doors: vec![door] })
+        Ok(Probe { how: ProbeKind::Connect, doors: vec![door] })
     }
 }
 
@@ -43,12 +43,12 @@ impl Probe {
     ///
     /// # Errors
     /// When it asks for a path, and none of them is one that can be dialled.
-    pub(super) fn at(mut self, kept: &[Kept]) -> Result<Probe, String> {
+    pub(super) fn at(mut self, kept: &[KeptSocket]) -> Result<Probe, String> {
         if self.doors.is_empty() {
             self.doors = kept.iter().filter_map(|kept| kept.listening.local().inet()).map(dialled).collect();
         }
         match &self.how {
-            How::Path(path) if self.doors.is_empty() => Err(format!(
+            ProbeKind::Path(path) if self.doors.is_empty() => Err(format!(
                 "--probe {path}: no address of TCP is kept where that could be asked for; write a URL or a command"
             )),
             _ => Ok(self),

@@ -45,20 +45,20 @@ pub enum Readiness {
 
 /// Where a program says how it is: a socket without a file, which ends with this.
 #[derive(Debug)]
-pub struct Ear {
+pub struct NotifySocket {
     socket: UnixDatagram,
 }
 
-impl Ear {
+impl NotifySocket {
     /// Opens one, with a name that the kernel chooses.
     ///
     /// # Errors
     /// The system's: descriptors ran out.
-    pub fn open() -> io::Result<Ear> {
+    pub fn open() -> io::Result<NotifySocket> {
         let fd = socket::socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
         socket::setsockopt(&fd, sockopt::PassCred, &true)?;
         socket::bind(fd.as_raw_fd(), &UnixAddr::new_unnamed())?;
-        Ok(Ear { socket: fd.into() })
+        Ok(NotifySocket { socket: fd.into() })
     }
 
     /// The value of `NOTIFY_SOCKET`.
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn readiness_is_heard() {
-        let ear = Ear::open().unwrap();
+        let ear = NotifySocket::open().unwrap();
         let name = ear.name().unwrap();
         let mouth = UnixDatagram::unbound().unwrap();
         mouth.connect_addr(&SocketAddr::from_abstract_name(&name[1..]).unwrap()).unwrap();

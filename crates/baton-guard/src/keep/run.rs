@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_kernel::listen::ListenOptions;
-use baton_kernel::output::{self, Mode};
-use baton_kernel::process::activation::{FIRST, Launch, Seats};
-use baton_kernel::process::privileges::{Identity, drop_to};
+use baton_kernel::output::{self, WriteMode};
+use baton_kernel::process::activation::{FIRST, Launch, PassedSockets};
+use baton_kernel::process::privileges::{Credentials, drop_to};
 use baton_kernel::{Endpoint, Listening};
 use nix::sys::signal::Signal;
 use socket2::SockRef;
@@ -24,11 +24,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use super::instance::Instance;
-use super::listen::{Kept, open_new, variable};
+use super::listen::{KeptSocket, open_new, variable};
 use super::manager::Manager;
 use super::probe::Probe;
 use super::readiness::Readiness;
-use super::supervisor::{Do, Event, Limits, Number, Supervisor};
+use super::supervisor::{Action, Event, Limits, Number, Supervisor};
 use super::{Dialect, Keep, export};
 
 /// How often a program that does not serve yet is looked at.
@@ -58,12 +58,12 @@ const OUR_OWN: [&str; 7] =
 /// # Errors
 /// A sentence, when the sockets could not be opened, or rights not given up: nothing was started.
 pub fn run(keep: &Keep) -> Result<u8, String> {
-    output::set_mode(Mode::Brief);
+    output::set_mode(WriteMode::Brief);
     if keep.command.is_empty() {
         return Err("no program to start: write it after '--'".into());
     }
     let manager = Manager::connect().map_err(|error| format!("NOTIFY_SOCKET: {error}"))?;
-    let kept: Arc<[Kept]> = super::listen::open(&keep.listen)?.into();
+    let kept: Arc<[KeptSocket]> = super::listen::open(&keep.listen)?.into();
     for kept in kept.iter() {
         // Who takes sockets by systemd's convention expects them as systemd makes them; nginx does not look.
         let is_blocking = keep.dialect != Dialect::Nginx;
@@ -75,12 +75,12 @@ pub fn run(keep: &Keep) -> Result<u8, String> {
     };
     let exported = keep.export.as_deref().map(|path| open_export(path, keep)).transpose()?;
     if let Some((uid, gid, groups)) = keep.user.clone() {
-        let identity = Identity { uid: Some(uid), gid: Some(gid), groups: Some(groups), capabilities: None };
+        let identity = Credentials { uid: Some(uid), gid: Some(gid), groups: Some(groups), capabilities: None };
         drop_to(&identity).map_err(|error| format!("--user: {error}; start as root, or leave it out"))?;
     }
     let fds: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
     let no_room = |error: io::Error| format!("no room for the sockets: {error}; {MORE_FILES}");
-    let seats = Seats::new(&fds).map_err(no_room)?;
+    let seats = PassedSockets::new(&fds).map_err(no_room)?;
     // What is opened later could not all be refused with a sentence.
     let spare: io::Result<Vec<OwnedFd>> = fds.iter().cycle().take(SPARE).map(BorrowedFd::try_clone_to_owned).collect();
     drop(spare.map_err(no_room)?);
@@ -88,14 +88,14 @@ pub fn run(keep: &Keep) -> Result<u8, String> {
         say(&format!("{} is descriptor {number} ({})", kept.listening.local(), variable(&kept.name)));
     }
     // Rights were given up: threads have the same from here on.
-    output::set_mode(Mode::Queue);
+    output::set_mode(WriteMode::Queue);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
     let code = runtime.block_on(async {
         let serving = exported.as_ref().map(|listening| serve_export(listening, kept.clone())).transpose()?;
-        let keeper = Keeper {
+        let keeper = KeepRun {
             launch: launch(keep, &kept),
             sockets: kept.iter().filter_map(|kept| Some(nix::sys::stat::fstat(kept).ok()?.st_ino)).collect(),
             keep,
@@ -131,14 +131,14 @@ fn open_export(path: &Path, keep: &Keep) -> Result<Listening, String> {
     open_new(&Endpoint::Unix(path.to_owned()), &options)
 }
 
-fn serve_export(listening: &Listening, kept: Arc<[Kept]>) -> Result<JoinHandle<()>, String> {
+fn serve_export(listening: &Listening, kept: Arc<[KeptSocket]>) -> Result<JoinHandle<()>, String> {
     let copy = listening.try_clone().map(|copy| std::os::unix::net::UnixListener::from(copy.into_fd()));
     let listener = copy.and_then(UnixListener::from_std).map_err(|error| format!("--export: {error}"))?;
     Ok(tokio::spawn(export::serve(listener, kept)))
 }
 
 /// The program and what it finds in its environment.
-fn launch(keep: &Keep, kept: &[Kept]) -> Launch {
+fn launch(keep: &Keep, kept: &[KeptSocket]) -> Launch {
     let is_ours = |name: &OsString| OUR_OWN.iter().any(|own| name == own);
     let mut variables: Vec<(OsString, OsString)> = env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
     let numbers = || (FIRST..).take(kept.len());
@@ -171,10 +171,10 @@ fn not_started(program: &OsStr, error: &io::Error) -> String {
     }
 }
 
-struct Keeper<'a> {
+struct KeepRun<'a> {
     keep: &'a Keep,
     launch: Launch,
-    seats: Seats,
+    seats: PassedSockets,
     sockets: HashSet<u64>,
     manager: Manager,
     supervisor: Supervisor,
@@ -193,7 +193,7 @@ struct Asking {
     why: String,
 }
 
-impl Keeper<'_> {
+impl KeepRun<'_> {
     async fn go_on(mut self) -> Result<u8, String> {
         let listen = |kind| signal(kind).map_err(|error| format!("signals: {error}"));
         let mut hangup = listen(SignalKind::hangup())?;
@@ -276,24 +276,24 @@ impl Keeper<'_> {
     }
 
     /// Does what is to be done; gives the exit code when it is to leave.
-    fn apply(&mut self, all: Vec<Do>) -> Option<u8> {
+    fn apply(&mut self, all: Vec<Action>) -> Option<u8> {
         let mut all = VecDeque::from(all);
         while let Some(act) = all.pop_front() {
             match act {
-                Do::Start(number) => {
+                Action::Start(number) => {
                     if let Err(error) = self.start(number) {
                         let event = Event::NotStarted(number, not_started(&self.launch.program, &error));
                         all.extend(self.supervisor.on(event, Instant::now()));
                     }
                 }
-                Do::Drain(number) => self.of(number, |instance| instance.signal(self.keep.drain_signal)),
-                Do::Terminate(number) => self.of(number, |instance| instance.signal(Signal::SIGTERM)),
-                Do::Kill(number) => self.of(number, Instance::kill),
-                Do::Say(text) => say(&text),
-                Do::TellReloading => self.manager.reloading(),
-                Do::TellReady(status) => self.manager.ready(&status),
-                Do::TellStopping => self.manager.stopping(),
-                Do::Leave(code) => return Some(code),
+                Action::Drain(number) => self.of(number, |instance| instance.signal(self.keep.drain_signal)),
+                Action::Terminate(number) => self.of(number, |instance| instance.signal(Signal::SIGTERM)),
+                Action::Kill(number) => self.of(number, Instance::kill),
+                Action::Say(text) => say(&text),
+                Action::TellReloading => self.manager.reloading(),
+                Action::TellReady(status) => self.manager.ready(&status),
+                Action::TellStopping => self.manager.stopping(),
+                Action::Leave(code) => return Some(code),
             }
         }
         None

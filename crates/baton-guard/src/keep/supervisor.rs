@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The most programs that drain at the same time; a restart beyond is refused.
 pub const DRAINING_MAX: usize = 16;
 
-/// The shortest and the longest wait before a program that ended by itself is started again.
+/// The shortest and the longest wait before a program that ended unasked is started again.
 pub const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 
 /// A program that served so long before it ended is started again at once.
@@ -32,7 +32,7 @@ pub enum Event {
     Restart,
     /// Everything is to end (SIGTERM, SIGINT); the second time at once.
     Stop,
-    /// The program of [`Do::Start`] could not be started.
+    /// The program of [`Action::Start`] could not be started.
     NotStarted(Number, String),
     /// It serves.
     Ready(Number),
@@ -48,7 +48,7 @@ pub enum Event {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Do {
+pub enum Action {
     /// Start the program.
     Start(Number),
     /// Tell it to drain: the signal that was chosen.
@@ -84,11 +84,11 @@ pub struct Supervisor {
     limits: Limits,
     last: Number,
     serving: Option<Serving>,
-    coming: Option<Coming>,
+    coming: Option<StartingInstance>,
     draining: Vec<Draining>,
     /// A restart was asked for while one was going on.
     again: bool,
-    /// When the program is started again, after it ended by itself.
+    /// When the program is started again, after it ended unasked.
     retry: Option<Instant>,
     /// How often in a row it ended soon.
     failures: u32,
@@ -105,7 +105,7 @@ struct Serving {
 }
 
 #[derive(Debug)]
-struct Coming {
+struct StartingInstance {
     number: Number,
     until: Instant,
     /// Why it does not serve yet, if it was asked.
@@ -143,7 +143,7 @@ impl Supervisor {
     }
 
     /// The first start.
-    pub fn begin(&mut self, now: Instant) -> Vec<Do> {
+    pub fn begin(&mut self, now: Instant) -> Vec<Action> {
         vec![self.start(now)]
     }
 
@@ -165,7 +165,7 @@ impl Supervisor {
     }
 
     /// What to do about an event.
-    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Do> {
+    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
             Event::Restart => self.restart(now),
             Event::Stop => self.stop(now),
@@ -183,14 +183,14 @@ impl Supervisor {
         }
     }
 
-    fn start(&mut self, now: Instant) -> Do {
+    fn start(&mut self, now: Instant) -> Action {
         self.last += 1;
         self.retry = None;
-        self.coming = Some(Coming { number: self.last, until: now + self.limits.ready_within, why: None });
-        Do::Start(self.last)
+        self.coming = Some(StartingInstance { number: self.last, until: now + self.limits.ready_within, why: None });
+        Action::Start(self.last)
     }
 
-    fn restart(&mut self, now: Instant) -> Vec<Do> {
+    fn restart(&mut self, now: Instant) -> Vec<Action> {
         if self.stopping.is_some() {
             return Vec::new();
         }
@@ -199,14 +199,14 @@ impl Supervisor {
             return Vec::new();
         }
         if self.draining.len() >= DRAINING_MAX {
-            return vec![Do::Say(format!(
+            return vec![Action::Say(format!(
                 "not restarted: {DRAINING_MAX} old programs still drain; end them, or limit their time with --max-drain"
             ))];
         }
-        vec![Do::TellReloading, self.start(now)]
+        vec![Action::TellReloading, self.start(now)]
     }
 
-    fn stop(&mut self, now: Instant) -> Vec<Do> {
+    fn stop(&mut self, now: Instant) -> Vec<Action> {
         let numbers = |own: &Self| -> Vec<Number> {
             let coming = own.coming.iter().map(|coming| coming.number);
             let serving = own.serving.iter().map(|serving| serving.number);
@@ -214,11 +214,11 @@ impl Supervisor {
         };
         if self.stopping.is_some() {
             self.stopping = Some(Stopping::Killing);
-            return numbers(self).into_iter().map(Do::Kill).collect();
+            return numbers(self).into_iter().map(Action::Kill).collect();
         }
         self.stopping = Some(Stopping::Draining);
         (self.retry, self.again) = (None, false);
-        let mut all = vec![Do::TellStopping];
+        let mut all = vec![Action::TellStopping];
         if let Some(coming) = self.coming.take() {
             all.push(self.give_up(coming.number, now));
         }
@@ -229,7 +229,7 @@ impl Supervisor {
         all
     }
 
-    fn not_started(&mut self, number: Number, why: &str, now: Instant) -> Vec<Do> {
+    fn not_started(&mut self, number: Number, why: &str, now: Instant) -> Vec<Action> {
         if self.coming().is_none_or(|coming| coming != number) {
             return Vec::new();
         }
@@ -239,20 +239,20 @@ impl Supervisor {
         all
     }
 
-    fn ready(&mut self, number: Number, now: Instant) -> Vec<Do> {
+    fn ready(&mut self, number: Number, now: Instant) -> Vec<Action> {
         if self.coming().is_none_or(|coming| coming != number) {
             return Vec::new();
         }
         self.coming = None;
         self.has_served = true;
         let before = self.serving.replace(Serving { number, since: now });
-        let mut all = vec![Do::TellReady(format!("start {number} serves"))];
+        let mut all = vec![Action::TellReady(format!("start {number} serves"))];
         match before {
             Some(before) => {
-                all.push(Do::Say(format!("start {number} serves; start {} drains", before.number)));
+                all.push(Action::Say(format!("start {number} serves; start {} drains", before.number)));
                 all.push(self.drain(before.number, now));
             }
-            None => all.push(Do::Say(format!("start {number} serves"))),
+            None => all.push(Action::Say(format!("start {number} serves"))),
         }
         if std::mem::take(&mut self.again) {
             all.extend(self.restart(now));
@@ -260,7 +260,7 @@ impl Supervisor {
         all
     }
 
-    fn ended(&mut self, number: Number, how: &str, has_left: bool, now: Instant) -> Vec<Do> {
+    fn ended(&mut self, number: Number, how: &str, has_left: bool, now: Instant) -> Vec<Action> {
         let mut all = Vec::new();
         let mut drains = |kill_at| self.draining.extend(has_left.then_some(Draining { number, kill_at }));
         if self.coming.as_ref().is_some_and(|coming| coming.number == number) {
@@ -271,7 +271,7 @@ impl Supervisor {
             drains(self.limits.drain_max.map(|max| now + max));
             // Who was about to replace it does so.
             if self.coming.is_some() {
-                all.push(Do::Say(format!("start {number} ended by itself ({how}); the next one is coming")));
+                all.push(Action::Say(format!("start {number} ended by itself ({how}); the next one is coming")));
             } else {
                 let is_steady = now.saturating_duration_since(served.since) >= STEADY;
                 self.failures = if is_steady { 0 } else { self.failures + 1 };
@@ -284,7 +284,7 @@ impl Supervisor {
         all
     }
 
-    fn tick(&mut self, now: Instant) -> Vec<Do> {
+    fn tick(&mut self, now: Instant) -> Vec<Action> {
         let mut all = Vec::new();
         if let Some(late) = self.coming.take_if(|coming| coming.until <= now) {
             all.push(self.give_up(late.number, now));
@@ -293,8 +293,8 @@ impl Supervisor {
         }
         for draining in self.draining.iter_mut().filter(|draining| draining.kill_at.is_some_and(|at| at <= now)) {
             draining.kill_at = None;
-            all.push(Do::Say(format!("start {} has not ended in its time and is killed", draining.number)));
-            all.push(Do::Kill(draining.number));
+            all.push(Action::Say(format!("start {} has not ended in its time and is killed", draining.number)));
+            all.push(Action::Kill(draining.number));
         }
         if self.retry.is_some_and(|at| at <= now) {
             all.push(self.start(now));
@@ -304,12 +304,12 @@ impl Supervisor {
 
     /// A program that was to serve does not. Who serves goes on; with nobody it is tried again, but not if none ever served:
     /// then the command is wrong, and whoever gave it is told.
-    fn failed(&mut self, why: &str, now: Instant) -> Vec<Do> {
+    fn failed(&mut self, why: &str, now: Instant) -> Vec<Action> {
         if let Some(serving) = &self.serving {
             let serving = serving.number;
             let mut all = vec![
-                Do::Say(format!("not restarted: {why}; start {serving} goes on")),
-                Do::TellReady(format!("start {serving} serves; the last restart failed: {why}")),
+                Action::Say(format!("not restarted: {why}; start {serving} goes on")),
+                Action::TellReady(format!("start {serving} serves; the last restart failed: {why}")),
             ];
             if std::mem::take(&mut self.again) {
                 all.extend(self.restart(now));
@@ -320,35 +320,35 @@ impl Supervisor {
         if !self.has_served {
             // What is still there of it must not be left behind.
             (self.stopping, self.code) = (Some(Stopping::Draining), 1);
-            return vec![Do::Say(format!("the program does not serve: {why}"))];
+            return vec![Action::Say(format!("the program does not serve: {why}"))];
         }
         self.failures += 1;
         vec![self.again_later(why, now)]
     }
 
-    fn again_later(&mut self, why: &str, now: Instant) -> Do {
+    fn again_later(&mut self, why: &str, now: Instant) -> Action {
         let wait = match self.failures {
             0 => Duration::ZERO,
             failures => BACK_OFF.0.saturating_mul(1 << (failures - 1).min(16)).min(BACK_OFF.1),
         };
         self.retry = Some(now + wait);
-        Do::Say(format!("{why}; started again in {wait:?}, and who connects waits"))
+        Action::Say(format!("{why}; started again in {wait:?}, and who connects waits"))
     }
 
-    fn drain(&mut self, number: Number, now: Instant) -> Do {
+    fn drain(&mut self, number: Number, now: Instant) -> Action {
         self.draining.push(Draining { number, kill_at: self.limits.drain_max.map(|max| now + max) });
-        Do::Drain(number)
+        Action::Drain(number)
     }
 
-    fn give_up(&mut self, number: Number, now: Instant) -> Do {
+    fn give_up(&mut self, number: Number, now: Instant) -> Action {
         self.draining.push(Draining { number, kill_at: Some(now + UNREADY_END_MAX) });
-        Do::Terminate(number)
+        Action::Terminate(number)
     }
 
     /// The end, once nothing runs any more.
-    fn leave(&self) -> Option<Do> {
+    fn leave(&self) -> Option<Action> {
         let is_over = self.serving.is_none() && self.coming.is_none() && self.draining.is_empty();
-        (self.stopping.is_some() && is_over).then_some(Do::Leave(self.code))
+        (self.stopping.is_some() && is_over).then_some(Action::Leave(self.code))
     }
 }
 

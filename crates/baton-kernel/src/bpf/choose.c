@@ -44,7 +44,7 @@ struct {
 	TYPE(value, __u32);
 } active SECTION(".maps");
 
-// The listening sockets. One that is closed vanishes from here by itself.
+// The listening sockets. The kernel removes one that is closed.
 struct {
 	NUMBER(type, BPF_MAP_TYPE_SOCKMAP);
 	NUMBER(max_entries, SLOTS);

@@ -1,7 +1,7 @@
 // Direct routing: a program of type BPF_PROG_TYPE_XDP that gives clients' packets to real servers by their MAC addresses.
 //
 // What comes for a virtual address and port of ours leaves with another MAC address and is otherwise untouched: the real server has the
-// virtual address too, and answers the client by itself. Whatever is in doubt goes to the kernel's network stack as if this
+// virtual address too, and responds to the client directly. Whatever is in doubt goes to the kernel's network stack as if this
 // program were not there, and the reason is counted; nothing that was started to be changed goes there.
 //
 // A connection is remembered with its server, so that it stays there whatever happens to the others. A packet of an unknown one goes where

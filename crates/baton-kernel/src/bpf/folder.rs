@@ -22,7 +22,7 @@ use nix::sys::statfs::fstatfs;
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchdir, fchown, fchownat, getegid, geteuid, unlinkat};
 
 use super::{MAGIC, MOUNT, syscall};
-use crate::Fault;
+use crate::KernelError;
 
 /// Files that a folder may have; ours has a dozen, and one for each interface.
 const FILES_MAX: usize = 10_000;
@@ -46,7 +46,7 @@ impl Folder {
     ///
     /// # Errors
     /// When somebody else could have put things there, and what helps.
-    pub(super) fn find(path: &Path) -> Result<Option<Folder>, Fault> {
+    pub(super) fn find(path: &Path) -> Result<Option<Folder>, KernelError> {
         Folder::reach(path, false)
     }
 
@@ -54,11 +54,11 @@ impl Folder {
     ///
     /// # Errors
     /// As [`find`](Self::find), and without the right to.
-    pub(super) fn make(path: &Path) -> Result<Folder, Fault> {
+    pub(super) fn make(path: &Path) -> Result<Folder, KernelError> {
         Folder::reach(path, true)?.ok_or_else(|| fault(path, Errno::ENOENT))
     }
 
-    fn reach(path: &Path, is_made: bool) -> Result<Option<Folder>, Fault> {
+    fn reach(path: &Path, is_made: bool) -> Result<Option<Folder>, KernelError> {
         let (Some(kind), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(fault(path, Errno::EINVAL));
         };
@@ -78,15 +78,15 @@ impl Folder {
         writable(path, &fstat(&own).map_err(|error| fault(path, error))?)?;
         let found = fstatfs(&own).map_err(|error| fault(path, error))?;
         if is_made && found.filesystem_type() != MAGIC {
-            return Err(Fault::new(path.display().to_string(), "it is not in a BPF file system", MOUNT));
+            return Err(KernelError::new(path.display().to_string(), "it is not in a BPF file system", MOUNT));
         }
         Ok(Some(Folder { path: path.to_owned(), parent, own }))
     }
 
     /// A second handle of the folder.
-    pub(super) fn again(&self) -> Result<Folder, Fault> {
+    pub(super) fn again(&self) -> Result<Folder, KernelError> {
         let clone =
-            |open: &OwnedFd| open.try_clone().map_err(|error| Fault::io(self.path.display().to_string(), &error));
+            |open: &OwnedFd| open.try_clone().map_err(|error| KernelError::io(self.path.display().to_string(), &error));
         Ok(Folder { path: self.path.clone(), parent: clone(&self.parent)?, own: clone(&self.own)? })
     }
 
@@ -95,7 +95,7 @@ impl Folder {
     }
 
     /// The names of its files.
-    pub(super) fn names(&self) -> Result<Vec<String>, Fault> {
+    pub(super) fn names(&self) -> Result<Vec<String>, KernelError> {
         let listed = Dir::openat(&self.own, ".", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Rights::empty());
         let mut listed = listed.map_err(|error| fault(&self.path, error))?;
         let names =
@@ -122,13 +122,13 @@ impl Folder {
     ///
     /// # Errors
     /// When it is not there, or is no pinned object.
-    pub(super) fn way_to(&self, name: &str) -> io::Result<Way> {
+    pub(super) fn way_to(&self, name: &str) -> io::Result<HeldPath> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let opened = openat(&self.own, name, flags, Rights::empty())?;
         if SFlag::from_bits_truncate(fstat(&opened)?.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
             return Err(io::Error::other("it is no pinned object, but a link or a folder that somebody put there"));
         }
-        Ok(Way(opened))
+        Ok(HeldPath(opened))
     }
 
     /// Opens what is pinned under a name.
@@ -178,7 +178,7 @@ impl Folder {
     }
 
     /// Removes a file; it is no error when it is not there.
-    pub(super) fn unpin(&self, name: &str) -> Result<(), Fault> {
+    pub(super) fn unpin(&self, name: &str) -> Result<(), KernelError> {
         match unlinkat(&self.own, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(fault(&self.path.join(name), error)),
@@ -186,7 +186,7 @@ impl Folder {
     }
 
     /// Removes it, which must be empty.
-    pub(super) fn remove(&self) -> Result<(), Fault> {
+    pub(super) fn remove(&self) -> Result<(), KernelError> {
         let Some(name) = self.path.file_name() else { return Ok(()) };
         match unlinkat(&self.parent, name, UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
@@ -197,7 +197,7 @@ impl Folder {
     }
 
     /// Takes it from whom it was given to, so that nobody puts anything there any more.
-    pub(super) fn claim(&self) -> Result<(), Fault> {
+    pub(super) fn claim(&self) -> Result<(), KernelError> {
         let (user, group) = (geteuid(), getegid());
         match fstat(&self.own) {
             Ok(stat) if stat.st_uid == user.as_raw() => Ok(()),
@@ -211,7 +211,7 @@ impl Folder {
         names: impl IntoIterator<Item = &'a str>,
         user: u32,
         group: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), KernelError> {
         let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
         for name in names {
             fchownat(&self.own, name, user, group, AtFlags::AT_SYMLINK_NOFOLLOW)
@@ -223,9 +223,9 @@ impl Folder {
 
 /// A file that is held, for what takes a path.
 #[derive(Debug)]
-pub(super) struct Way(OwnedFd);
+pub(super) struct HeldPath(OwnedFd);
 
-impl Way {
+impl HeldPath {
     /// Leads to it as long as this is there.
     pub(super) fn path(&self) -> PathBuf {
         within(self.0.as_fd())
@@ -242,7 +242,7 @@ fn within(descriptor: BorrowedFd<'_>) -> PathBuf {
 }
 
 /// One step of the way.
-fn step(from: &OwnedFd, name: &Path, path: &Path, is_made: bool) -> Result<Option<OwnedFd>, Fault> {
+fn step(from: &OwnedFd, name: &Path, path: &Path, is_made: bool) -> Result<Option<OwnedFd>, KernelError> {
     if is_made {
         match mkdirat(from, name, RIGHTS) {
             Ok(()) | Err(Errno::EEXIST) => {}
@@ -252,13 +252,13 @@ fn step(from: &OwnedFd, name: &Path, path: &Path, is_made: bool) -> Result<Optio
     match openat(from, name, STEP, Rights::empty()) {
         Err(Errno::ELOOP | Errno::ENOTDIR) => {
             let remedy = format!("see who put it there, and remove it (rm {})", path.display());
-            Err(Fault::new(path.display().to_string(), "it is no folder, but a link or a file", remedy))
+            Err(KernelError::new(path.display().to_string(), "it is no folder, but a link or a file", remedy))
         }
         opened => there(path, opened),
     }
 }
 
-fn there(path: &Path, opened: nix::Result<OwnedFd>) -> Result<Option<OwnedFd>, Fault> {
+fn there(path: &Path, opened: nix::Result<OwnedFd>) -> Result<Option<OwnedFd>, KernelError> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
         Err(Errno::ENOENT) => Ok(None),
@@ -266,8 +266,8 @@ fn there(path: &Path, opened: nix::Result<OwnedFd>) -> Result<Option<OwnedFd>, F
     }
 }
 
-fn somebodys(path: &Path, root: &Path, stat: &FileStat) -> Fault {
-    Fault::new(
+fn somebodys(path: &Path, root: &Path, stat: &FileStat) -> KernelError {
+    KernelError::new(
         path.display().to_string(),
         format!("it belongs to user {}, who could put anything there", stat.st_uid),
         format!(
@@ -278,19 +278,19 @@ fn somebodys(path: &Path, root: &Path, stat: &FileStat) -> Fault {
     )
 }
 
-fn writable(path: &Path, stat: &FileStat) -> Result<(), Fault> {
+fn writable(path: &Path, stat: &FileStat) -> Result<(), KernelError> {
     if stat.st_mode & OTHERS_WRITE == 0 {
         return Ok(());
     }
-    Err(Fault::new(
+    Err(KernelError::new(
         path.display().to_string(),
         format!("others than its owner may write to it (mode {:o})", stat.st_mode & 0o7777),
         format!("look at what is in it, and take that away (chmod go-w {})", path.display()),
     ))
 }
 
-fn fault(path: &Path, error: Errno) -> Fault {
-    Fault::io(path.display().to_string(), &io::Error::from(error))
+fn fault(path: &Path, error: Errno) -> KernelError {
+    KernelError::io(path.display().to_string(), &io::Error::from(error))
 }
 
 impl AsFd for Folder {

@@ -8,7 +8,7 @@
 //! A pinned link outlives its network namespace, and then ties nothing to nothing; the kernel may give the number of that
 //! namespace to another one later. So a link is asked which namespace it has.
 //!
-//! A socket that is closed vanishes from the map by itself; while its colour is active, the kernel looks for a listening socket
+//! The kernel removes a socket that is closed from the map; while its colour is active, the kernel looks for a listening socket
 //! as if the program were not there.
 
 pub mod direct;
@@ -30,7 +30,7 @@ use aya::programs::links::{FdLink, PinnedLink};
 use nix::sys::statfs::{FsType, statfs};
 use socket2::SockRef;
 
-use crate::Fault;
+use crate::KernelError;
 use folder::Folder;
 
 /// The compiled program.
@@ -66,7 +66,7 @@ const DESCRIPTORS: &str = "/proc/thread-self/fdinfo";
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 /// A key of the map of addresses: `struct place`.
-type Place = [u32; 6];
+type AddressKey = [u32; 6];
 
 /// What is there under one name.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ impl Slot {
 
 /// What the kernel refused.
 #[derive(Debug)]
-pub struct Refused {
+pub struct BpfError {
     /// What was tried.
     doing: &'static str,
     /// Its words, and those of the library.
@@ -101,7 +101,7 @@ pub struct Refused {
     is_no_right: bool,
 }
 
-impl Refused {
+impl BpfError {
     /// What was tried and what was said; and what helps, which may be nothing.
     pub fn parts(&self) -> (String, &str) {
         (format!("{}: {}", self.doing, self.said), &self.remedy)
@@ -113,7 +113,7 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for BpfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.doing, self.said)?;
         if !self.remedy.is_empty() {
@@ -123,9 +123,9 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for BpfError {}
 
-fn refused<E: std::error::Error>(doing: &'static str) -> impl FnOnce(E) -> Refused {
+fn refused<E: std::error::Error>(doing: &'static str) -> impl FnOnce(E) -> BpfError {
     move |error| {
         let mut said = error.to_string();
         let mut source = error.source();
@@ -139,23 +139,23 @@ fn refused<E: std::error::Error>(doing: &'static str) -> impl FnOnce(E) -> Refus
             source = deeper.source();
         }
         let remedy = if is_no_right { "start as root, or with CAP_BPF and CAP_NET_ADMIN" } else { "" };
-        Refused { doing, said, remedy: remedy.to_owned(), is_no_right }
+        BpfError { doing, said, remedy: remedy.to_owned(), is_no_right }
     }
 }
 
 /// What is against a folder.
-fn out_of_reach(fault: Fault) -> Refused {
+fn out_of_reach(fault: KernelError) -> BpfError {
     let is_no_right = fault.remedy == crate::netlink::NO_RIGHT;
-    Refused { doing: FOLDER, said: format!("{}: {}", fault.place, fault.reason), remedy: fault.remedy, is_no_right }
+    BpfError { doing: FOLDER, said: format!("{}: {}", fault.place, fault.reason), remedy: fault.remedy, is_no_right }
 }
 
 /// Whether programs can be pinned in this folder, which need not be there.
-fn mounted(folder: &Path) -> Result<(), Refused> {
+fn mounted(folder: &Path) -> Result<(), BpfError> {
     // The last two steps are ours to make, and to judge.
     let there = folder.ancestors().skip(2).find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     match statfs(there) {
         Ok(found) if found.filesystem_type() == MAGIC => Ok(()),
-        Ok(_) => Err(Refused {
+        Ok(_) => Err(BpfError {
             doing: "BPF",
             said: format!("{} is not in a BPF file system", folder.display()),
             remedy: MOUNT.to_owned(),
@@ -175,7 +175,7 @@ impl Choice {
     ///
     /// # Errors
     /// That no BPF file system is mounted, and what to do.
-    pub fn check(&self) -> Result<(), Refused> {
+    pub fn check(&self) -> Result<(), BpfError> {
         mounted(&self.folder)
     }
 
@@ -183,12 +183,12 @@ impl Choice {
     ///
     /// # Errors
     /// When that may not be looked at.
-    pub fn exists(&self) -> Result<bool, Refused> {
+    pub fn exists(&self) -> Result<bool, BpfError> {
         self.found().map(|folder| folder.is_some())
     }
 
     /// The folder, if it is there.
-    fn found(&self) -> Result<Option<Folder>, Refused> {
+    fn found(&self) -> Result<Option<Folder>, BpfError> {
         Folder::find(&self.folder).map_err(out_of_reach)
     }
 
@@ -203,11 +203,11 @@ impl Choice {
         places: &[SocketAddr],
         sockets: &[(Slot, BorrowedFd<'_>)],
         active: u32,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), BpfError> {
         self.check()?;
         if places.len() > PLACES_MAX {
             let said = format!("{} addresses, and {PLACES_MAX} are the most", places.len());
-            return Err(Refused {
+            return Err(BpfError {
                 doing: "the addresses",
                 said,
                 remedy: "use several names".into(),
@@ -225,7 +225,7 @@ impl Choice {
         made
     }
 
-    fn make(&self, places: &[SocketAddr], sockets: &[(Slot, BorrowedFd<'_>)], active: u32) -> Result<(), Refused> {
+    fn make(&self, places: &[SocketAddr], sockets: &[(Slot, BorrowedFd<'_>)], active: u32) -> Result<(), BpfError> {
         let folder = Folder::make(&self.folder).map_err(out_of_reach)?;
         let mut object = Ebpf::load(OBJECT).map_err(refused("loading the BPF program"))?;
         for name in FILES.into_iter().filter(|name| *name != LINK) {
@@ -247,17 +247,17 @@ impl Choice {
     }
 
     /// Sockets first, then the colour, then the addresses: at no moment anybody is sent to nobody.
-    fn fill(&self, places: &[SocketAddr], sockets: &[(Slot, BorrowedFd<'_>)], active: u32) -> Result<(), Refused> {
+    fn fill(&self, places: &[SocketAddr], sockets: &[(Slot, BorrowedFd<'_>)], active: u32) -> Result<(), BpfError> {
         for (slot, socket) in sockets {
             self.put(*slot, *socket)?;
         }
         self.activate(active)?;
         let mut map = self.places_map()?;
-        let wanted: Vec<Place> = places.iter().map(place).collect();
+        let wanted: Vec<AddressKey> = places.iter().map(place).collect();
         for place in &wanted {
             map.insert(place, 1, 0).map_err(refused("an address"))?;
         }
-        let there: Vec<Place> = map.keys().collect::<Result<_, _>>().map_err(refused("the addresses"))?;
+        let there: Vec<AddressKey> = map.keys().collect::<Result<_, _>>().map_err(refused("the addresses"))?;
         for old in there.iter().filter(|place| !wanted.contains(place)) {
             map.remove(old).map_err(refused("an address"))?;
         }
@@ -269,7 +269,7 @@ impl Choice {
     /// # Errors
     /// When something is there that is not whole, is tied to another network namespace than this thread's or to one that has
     /// ended, or cannot be read.
-    pub fn active(&self) -> Result<Option<u32>, Refused> {
+    pub fn active(&self) -> Result<Option<u32>, BpfError> {
         let Some(folder) = self.found()? else { return Ok(None) };
         let way = folder.way_to(LINK).map_err(refused("the link of the BPF program"))?;
         let link = PinnedLink::from_pin(way.path()).map_err(refused("the link of the BPF program"))?;
@@ -286,7 +286,7 @@ impl Choice {
     ///
     /// # Errors
     /// When nothing is there, or it cannot be read.
-    pub fn count(&self, slot: Slot) -> Result<u64, Refused> {
+    pub fn count(&self, slot: Slot) -> Result<u64, BpfError> {
         self.counts_map()?.get(&slot.index(), 0).map_err(refused("the map of counts"))
     }
 
@@ -294,7 +294,7 @@ impl Choice {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn places(&self) -> Result<Vec<SocketAddr>, Refused> {
+    pub fn places(&self) -> Result<Vec<SocketAddr>, BpfError> {
         let map = self.places_map()?;
         map.keys().map(|key| key.map(|key| address(&key))).collect::<Result<_, _>>().map_err(refused("the addresses"))
     }
@@ -303,7 +303,7 @@ impl Choice {
     ///
     /// # Errors
     /// When nothing is there, or it may not be changed.
-    pub fn activate(&self, colour: u32) -> Result<(), Refused> {
+    pub fn activate(&self, colour: u32) -> Result<(), BpfError> {
         self.active_map()?.set(0, colour & 1, 0).map_err(refused("the active colour"))
     }
 
@@ -311,7 +311,7 @@ impl Choice {
     ///
     /// # Errors
     /// When nothing is there, it may not be changed, or the socket does not listen for TCP.
-    pub fn put(&self, slot: Slot, socket: BorrowedFd<'_>) -> Result<(), Refused> {
+    pub fn put(&self, slot: Slot, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
         let number = socket.as_raw_fd();
         let mut map = self.sockets_map()?;
         map.set(slot.index(), &number, 0).map_err(refused("the map of sockets"))?;
@@ -323,7 +323,7 @@ impl Choice {
     ///
     /// # Errors
     /// When nothing is there, or it cannot be read.
-    pub fn cookie(&self, slot: Slot) -> Result<Option<u64>, Refused> {
+    pub fn cookie(&self, slot: Slot) -> Result<Option<u64>, BpfError> {
         let cookie = self.cookies_map()?.get(&slot.index(), 0).map_err(refused("the map of sockets"))?;
         Ok(Some(cookie).filter(|&cookie| cookie != 0))
     }
@@ -332,10 +332,10 @@ impl Choice {
     ///
     /// # Errors
     /// When files could not be removed.
-    pub fn remove(&self) -> Result<(), Refused> {
+    pub fn remove(&self) -> Result<(), BpfError> {
         // The kernel unties a program a moment after its link is gone; without addresses it has nothing to say from now on.
         if let Ok(mut map) = self.places_map() {
-            let there: Vec<Place> = map.keys().flatten().collect();
+            let there: Vec<AddressKey> = map.keys().flatten().collect();
             for place in there {
                 let _ = map.remove(&place);
             }
@@ -344,34 +344,34 @@ impl Choice {
         FILES.into_iter().try_for_each(|name| folder.unpin(name)).and_then(|()| folder.remove()).map_err(out_of_reach)
     }
 
-    fn map(&self, name: &str) -> Result<MapData, Refused> {
+    fn map(&self, name: &str) -> Result<MapData, BpfError> {
         let folder = self.found()?.ok_or_else(|| refused("a BPF map")(io::Error::from(io::ErrorKind::NotFound)))?;
         MapData::from_fd(folder.object(name).map_err(refused("a BPF map"))?).map_err(refused("a BPF map"))
     }
 
-    fn active_map(&self) -> Result<Array<MapData, u32>, Refused> {
+    fn active_map(&self) -> Result<Array<MapData, u32>, BpfError> {
         Array::try_from(Map::Array(self.map(ACTIVE)?)).map_err(refused("a BPF map"))
     }
 
-    fn cookies_map(&self) -> Result<Array<MapData, u64>, Refused> {
+    fn cookies_map(&self) -> Result<Array<MapData, u64>, BpfError> {
         Array::try_from(Map::Array(self.map(COOKIES)?)).map_err(refused("a BPF map"))
     }
 
-    fn counts_map(&self) -> Result<Array<MapData, u64>, Refused> {
+    fn counts_map(&self) -> Result<Array<MapData, u64>, BpfError> {
         Array::try_from(Map::Array(self.map(COUNTS)?)).map_err(refused("a BPF map"))
     }
 
-    fn sockets_map(&self) -> Result<SockMap<MapData>, Refused> {
+    fn sockets_map(&self) -> Result<SockMap<MapData>, BpfError> {
         SockMap::try_from(Map::SockMap(self.map(SOCKETS)?)).map_err(refused("a BPF map"))
     }
 
-    fn places_map(&self) -> Result<HashMap<MapData, Place, u32>, Refused> {
+    fn places_map(&self) -> Result<HashMap<MapData, AddressKey, u32>, BpfError> {
         HashMap::try_from(Map::HashMap(self.map(PLACES)?)).map_err(refused("a BPF map"))
     }
 }
 
 /// Sees that a link ties its program to the network namespace of this thread.
-fn is_of_this_namespace(link: &FdLink) -> Result<(), Refused> {
+fn is_of_this_namespace(link: &FdLink) -> Result<(), BpfError> {
     const DOING: &str = "the link of the BPF program";
     let id = link.info().map_err(refused(DOING))?.id();
     let ours = fs::metadata(NAMESPACE).map_err(refused("the network namespace"))?.ino();
@@ -386,7 +386,7 @@ fn is_of_this_namespace(link: &FdLink) -> Result<(), Refused> {
         Some(other) => format!("it is tied to another network namespace ({other})"),
         None => "the kernel does not say which network namespace it is tied to".to_owned(),
     };
-    Err(Refused { doing: DOING, said, remedy: String::new(), is_no_right: false })
+    Err(BpfError { doing: DOING, said, remedy: String::new(), is_no_right: false })
 }
 
 /// The number that follows a word at the beginning of a line.
@@ -395,7 +395,7 @@ fn number(text: &str, word: &str) -> Option<u64> {
 }
 
 /// As the program sees an address: all zeroes is any.
-fn place(address: &SocketAddr) -> Place {
+fn place(address: &SocketAddr) -> AddressKey {
     let mut place = [0; 6];
     place[1] = u32::from(address.port());
     match address.ip() {
@@ -413,7 +413,7 @@ fn place(address: &SocketAddr) -> Place {
     place
 }
 
-fn address(place: &Place) -> SocketAddr {
+fn address(place: &AddressKey) -> SocketAddr {
     let port = place[1] as u16;
     if place[0] == libc::AF_INET as u32 {
         return SocketAddr::from((place[2].to_ne_bytes(), port));

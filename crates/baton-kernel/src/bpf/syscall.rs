@@ -28,7 +28,7 @@ pub(super) const NATIVE: u32 = 1 << 2;
 
 /// The parts of `union bpf_attr` for elements of maps, for pins and for links, made and ended.
 #[repr(C)]
-struct Element {
+struct ElementAttributes {
     map: u32,
     padding: u32,
     key: u64,
@@ -58,7 +58,7 @@ struct Pin {
 }
 
 #[repr(C)]
-struct Link {
+struct LinkCreate {
     program: u32,
     interface: u32,
     attach_type: u32,
@@ -66,12 +66,12 @@ struct Link {
 }
 
 #[repr(C)]
-struct Ended {
+struct LinkDetach {
     link: u32,
 }
 
 #[repr(C)]
-struct Renewed {
+struct LinkUpdate {
     link: u32,
     program: u32,
     flags: u32,
@@ -89,25 +89,28 @@ pub(super) fn link_in_stack(program: BorrowedFd<'_>, interface: u32) -> io::Resu
 }
 
 fn tie(program: BorrowedFd<'_>, interface: u32, attach_type: u32, flags: u32) -> io::Result<OwnedFd> {
-    let attributes = Link { program: number(program), interface, attach_type, flags };
+    let attributes = LinkCreate { program: number(program), interface, attach_type, flags };
     // SAFETY: the kernel reads the attribute, whose size is given.
-    let made = check(unsafe { libc::syscall(libc::SYS_bpf, LINK_CREATE, &raw const attributes, size_of::<Link>()) })?;
+    let made =
+        check(unsafe { libc::syscall(libc::SYS_bpf, LINK_CREATE, &raw const attributes, size_of::<LinkCreate>()) })?;
     // SAFETY: the kernel has just opened it for us, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
 }
 
 /// Puts another program of the same type into a link. No packet passes beside it.
 pub(super) fn renew(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    let attributes = Renewed { link: number(link), program: number(program), flags: 0, old_program: 0 };
+    let attributes = LinkUpdate { link: number(link), program: number(program), flags: 0, old_program: 0 };
     // SAFETY: the kernel reads the attribute, whose size is given.
-    check(unsafe { libc::syscall(libc::SYS_bpf, LINK_UPDATE, &raw const attributes, size_of::<Renewed>()) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_bpf, LINK_UPDATE, &raw const attributes, size_of::<LinkUpdate>()) })
+        .map(drop)
 }
 
 /// Unties what a link ties. It stays, and ties nothing any more.
 pub(super) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
-    let attributes = Ended { link: number(link) };
+    let attributes = LinkDetach { link: number(link) };
     // SAFETY: the kernel reads the attribute, whose size is given.
-    check(unsafe { libc::syscall(libc::SYS_bpf, LINK_DETACH, &raw const attributes, size_of::<Ended>()) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_bpf, LINK_DETACH, &raw const attributes, size_of::<LinkDetach>()) })
+        .map(drop)
 }
 
 /// Opens what is pinned at a path.
@@ -184,46 +187,19 @@ unsafe fn all<const NUMBERS: usize>(
     values: &mut [[u64; NUMBERS]],
 ) -> io::Result<()> {
     let (key, value) = ((&raw const slot) as u64, values.as_mut_ptr() as u64);
-    let attributes = Element { map: number(map), padding: 0, key, value, flags: 0 };
+    let attributes = ElementAttributes { map: number(map), padding: 0, key, value, flags: 0 };
     // SAFETY: the kernel reads the attribute, whose size is given, and the four bytes of the key; it reads or writes one value for each
     // possible processor, a multiple of 8 bytes, which is the room that `values` has by the terms above. All of them live
     // until it returns, and any bits are numbers.
-    check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Element>()) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<ElementAttributes>()) })
+        .map(drop)
 }
 
-/// Reads an element of a map of type `BPF_MAP_TYPE_ARRAY`.
+/// Reads the first elements of a map of type `BPF_MAP_TYPE_ARRAY`, as many as there is room for; fewer are an error.
 ///
 /// # Safety
 /// The map must be of this type, with keys of four bytes, and its values must be as long as a `T`: the kernel writes as much as the
 /// map says.
-pub(super) unsafe fn read<T: Pod>(map: impl AsFd, slot: u32, value: &mut T) -> io::Result<()> {
-    // SAFETY: a `T` of the caller's, as long as the map's values by his promise, and borrowed for writing.
-    unsafe { one(MAP_LOOK_UP, map.as_fd(), slot, std::ptr::from_mut(value) as u64) }
-}
-
-/// Writes one.
-///
-/// # Safety
-/// As [`read`].
-pub(super) unsafe fn write<T: Pod>(map: impl AsFd, slot: u32, value: &T) -> io::Result<()> {
-    // SAFETY: a `T` of the caller's, as long as the map's values by his promise, which is only read.
-    unsafe { one(MAP_UPDATE, map.as_fd(), slot, std::ptr::from_ref(value) as u64) }
-}
-
-/// # Safety
-/// At the address is a value as long as the map's values, alive until this returns; for a look-up, one that may be written to, of a
-/// type for which any bytes are a value.
-unsafe fn one(command: libc::c_long, map: BorrowedFd<'_>, slot: u32, value: u64) -> io::Result<()> {
-    let attributes = Element { map: number(map), padding: 0, key: (&raw const slot) as u64, value, flags: 0 };
-    // SAFETY: the kernel reads the attribute, whose size is given, and the four bytes of the key; it reads or writes a value at the
-    // address that is a reference's of the callers above, of a type for which any bytes are a value. All of them live until it returns.
-    check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Element>()) }).map(drop)
-}
-
-/// Reads the first elements, as many as there is room for; fewer are an error.
-///
-/// # Safety
-/// As [`read`].
 pub(super) unsafe fn read_many<T: Pod>(map: impl AsFd, values: &mut [T]) -> io::Result<()> {
     let mut keys = vec![0_u32; values.len()];
     let mut next = 0_u32;

@@ -84,3 +84,29 @@ fn count_at(text: &str) {
     clients.extend((0..600).map(|_| half_open_client(to)));
     assert_eq!(diag(at).unwrap().len(), clients.len(), "{text}");
 }
+
+#[test]
+fn the_kernel_is_asked_once_for_many_addresses() {
+    let look = || {
+        let open = |text: &str| {
+            crate::listen::open(&crate::Endpoint::Inet(text.parse().unwrap()), &Default::default()).unwrap()
+        };
+        let listening: Vec<Listening> =
+            ["127.0.0.1:0", "127.0.0.2:0", "[::1]:0", "0.0.0.0:0", "[::]:0"].map(open).into();
+        let address = |at: usize| listening[at].local().inet().unwrap();
+        let at_port = |text: &str, at: usize| SocketAddr::new(text.parse().unwrap(), address(at).port());
+        let _clients =
+            [address(1), address(2), address(2), at_port("127.0.0.9", 3), at_port("::1", 4), at_port("127.0.0.1", 4)]
+                .map(half_open_client);
+        let mut handshakes = Handshakes::default();
+        let found: Vec<usize> = listening.iter().map(|listening| handshakes.at(listening).unwrap()).collect();
+        assert_eq!(found, [0, 1, 2, 1, 2]);
+        let each: Vec<usize> = listening.iter().map(|listening| count(listening).unwrap()).collect();
+        assert_eq!(found, each);
+        assert_eq!(handshakes.asked(), 1);
+    };
+    match crate::netns::in_new(look) {
+        Ok(()) => {}
+        Err(error) => eprintln!("SKIPPED: no right to a network namespace ({error})"),
+    }
+}

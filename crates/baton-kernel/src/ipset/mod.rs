@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::netlink::{Attributes, Fault, NO_RIGHT, Protocol, Request, Socket, UNNAMED};
+use crate::netlink::{Attributes, NO_RIGHT, NetlinkError, Protocol, Request, Socket, UNNAMED};
 
 /// Bytes of a name at most (`IPSET_MAXNAMELEN`, less the zero at its end).
 pub const NAME_MAX: usize = 31;
@@ -61,20 +61,20 @@ pub struct PortSet {
 
 /// What was refused; nothing was done.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct IpsetError {
     /// What was tried, such as `swap of sets a and b`.
     pub what: String,
     /// How it was refused.
-    pub fault: Fault,
+    pub fault: NetlinkError,
 }
 
-impl Refusal {
+impl IpsetError {
     /// What it means, where ipset or we know more than the number.
     pub fn remedy(&self) -> Option<&'static str> {
         if self.fault.is_no_right() {
             return Some(NO_RIGHT);
         }
-        if let Fault::Refused { said: Some(said), .. } = &self.fault
+        if let NetlinkError::Refused { said: Some(said), .. } = &self.fault
             && let Some(number) = said.strip_prefix(UNNAMED)
             && let Some((_, meaning)) = REFUSALS.iter().find(|(known, _)| known.to_string() == number)
         {
@@ -89,7 +89,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for IpsetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ipset: {}: {}", self.what, self.fault)?;
         match self.remedy() {
@@ -99,7 +99,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {
+impl std::error::Error for IpsetError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.fault)
     }
@@ -112,16 +112,16 @@ pub struct Ipsets(Socket);
 impl Ipsets {
     /// # Errors
     /// A kernel without netfilter's netlink.
-    pub fn open() -> Result<Self, Refusal> {
-        let refused = |error: std::io::Error| Refusal { what: "netlink socket".into(), fault: error.into() };
+    pub fn open() -> Result<Self, IpsetError> {
+        let refused = |error: std::io::Error| IpsetError { what: "netlink socket".into(), fault: error.into() };
         Socket::open(Protocol::Netfilter).map(Self).map_err(refused)
     }
 
     /// Makes a set that may have this one port, and is empty. One of the name that is there is an error, whatever is in it.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn create(&mut self, name: &str, port: u16) -> Result<(), Refusal> {
+    /// [`IpsetError`] has the reason.
+    pub fn create(&mut self, name: &str, port: u16) -> Result<(), IpsetError> {
         let range = number(number(Attributes::new(), ATTR_PORT, port), ATTR_PORT_TO, port);
         let body = command(name)
             .text(ATTR_TYPE, TYPE)
@@ -134,8 +134,8 @@ impl Ipsets {
     /// Puts a port into a set.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn add(&mut self, name: &str, port: u16) -> Result<(), Refusal> {
+    /// [`IpsetError`] has the reason.
+    pub fn add(&mut self, name: &str, port: u16) -> Result<(), IpsetError> {
         let body = command(name).nest(ATTR_DATA, &number(Attributes::new(), ATTR_PORT, port));
         self.ask(ADD, 0, &body, format!("port {port} for set {name}"))
     }
@@ -143,16 +143,16 @@ impl Ipsets {
     /// Empties a set.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn flush(&mut self, name: &str) -> Result<(), Refusal> {
+    /// [`IpsetError`] has the reason.
+    pub fn flush(&mut self, name: &str) -> Result<(), IpsetError> {
         self.ask(FLUSH, 0, &command(name), format!("flush of set {name}"))
     }
 
     /// Two sets change places: every packet sees them before or after.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn swap(&mut self, one: &str, other: &str) -> Result<(), Refusal> {
+    /// [`IpsetError`] has the reason.
+    pub fn swap(&mut self, one: &str, other: &str) -> Result<(), IpsetError> {
         let body = command(one).text(ATTR_OTHER_NAME, other);
         self.ask(SWAP, 0, &body, format!("swap of sets {one} and {other}"))
     }
@@ -160,22 +160,22 @@ impl Ipsets {
     /// Removes a set, which no rule may look into any more.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn destroy(&mut self, name: &str) -> Result<(), Refusal> {
+    /// [`IpsetError`] has the reason.
+    pub fn destroy(&mut self, name: &str) -> Result<(), IpsetError> {
         self.ask(DESTROY, STRICT, &command(name), format!("removal of set {name}"))
     }
 
     /// The sets of ports whose names begin so, with their members. A kernel without ipset has none.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn list(&mut self, prefix: &str) -> Result<Vec<PortSet>, Refusal> {
+    /// [`IpsetError`] has the reason.
+    pub fn list(&mut self, prefix: &str) -> Result<Vec<PortSet>, IpsetError> {
         let body = Attributes::new().u8(ATTR_VERSION, VERSION);
         let replies = match self.0.list(&request(LIST, 0, &body)) {
             Err(fault) if matches!(fault.errno().map(|errno| errno as i32), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
                 return Ok(Vec::new());
             }
-            other => other.map_err(|fault| Refusal { what: "list of sets".into(), fault })?,
+            other => other.map_err(|fault| IpsetError { what: "list of sets".into(), fault })?,
         };
         let mut sets: Vec<PortSet> = Vec::new();
         for reply in &replies {
@@ -201,10 +201,10 @@ impl Ipsets {
         Ok(sets)
     }
 
-    fn ask(&mut self, kind: u16, flags: i32, body: &Attributes, what: String) -> Result<(), Refusal> {
+    fn ask(&mut self, kind: u16, flags: i32, body: &Attributes, what: String) -> Result<(), IpsetError> {
         match self.0.ask(&request(kind, flags, body)) {
             Ok(_) => Ok(()),
-            Err(fault) => Err(Refusal { what, fault }),
+            Err(fault) => Err(IpsetError { what, fault }),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{Connections, Counters, Daemon, Destination, Forwarding, Info, Key, Role, Service, Timeouts, Tunnel, flag};
+use super::{
+    Connections, Counters, Daemon, Destination, Forwarding, Info, Role, Service, ServiceKey, Timeouts, Tunnel, flag,
+};
 use crate::netlink::{Attribute, Attributes, Reader, Reply, generic_attributes};
 
 /// `IPVS_CMD_…`.
@@ -90,11 +92,11 @@ const DIRECT: u32 = 3;
 const ADDRESS_BYTES: usize = 16;
 
 /// By what the kernel finds a service.
-pub(super) fn key(key: &Key) -> Attributes {
+pub(super) fn key(key: &ServiceKey) -> Attributes {
     let attributes = Attributes::new().u16(svc::FAMILY, family(key.is_ipv6()));
     match key {
-        Key::Mark(mark, _) => attributes.u32(svc::MARK, *mark),
-        Key::Address(protocol, to) => {
+        ServiceKey::Mark(mark, _) => attributes.u32(svc::MARK, *mark),
+        ServiceKey::Address(protocol, to) => {
             attributes.u16(svc::PROTOCOL, *protocol).raw(svc::ADDRESS, &padded(to.ip())).u16_be(svc::PORT, to.port())
         }
     }
@@ -123,11 +125,11 @@ pub(super) fn service(reply: &Reply) -> Option<(Service, Counters)> {
     let found = generic_attributes(reply).find(attr::SERVICE)?.nested();
     let is_ipv6 = is_ipv6(found.find(svc::FAMILY)?)?;
     let key = match found.find(svc::MARK) {
-        Some(mark) => Key::Mark(mark.u32()?, is_ipv6),
+        Some(mark) => ServiceKey::Mark(mark.u32()?, is_ipv6),
         None => {
             let ip = address(found.find(svc::ADDRESS)?, is_ipv6)?;
             let port = found.find(svc::PORT)?.u16_be()?;
-            Key::Address(found.find(svc::PROTOCOL)?.u16()?, SocketAddr::new(ip, port))
+            ServiceKey::Address(found.find(svc::PROTOCOL)?.u16()?, SocketAddr::new(ip, port))
         }
     };
     let netmask = found.find(svc::NETMASK)?;

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use nix::errno::Errno;
 
-use crate::Fault;
+use crate::KernelError;
 use crate::netlink::{self, Attributes, Generic, Reply};
 
 use message::{Command, attr};
@@ -22,9 +22,9 @@ const FAMILY: (&str, u8) = ("IPVS", 1);
 /// What to do about a kernel without it.
 const NO_MODULE: &str = "load the module (modprobe ip_vs, in Debian's kernel packages), or use a kernel with CONFIG_IP_VS; in a container, load it on the host";
 
-/// By what a service's packets are known.
+/// What identifies a service's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum ServiceKey {
     /// By protocol (`IPPROTO_…`), virtual address and port.
     Address(u16, SocketAddr),
     /// By the mark of a firewall, and whether they are IPv6.
@@ -35,7 +35,7 @@ pub enum Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// What belongs to it.
-    pub key: Key,
+    pub key: ServiceKey,
     /// The scheduler's name.
     pub scheduler: String,
     /// [`flag`]s.
@@ -54,7 +54,7 @@ pub mod flag {
     pub const PERSISTENT: u32 = 1;
     /// Set by the kernel on every service.
     pub const HASHED: u32 = 2;
-    /// Each packet of UDP by itself.
+    /// Each UDP packet is balanced alone (one-packet scheduling).
     pub const ONE_PACKET: u32 = 4;
     /// The first flag of a scheduler: fallback, of `sh` and `mh`.
     pub const SCHEDULER_1: u32 = 8;
@@ -171,40 +171,44 @@ pub struct Daemon {
     pub id: u32,
 }
 
-/// What was refused, or not understood.
+/// What the kernel refused, or a reply that is invalid.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct IpvsError {
     /// What was tried, such as `server 10.0.0.1:80 of tcp 10.0.0.9:80`.
     pub what: String,
     /// How it was refused.
-    pub fault: netlink::Fault,
+    pub fault: netlink::NetlinkError,
     /// What helps, where that is known.
     pub remedy: Option<String>,
 }
 
-impl Refusal {
+impl IpvsError {
     /// The number of the refusal.
     pub fn errno(&self) -> Option<Errno> {
         self.fault.errno()
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for IpvsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.fault)?;
         self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }
 
-impl std::error::Error for Refusal {
+impl std::error::Error for IpvsError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.fault)
     }
 }
 
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Fault {
-        Fault::new(format!("IPVS: {}", refusal.what), refusal.fault.to_string(), refusal.remedy.unwrap_or_default())
+impl From<IpvsError> for KernelError {
+    fn from(refusal: IpvsError) -> KernelError {
+        KernelError::new(
+            format!("IPVS: {}", refusal.what),
+            refusal.fault.to_string(),
+            refusal.remedy.unwrap_or_default(),
+        )
     }
 }
 
@@ -217,12 +221,12 @@ impl Ipvs {
     ///
     /// # Errors
     /// Without the module; with the module, without the right.
-    pub fn open() -> Result<(Ipvs, Info), Refusal> {
+    pub fn open() -> Result<(Ipvs, Info), IpvsError> {
         let (name, version) = FAMILY;
         let generic = Generic::open(name, version).map_err(|fault| {
             let is_missing = fault.errno() == Some(Errno::ENOENT);
             let what = if is_missing { "the kernel has no IPVS" } else { "looking for IPVS" };
-            Refusal { what: what.into(), remedy: is_missing.then(|| NO_MODULE.to_owned()), fault }
+            IpvsError { what: what.into(), remedy: is_missing.then(|| NO_MODULE.to_owned()), fault }
         })?;
         let mut ipvs = Ipvs(generic);
         let info = ipvs.info()?;
@@ -232,8 +236,8 @@ impl Ipvs {
     /// Its version and the size of its table.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn info(&mut self) -> Result<Info, Refusal> {
+    /// [`IpvsError`] has the reason.
+    pub fn info(&mut self) -> Result<Info, IpvsError> {
         let replies = self.ask(Command::GetInfo, &Attributes::new(), || "version".into())?;
         one(&replies, "version", message::info)
     }
@@ -241,8 +245,8 @@ impl Ipvs {
     /// All services with their counters.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn services(&mut self) -> Result<Vec<(Service, Counters)>, Refusal> {
+    /// [`IpvsError`] has the reason.
+    pub fn services(&mut self) -> Result<Vec<(Service, Counters)>, IpvsError> {
         let replies = self.list(Command::GetService, &Attributes::new(), || "list of services".into())?;
         all(&replies, "list of services", message::service)
     }
@@ -250,8 +254,8 @@ impl Ipvs {
     /// The destinations of a service, none when it is not there.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn destinations(&mut self, key: &Key) -> Result<Vec<(Destination, Connections, Counters)>, Refusal> {
+    /// [`IpvsError`] has the reason.
+    pub fn destinations(&mut self, key: &ServiceKey) -> Result<Vec<(Destination, Connections, Counters)>, IpvsError> {
         let body = Attributes::new().nest(attr::SERVICE, &message::key(key));
         let what = || format!("list of servers of {key}");
         let replies = self.list(Command::GetDestination, &body, what)?;
@@ -262,7 +266,7 @@ impl Ipvs {
     ///
     /// # Errors
     /// `EEXIST` when there is one with the key.
-    pub fn add_service(&mut self, service: &Service) -> Result<(), Refusal> {
+    pub fn add_service(&mut self, service: &Service) -> Result<(), IpvsError> {
         self.set_service(Command::NewService, service)
     }
 
@@ -270,11 +274,11 @@ impl Ipvs {
     ///
     /// # Errors
     /// `ESRCH` when it is not there.
-    pub fn edit_service(&mut self, service: &Service) -> Result<(), Refusal> {
+    pub fn edit_service(&mut self, service: &Service) -> Result<(), IpvsError> {
         self.set_service(Command::SetService, service)
     }
 
-    fn set_service(&mut self, command: Command, service: &Service) -> Result<(), Refusal> {
+    fn set_service(&mut self, command: Command, service: &Service) -> Result<(), IpvsError> {
         let body = Attributes::new().nest(attr::SERVICE, &message::settings(service));
         let done = self.ask(command, &body, || format!("service {}", service.key));
         done.map(drop).map_err(|mut refusal| {
@@ -290,7 +294,7 @@ impl Ipvs {
     ///
     /// # Errors
     /// `ESRCH` when it is not there.
-    pub fn remove_service(&mut self, key: &Key) -> Result<(), Refusal> {
+    pub fn remove_service(&mut self, key: &ServiceKey) -> Result<(), IpvsError> {
         let body = Attributes::new().nest(attr::SERVICE, &message::key(key));
         self.ask(Command::DelService, &body, || format!("removal of service {key}")).map(drop)
     }
@@ -299,7 +303,7 @@ impl Ipvs {
     ///
     /// # Errors
     /// `EEXIST` when it is there, `ESRCH` without its service.
-    pub fn add_destination(&mut self, key: &Key, destination: &Destination) -> Result<(), Refusal> {
+    pub fn add_destination(&mut self, key: &ServiceKey, destination: &Destination) -> Result<(), IpvsError> {
         self.set_destination(Command::NewDestination, key, destination)
     }
 
@@ -307,11 +311,11 @@ impl Ipvs {
     ///
     /// # Errors
     /// `ENOENT` when it is not there, `ESRCH` without its service.
-    pub fn edit_destination(&mut self, key: &Key, destination: &Destination) -> Result<(), Refusal> {
+    pub fn edit_destination(&mut self, key: &ServiceKey, destination: &Destination) -> Result<(), IpvsError> {
         self.set_destination(Command::SetDestination, key, destination)
     }
 
-    fn set_destination(&mut self, command: Command, key: &Key, to: &Destination) -> Result<(), Refusal> {
+    fn set_destination(&mut self, command: Command, key: &ServiceKey, to: &Destination) -> Result<(), IpvsError> {
         let body = Attributes::new()
             .nest(attr::SERVICE, &message::key(key))
             .nest(attr::DESTINATION, &message::destination_settings(to));
@@ -322,7 +326,7 @@ impl Ipvs {
     ///
     /// # Errors
     /// `ENOENT` when it is not there, `ESRCH` without its service.
-    pub fn remove_destination(&mut self, key: &Key, address: SocketAddr) -> Result<(), Refusal> {
+    pub fn remove_destination(&mut self, key: &ServiceKey, address: SocketAddr) -> Result<(), IpvsError> {
         let body = Attributes::new()
             .nest(attr::SERVICE, &message::key(key))
             .nest(attr::DESTINATION, &message::destination_key(address));
@@ -332,8 +336,8 @@ impl Ipvs {
     /// The timeouts of connections.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn timeouts(&mut self) -> Result<Timeouts, Refusal> {
+    /// [`IpvsError`] has the reason.
+    pub fn timeouts(&mut self) -> Result<Timeouts, IpvsError> {
         let replies = self.ask(Command::GetConfig, &Attributes::new(), || "timeouts".into())?;
         one(&replies, "timeouts", message::timeouts)
     }
@@ -341,16 +345,16 @@ impl Ipvs {
     /// Sets the timeouts that are not 0.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Refusal> {
+    /// [`IpvsError`] has the reason.
+    pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), IpvsError> {
         self.ask(Command::SetConfig, &message::config(timeouts), || "timeouts".into()).map(drop)
     }
 
     /// The connection sync daemons that run.
     ///
     /// # Errors
-    /// [`Refusal`] has the reason.
-    pub fn daemons(&mut self) -> Result<Vec<Daemon>, Refusal> {
+    /// [`IpvsError`] has the reason.
+    pub fn daemons(&mut self) -> Result<Vec<Daemon>, IpvsError> {
         let what = "list of connection sync daemons";
         let replies = self.list(Command::GetDaemon, &Attributes::new(), || what.into())?;
         all(&replies, what, message::daemon)
@@ -360,7 +364,7 @@ impl Ipvs {
     ///
     /// # Errors
     /// `EEXIST` when one of this role runs, `ENODEV` without its interface.
-    pub fn start_daemon(&mut self, daemon: &Daemon) -> Result<(), Refusal> {
+    pub fn start_daemon(&mut self, daemon: &Daemon) -> Result<(), IpvsError> {
         let body = Attributes::new().nest(attr::DAEMON, &message::daemon_settings(daemon));
         let done = self.ask(Command::NewDaemon, &body, || format!("connection sync daemon on {}", daemon.interface));
         done.map(drop).map_err(|mut refusal| {
@@ -375,7 +379,7 @@ impl Ipvs {
     ///
     /// # Errors
     /// `ESRCH` when none of this role runs.
-    pub fn stop_daemon(&mut self, role: Role) -> Result<(), Refusal> {
+    pub fn stop_daemon(&mut self, role: Role) -> Result<(), IpvsError> {
         let body = Attributes::new().nest(attr::DAEMON, &message::daemon_role(role));
         self.ask(Command::DelDaemon, &body, || "end of a connection sync daemon".into()).map(drop)
     }
@@ -385,7 +389,7 @@ impl Ipvs {
         command: Command,
         body: &Attributes,
         what: impl FnOnce() -> String,
-    ) -> Result<Vec<Reply>, Refusal> {
+    ) -> Result<Vec<Reply>, IpvsError> {
         self.0.ask(command as u8, body).map_err(|fault| refusal(what(), fault))
     }
 
@@ -394,52 +398,52 @@ impl Ipvs {
         command: Command,
         body: &Attributes,
         what: impl FnOnce() -> String,
-    ) -> Result<Vec<Reply>, Refusal> {
+    ) -> Result<Vec<Reply>, IpvsError> {
         self.0.list(command as u8, body).map_err(|fault| refusal(what(), fault))
     }
 }
 
-impl Key {
+impl ServiceKey {
     /// Whether its packets are IPv6.
     pub fn is_ipv6(&self) -> bool {
         match self {
-            Key::Address(_, address) => address.is_ipv6(),
-            Key::Mark(_, is_ipv6) => *is_ipv6,
+            ServiceKey::Address(_, address) => address.is_ipv6(),
+            ServiceKey::Mark(_, is_ipv6) => *is_ipv6,
         }
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ServiceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Key::Address(protocol, address) => match i32::from(*protocol) {
+            ServiceKey::Address(protocol, address) => match i32::from(*protocol) {
                 libc::IPPROTO_TCP => write!(f, "tcp {address}"),
                 libc::IPPROTO_UDP => write!(f, "udp {address}"),
                 other => write!(f, "protocol {other} {address}"),
             },
-            Key::Mark(mark, false) => write!(f, "mark {mark}"),
-            Key::Mark(mark, true) => write!(f, "mark {mark} (IPv6)"),
+            ServiceKey::Mark(mark, false) => write!(f, "mark {mark}"),
+            ServiceKey::Mark(mark, true) => write!(f, "mark {mark} (IPv6)"),
         }
     }
 }
 
-fn refusal(what: String, fault: netlink::Fault) -> Refusal {
+fn refusal(what: String, fault: netlink::NetlinkError) -> IpvsError {
     let remedy = fault.is_no_right().then_some("it takes CAP_NET_ADMIN: run as root, or give the capability");
-    Refusal { what, fault, remedy: remedy.map(str::to_owned) }
+    IpvsError { what, fault, remedy: remedy.map(str::to_owned) }
 }
 
 /// Every answer of a list; one that makes no sense is an error, for half a list would be taken for the whole.
-fn all<T>(replies: &[Reply], what: &str, read: impl Fn(&Reply) -> Option<T>) -> Result<Vec<T>, Refusal> {
+fn all<T>(replies: &[Reply], what: &str, read: impl Fn(&Reply) -> Option<T>) -> Result<Vec<T>, IpvsError> {
     replies.iter().map(|reply| read(reply).ok_or_else(|| senseless(what))).collect()
 }
 
-fn one<T>(replies: &[Reply], what: &str, read: impl Fn(&Reply) -> Option<T>) -> Result<T, Refusal> {
+fn one<T>(replies: &[Reply], what: &str, read: impl Fn(&Reply) -> Option<T>) -> Result<T, IpvsError> {
     replies.first().and_then(read).ok_or_else(|| senseless(what))
 }
 
-fn senseless(what: &str) -> Refusal {
+fn senseless(what: &str) -> IpvsError {
     let error = std::io::Error::new(std::io::ErrorKind::InvalidData, "an answer of the kernel makes no sense");
-    Refusal { what: what.to_owned(), fault: error.into(), remedy: None }
+    IpvsError { what: what.to_owned(), fault: error.into(), remedy: None }
 }
 
 #[cfg(test)]

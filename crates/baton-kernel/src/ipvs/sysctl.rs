@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use crate::Fault;
+use crate::KernelError;
 
 /// Where they are, and their name.
 const FOLDER: &str = "/proc/sys/net/ipv4/vs";
@@ -31,7 +31,7 @@ impl Sysctls {
     ///
     /// # Errors
     /// Where there is no such setting, or no `/proc/sys`.
-    pub fn is_on(&self, name: &str) -> Result<bool, Fault> {
+    pub fn is_on(&self, name: &str) -> Result<bool, KernelError> {
         let read = |file: File| {
             let mut text = String::new();
             file.take(NUMBER_BYTES).read_to_string(&mut text).map(|_| text.trim() != "0")
@@ -43,7 +43,7 @@ impl Sysctls {
     ///
     /// # Errors
     /// Why not: there is no such setting, it is read-only in this container, or the right is missing.
-    pub fn is_settable(&self, name: &str) -> Result<(), Fault> {
+    pub fn is_settable(&self, name: &str) -> Result<(), KernelError> {
         self.file(name, OFlag::O_WRONLY).map(drop).map_err(|error| fault(name, &error))
     }
 
@@ -51,7 +51,7 @@ impl Sysctls {
     ///
     /// # Errors
     /// Where there is no such setting, and without CAP_NET_ADMIN.
-    pub fn set(&self, name: &str, is_on: bool) -> Result<(), Fault> {
+    pub fn set(&self, name: &str, is_on: bool) -> Result<(), KernelError> {
         let write = |mut file: File| file.write_all(if is_on { b"1" } else { b"0" });
         self.file(name, OFlag::O_WRONLY).and_then(write).map_err(|error| fault(name, &error))
     }
@@ -62,10 +62,12 @@ impl Sysctls {
     }
 }
 
-fn fault(name: &str, error: &io::Error) -> Fault {
+fn fault(name: &str, error: &io::Error) -> KernelError {
     let place = format!("{NAME}.{name}");
     match error.kind() {
-        io::ErrorKind::NotFound => Fault::new(place, "there is no such setting", "leave it out, or mount /proc/sys"),
-        _ => Fault::io(place, error),
+        io::ErrorKind::NotFound => {
+            KernelError::new(place, "there is no such setting", "leave it out, or mount /proc/sys")
+        }
+        _ => KernelError::io(place, error),
     }
 }

@@ -23,8 +23,8 @@ fn services_and_destinations_come_back_as_they_were_sent() {
         bytes_in: 4 << 40,
         bytes_out: 5 << 40,
     };
-    let keys = addresses().map(|address| Key::Address(6, address)).into_iter();
-    for key in keys.chain([Key::Mark(7, false), Key::Mark(7, true)]) {
+    let keys = addresses().map(|address| ServiceKey::Address(6, address)).into_iter();
+    for key in keys.chain([ServiceKey::Mark(7, false), ServiceKey::Mark(7, true)]) {
         let service = Service {
             key,
             scheduler: "mh".into(),
@@ -53,7 +53,7 @@ fn services_and_destinations_come_back_as_they_were_sent() {
 #[test]
 fn answers_that_are_cut_off_or_changed_are_errors_and_no_panics() {
     let service = Service {
-        key: Key::Address(17, addresses()[1]),
+        key: ServiceKey::Address(17, addresses()[1]),
         scheduler: "wrr".into(),
         flags: 0,
         timeout: 0,

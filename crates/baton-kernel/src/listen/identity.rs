@@ -10,7 +10,7 @@ use crate::sockopt;
 
 /// What makes a listening socket the one it is, whoever opened it and whatever descriptor leads to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct SocketIdentity {
     /// The address listened on; of a unix socket the path it was meant for, not the temporary one it was bound to.
     pub local: Endpoint,
     /// `SO_BINDTODEVICE`: only connections arriving by this interface.
@@ -26,12 +26,12 @@ pub struct Identity {
     pub socket: u64,
 }
 
-impl Identity {
+impl SocketIdentity {
     /// What the kernel says of `socket`; `None` when it has no address, or one of a family we do not know.
     ///
     /// # Errors
     /// When it is not a socket.
-    pub fn of(socket: &impl AsFd) -> io::Result<Option<Identity>> {
+    pub fn of(socket: &impl AsFd) -> io::Result<Option<SocketIdentity>> {
         let known = SockRef::from(socket);
         let Some(local) = Endpoint::local_of(socket)? else { return Ok(None) };
         let interface = known.device()?.map(|name| String::from_utf8_lossy(&name).into_owned());
@@ -39,11 +39,11 @@ impl Identity {
             Some(address) if address.is_ipv6() && address.ip().is_unspecified() => Some(known.only_v6()?),
             Some(_) | None => None,
         };
-        Ok(Some(Identity { local, interface, v6only, netns: netns_of(socket), socket: known.cookie()? }))
+        Ok(Some(SocketIdentity { local, interface, v6only, netns: netns_of(socket), socket: known.cookie()? }))
     }
 }
 
-/// The network namespace new sockets of the calling thread belong to, as in [`Identity::netns`].
+/// The network namespace new sockets of the calling thread belong to, as in [`SocketIdentity::netns`].
 pub fn netns_here() -> Option<u64> {
     netns_of(&Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None).ok()?)
 }
@@ -53,7 +53,7 @@ pub fn v6only_default() -> Option<bool> {
     Socket::new(Domain::IPV6, Type::STREAM.cloexec(), None).ok()?.only_v6().ok()
 }
 
-/// The network namespace of a socket, as in [`Identity::netns`].
+/// The network namespace of a socket, as in [`SocketIdentity::netns`].
 pub(crate) fn netns_of(socket: &impl AsFd) -> Option<u64> {
     let mut cookie = [0; 8];
     let length = sockopt::bytes_of(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie).ok()?;
@@ -71,15 +71,15 @@ mod tests {
     #[test]
     fn a_socket_is_known_by_address_family_and_place() {
         let four = TcpListener::bind("127.0.0.1:0").unwrap();
-        let known = Identity::of(&four).unwrap().unwrap();
+        let known = SocketIdentity::of(&four).unwrap().unwrap();
         assert_eq!(known.local, Endpoint::Inet(four.local_addr().unwrap()));
         assert_eq!((known.interface.as_deref(), known.v6only), (None, None));
         assert_eq!(known.netns, netns_here());
-        assert_eq!(Identity::of(&four.try_clone().unwrap()).unwrap().unwrap(), known, "a second descriptor");
+        assert_eq!(SocketIdentity::of(&four.try_clone().unwrap()).unwrap().unwrap(), known, "a second descriptor");
 
         for (address, expect) in [("[::]:0", v6only_default()), ("[::1]:0", None)] {
             let six = TcpListener::bind(address).unwrap();
-            assert_eq!(Identity::of(&six).unwrap().unwrap().v6only, expect, "{address}");
+            assert_eq!(SocketIdentity::of(&six).unwrap().unwrap().v6only, expect, "{address}");
         }
     }
 
@@ -87,7 +87,7 @@ mod tests {
     fn a_unix_socket_is_known_by_the_path_it_was_meant_for() {
         let folder = tempfile::tempdir().unwrap();
         let socket = UnixListener::bind(folder.path().join("web.123.tmp")).unwrap();
-        let known = Identity::of(&socket).unwrap().unwrap();
+        let known = SocketIdentity::of(&socket).unwrap().unwrap();
         assert_eq!(known.local, Endpoint::Unix(folder.path().join("web")));
     }
 
@@ -97,7 +97,7 @@ mod tests {
             let socket = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None).unwrap();
             socket.bind_device(Some(b"lo")).unwrap();
             socket.bind(&std::net::SocketAddr::from(([0, 0, 0, 0], 8080)).into()).unwrap();
-            (Identity::of(&socket).unwrap().unwrap(), netns_here())
+            (SocketIdentity::of(&socket).unwrap().unwrap(), netns_here())
         });
         match inside {
             Ok((known, here)) => {

@@ -11,20 +11,21 @@ mod unix;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::Endpoint;
 use crate::namespace;
+use crate::passed;
 use crate::retire::SynFilter;
 use crate::sockopt;
 use crate::stream::{self, Keepalive};
 
 pub use error::{ListenError, ListenReason};
 pub(crate) use identity::netns_of;
-pub use identity::{Identity, netns_here, v6only_default};
+pub use identity::{SocketIdentity, netns_here, v6only_default};
 pub use unix::SocketFile;
 
 /// Length of the queue of complete, not yet accepted connections, if the configuration does not say otherwise.
@@ -170,7 +171,7 @@ enum Hidden {
     /// A filter drops their SYNs.
     Filtered,
     /// It has another name.
-    Aside(unix::Aside),
+    Aside(unix::TemporarySocket),
     /// It is bound and does not listen.
     Bound,
     /// Nothing: it was inherited, and clients came before us.
@@ -275,7 +276,7 @@ impl Listening {
     /// The first option refused; those before it are in force.
     pub fn apply(&self, options: &ListenOptions) -> Result<(), ListenError> {
         if matches!(self.local, Endpoint::Inet(_)) {
-            set_inherited(&self.endpoint, self, options)?;
+            set_inherited(&self.endpoint, self, options, Age::Living)?;
         }
         if let Some(file) = &self.file {
             file.own(options).map_err(|e| ListenError::new(&self.endpoint, ListenReason::Ownership, e))?;
@@ -292,7 +293,7 @@ fn open_inet(
 ) -> Result<Listening, ListenError> {
     let refused = |name| move |e| ListenError::new(endpoint, ListenReason::Option(name), Some(e));
     let socket = bind(address, options)?;
-    set_inherited(endpoint, &socket, options)?;
+    set_inherited(endpoint, &socket, options, Age::New)?;
     if is_hidden {
         SynFilter::attach(&socket).map_err(refused("SO_ATTACH_FILTER"))?;
     }
@@ -343,32 +344,8 @@ fn bind_abstract(endpoint: &Endpoint, options: &ListenOptions) -> Result<Prepare
 
 /// `fd@N`: a duplicate is used, so that the number stays valid for the next reload.
 fn inherited(endpoint: &Endpoint, number: i32, options: &ListenOptions) -> Result<Listening, ListenError> {
-    let fd = duplicate(number).map_err(|e| ListenError::new(endpoint, ListenReason::BadDescriptor, Some(e)))?;
+    let fd = passed::duplicate(number).map_err(|e| ListenError::new(endpoint, ListenReason::BadDescriptor, Some(e)))?;
     adopt(endpoint, fd, options.backlog)
-}
-
-/// A close-on-exec duplicate of a descriptor that is known by its number only: whoever started us passed it on. What
-/// this process opened itself is close-on-exec and not found: its numbers mean nothing to those who write them down.
-///
-/// # Errors
-/// `EBADF` when no descriptor of that number was passed on, `EMFILE` at the limit of open files.
-pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
-    let bad = || io::Error::from_raw_os_error(libc::EBADF);
-    if number < 0 {
-        return Err(bad());
-    }
-    // SAFETY: fcntl takes a number and answers EBADF when it is no open descriptor; no memory is involved.
-    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
-    if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
-        return Err(bad());
-    }
-    // SAFETY: as above.
-    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
-    if copy < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// Checks that `fd` is a stream socket that listens; one that is bound but does not listen yet is made to, as
@@ -411,6 +388,8 @@ fn new_socket(endpoint: &Endpoint, domain: Domain, options: &ListenOptions) -> R
 fn finish(endpoint: &Endpoint, fd: OwnedFd, file: Option<SocketFile>) -> Result<Listening, ListenError> {
     let local = match endpoint {
         Endpoint::Unix(_) | Endpoint::Abstract(_) => endpoint.clone(),
+        // It has what it was bound to.
+        Endpoint::Inet(SocketAddr::V4(address)) if address.port() != 0 => endpoint.clone(),
         Endpoint::Inet(_) | Endpoint::Fd(_) => Endpoint::local_of(&fd)
             .map_err(|e| ListenError::new(endpoint, ListenReason::Bind, e))?
             .ok_or_else(|| ListenError::new(endpoint, ListenReason::NotListening, None))?,
@@ -418,15 +397,39 @@ fn finish(endpoint: &Endpoint, fd: OwnedFd, file: Option<SocketFile>) -> Result<
     Ok(Listening { fd, endpoint: endpoint.clone(), local, file })
 }
 
+/// Whether a socket has all options as the kernel makes them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Age {
+    /// It was opened a moment ago: what the kernel gives it need not be said.
+    New,
+    /// It may have any.
+    Living,
+}
+
 /// TCP options that may be changed at any time; accepted connections inherit most of them.
-fn set_inherited(endpoint: &Endpoint, socket: &impl AsFd, options: &ListenOptions) -> Result<(), ListenError> {
+fn set_inherited(
+    endpoint: &Endpoint,
+    socket: &impl AsFd,
+    options: &ListenOptions,
+    age: Age,
+) -> Result<(), ListenError> {
+    let says = |is_other: bool| is_other || age == Age::Living;
     let refused = |name| move |e| ListenError::new(endpoint, ListenReason::Option(name), Some(e));
     let tcp = SockRef::from(socket);
-    tcp.set_tcp_nodelay(options.nodelay).map_err(refused("nodelay"))?;
-    stream::set_keepalive(socket, options.keepalive.as_ref()).map_err(refused("keepalive"))?;
-    tcp.set_tcp_user_timeout(options.user_timeout.or(Some(Duration::ZERO))).map_err(refused("tcp-ut"))?;
-    let seconds = options.defer_accept.map_or(0, |wait| wait.as_secs().clamp(1, i32::MAX as u64) as i32);
-    sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds).map_err(refused("defer-accept"))?;
+    if says(options.nodelay) {
+        tcp.set_tcp_nodelay(options.nodelay).map_err(refused("nodelay"))?;
+    }
+    if says(options.keepalive.is_some()) {
+        stream::set_keepalive(socket, options.keepalive.as_ref()).map_err(refused("keepalive"))?;
+    }
+    if says(options.user_timeout.is_some()) {
+        tcp.set_tcp_user_timeout(options.user_timeout.or(Some(Duration::ZERO))).map_err(refused("tcp-ut"))?;
+    }
+    if says(options.defer_accept.is_some()) {
+        let seconds = options.defer_accept.map_or(0, |wait| wait.as_secs().clamp(1, i32::MAX as u64) as i32);
+        sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
+            .map_err(refused("defer-accept"))?;
+    }
     if let Some(queue) = options.tfo {
         sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, backlog_int(queue)).map_err(refused("tfo"))?;
     }

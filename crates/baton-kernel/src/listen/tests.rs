@@ -144,10 +144,10 @@ fn every_failure_of_bind_has_its_reason_and_remedy() {
 #[test]
 fn a_privileged_port_needs_a_right_we_can_lose() {
     let answer = crate::netns::in_new(|| {
-        // Rights belong to threads for the kernel; the plain system call changes this one only.
-        // SAFETY: setresuid with three integers; only this thread, which ends with the closure, is affected.
-        let changed = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
-        (changed == 0).then(|| reason(&endpoint("127.0.0.1:80"), &options()))
+        // Rights belong to threads for the kernel: this changes those of this one only, which ends with the closure.
+        let nobody = rustix::thread::Uid::from_raw(65534);
+        let changed = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
+        changed.is_ok().then(|| reason(&endpoint("127.0.0.1:80"), &options()))
     });
     match answer {
         Ok(Some(found)) => assert_eq!(found, ListenReason::PrivilegedPort(80)),

@@ -70,7 +70,7 @@ pub(super) fn prepare(endpoint: &Endpoint, path: &Path, options: &ListenOptions)
         let _ = fs::remove_file(&name);
     }
     socket.bind(&address).map_err(|e| ListenError::bind(endpoint, e))?;
-    let aside = Aside { name, path: path.to_owned(), is_renamed: false };
+    let aside = TemporarySocket { name, path: path.to_owned(), is_renamed: false };
     own(&aside.name, options).map_err(|e| ListenError::new(endpoint, ListenReason::Ownership, e))?;
     socket.listen(backlog_int(options.backlog)).map_err(|e| ListenError::listen(endpoint, e))?;
     let listening = finish(endpoint, socket.into(), None)?;
@@ -106,13 +106,13 @@ fn own(path: &Path, options: &ListenOptions) -> io::Result<()> {
 
 /// A socket's file under its temporary name; removed unless it is renamed.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct TemporarySocket {
     name: PathBuf,
     path: PathBuf,
     is_renamed: bool,
 }
 
-impl Aside {
+impl TemporarySocket {
     /// Puts the file into its place, over whatever socket is there.
     pub(super) fn rename(mut self) -> io::Result<SocketFile> {
         // Looked at under the temporary name: by the path another process may have replaced it already.
@@ -123,7 +123,7 @@ impl Aside {
     }
 }
 
-impl Drop for Aside {
+impl Drop for TemporarySocket {
     fn drop(&mut self) {
         if !self.is_renamed {
             let _ = fs::remove_file(&self.name);

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::netlink::{Attributes, Fault, Protocol, Reply, Request, Socket};
+use crate::netlink::{Attributes, NetlinkError, Protocol, Reply, Request, Socket};
 
 /// `SOCK_DIAG_BY_FAMILY` (linux/sock_diag.h).
 const BY_FAMILY: u16 = 20;
@@ -35,7 +35,7 @@ pub struct Listener {
 ///
 /// # Errors
 /// When the kernel has no sock_diag for TCP, or refuses.
-pub fn listening(port: u16) -> Result<Vec<Listener>, Fault> {
+pub fn listening(port: u16) -> Result<Vec<Listener>, NetlinkError> {
     ask(port, LISTEN)
 }
 
@@ -44,11 +44,11 @@ pub fn listening(port: u16) -> Result<Vec<Listener>, Fault> {
 ///
 /// # Errors
 /// As [`listening`].
-pub fn half_open(port: u16) -> Result<Vec<SocketAddr>, Fault> {
+pub fn half_open(port: u16) -> Result<Vec<SocketAddr>, NetlinkError> {
     Ok(ask(port, HALF_OPEN)?.iter().map(|handshake| handshake.local).collect())
 }
 
-fn ask(port: u16, states: u32) -> Result<Vec<Listener>, Fault> {
+fn ask(port: u16, states: u32) -> Result<Vec<Listener>, NetlinkError> {
     let mut socket = Socket::open(Protocol::SockDiag)?;
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {

@@ -6,15 +6,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::message::{Answer, answers};
-use super::{DATAGRAM_BYTES, Fault, Reply, Request, Socket};
+use super::message::{ReplyKind, answers};
+use super::{DATAGRAM_BYTES, NetlinkError, Reply, Request, Socket};
 
 impl Socket {
     /// Sends one message and waits for nothing. A refusal is among the next [`events`](Self::events), and is ignored there.
     ///
     /// # Errors
     /// Of the socket.
-    pub fn tell(&mut self, request: &Request) -> Result<(), Fault> {
+    pub fn tell(&mut self, request: &Request) -> Result<(), NetlinkError> {
         let number = self.next();
         Ok(self.send(&request.framed(0, number))?)
     }
@@ -30,13 +30,13 @@ impl Socket {
     ///
     /// # Errors
     /// Of the socket. That events were lost (`ENOBUFS`) is none.
-    pub fn events(&mut self) -> Result<Vec<Reply>, Fault> {
+    pub fn events(&mut self) -> Result<Vec<Reply>, NetlinkError> {
         let mut events = std::mem::take(&mut self.unasked);
         let mut datagram = Vec::with_capacity(DATAGRAM_BYTES);
         match self.socket.recv_from(&mut datagram, libc::MSG_DONTWAIT) {
             Ok((_, from)) if from.port_number() == 0 => {
                 for answer in answers(&datagram)? {
-                    if let (_, Answer::Reply(reply)) = answer? {
+                    if let (_, ReplyKind::Reply(reply)) = answer? {
                         events.push(reply);
                     }
                 }

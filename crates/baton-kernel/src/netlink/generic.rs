@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Attributes, Fault, Protocol, Reader, Reply, Request, Socket};
+use super::{Attributes, NetlinkError, Protocol, Reader, Reply, Request, Socket};
 
 /// The family that knows the others by name (`GENL_ID_CTRL`), its question (`CTRL_CMD_GETFAMILY`), and its version.
 const CONTROL: u16 = 0x10;
@@ -27,7 +27,7 @@ impl Generic {
     ///
     /// # Errors
     /// `ENOENT` for a kernel without it.
-    pub fn open(name: &str, version: u8) -> Result<Generic, Fault> {
+    pub fn open(name: &str, version: u8) -> Result<Generic, NetlinkError> {
         let mut control =
             Generic { socket: Socket::open(Protocol::Generic)?, family: CONTROL, version: CONTROL_VERSION };
         let replies = control.ask(GET_FAMILY, &Attributes::new().text(ATTR_NAME, name))?;
@@ -42,7 +42,7 @@ impl Generic {
     ///
     /// # Errors
     /// As [`Socket::ask`].
-    pub fn ask(&mut self, command: u8, body: &Attributes) -> Result<Vec<Reply>, Fault> {
+    pub fn ask(&mut self, command: u8, body: &Attributes) -> Result<Vec<Reply>, NetlinkError> {
         self.socket.ask(&self.request(command, body))
     }
 
@@ -50,7 +50,7 @@ impl Generic {
     ///
     /// # Errors
     /// As [`Socket::list`].
-    pub fn list(&mut self, command: u8, body: &Attributes) -> Result<Vec<Reply>, Fault> {
+    pub fn list(&mut self, command: u8, body: &Attributes) -> Result<Vec<Reply>, NetlinkError> {
         self.socket.list(&self.request(command, body))
     }
 

@@ -71,14 +71,14 @@ impl Reply {
 }
 
 /// What a message of the kernel means for the request with its number.
-pub(super) enum Answer {
+pub(super) enum ReplyKind {
     Reply(Reply),
     Done,
     Refused(Errno, Option<String>),
 }
 
 /// The messages in what was read at once, each with its number.
-pub(super) fn answers(datagram: &[u8]) -> io::Result<impl Iterator<Item = io::Result<(u32, Answer)>>> {
+pub(super) fn answers(datagram: &[u8]) -> io::Result<impl Iterator<Item = io::Result<(u32, ReplyKind)>>> {
     let mut rest = datagram;
     Ok(std::iter::from_fn(move || {
         if rest.len() < HEADER {
@@ -100,7 +100,7 @@ pub(super) fn answers(datagram: &[u8]) -> io::Result<impl Iterator<Item = io::Re
     }))
 }
 
-fn judge(kind: u16, flags: u16, body: &[u8]) -> io::Result<Answer> {
+fn judge(kind: u16, flags: u16, body: &[u8]) -> io::Result<ReplyKind> {
     let short = || io::Error::new(io::ErrorKind::InvalidData, "an answer of the kernel is too short");
     match i32::from(kind) {
         libc::NLMSG_ERROR | libc::NLMSG_DONE => {
@@ -111,19 +111,19 @@ fn judge(kind: u16, flags: u16, body: &[u8]) -> io::Result<Answer> {
                 None => return Err(short()),
             };
             if i32::from(flags) & libc::NLM_F_DUMP_INTR != 0 {
-                return Ok(Answer::Refused(Errno::EINTR, None));
+                return Ok(ReplyKind::Refused(Errno::EINTR, None));
             }
             if code == 0 {
-                return Ok(Answer::Done);
+                return Ok(ReplyKind::Done);
             }
             let number = code.saturating_neg();
             let errno = Errno::from_raw(number);
             // Parts of the kernel have numbers of their own, beyond the system's; then the number is what was said.
             let unnamed = || (errno == Errno::UnknownErrno).then(|| format!("{UNNAMED}{number}"));
-            Ok(Answer::Refused(errno, said(flags, body).or_else(unnamed)))
+            Ok(ReplyKind::Refused(errno, said(flags, body).or_else(unnamed)))
         }
         libc::NLMSG_OVERRUN => Err(io::Error::other("the kernel lost an answer")),
-        _ => Ok(Answer::Reply(Reply { kind, body: body.to_vec() })),
+        _ => Ok(ReplyKind::Reply(Reply { kind, body: body.to_vec() })),
     }
 }
 

@@ -24,7 +24,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use message::{Answer, answers};
+use message::{ReplyKind, answers};
 
 /// How long one answer may take. The kernel has answered when `send` returns; more than this is a fault of the kernel.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -67,9 +67,9 @@ impl Protocol {
 /// What to do where the right to change or see the network's rules is missing.
 pub const NO_RIGHT: &str = "it takes CAP_NET_ADMIN in this network namespace: run as root, or give the capability";
 
-/// Why the kernel did not do it.
+/// Why a request to the kernel failed.
 #[derive(Debug)]
-pub enum Fault {
+pub enum NetlinkError {
     /// It refused a message, and nothing of its batch was done.
     Refused {
         /// Which message of the batch, from 0.
@@ -83,7 +83,7 @@ pub enum Fault {
     Socket(io::Error),
 }
 
-impl Fault {
+impl NetlinkError {
     /// The number of the refusal, if it is one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
@@ -101,7 +101,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for NetlinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused { errno, said: Some(said), .. } => write!(f, "the kernel refused: {} ({said})", errno.desc()),
@@ -111,9 +111,9 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for NetlinkError {}
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for NetlinkError {
     fn from(error: io::Error) -> Self {
         Self::Socket(error)
     }
@@ -151,7 +151,7 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel's refusal, or a fault of the socket.
-    pub fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, Fault> {
+    pub fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, NetlinkError> {
         let number = self.next();
         self.send(&request.framed(libc::NLM_F_ACK as u16, number))?;
         self.answers(&[number], number)
@@ -161,23 +161,23 @@ impl Socket {
     ///
     /// # Errors
     /// As [`ask`](Self::ask); `EINTR` for a list that never stood still.
-    pub fn list(&mut self, request: &Request) -> Result<Vec<Reply>, Fault> {
+    pub fn list(&mut self, request: &Request) -> Result<Vec<Reply>, NetlinkError> {
         for _ in 0..LIST_TRIES {
             let number = self.next();
             self.send(&request.framed(libc::NLM_F_DUMP as u16, number))?;
             match self.answers(&[number], number) {
-                Err(Fault::Refused { errno: Errno::EINTR, .. }) => {}
+                Err(NetlinkError::Refused { errno: Errno::EINTR, .. }) => {}
                 answered => return answered,
             }
         }
-        Err(Fault::Refused { message: 0, errno: Errno::EINTR, said: None })
+        Err(NetlinkError::Refused { message: 0, errno: Errno::EINTR, said: None })
     }
 
     /// Sends messages to one part of netfilter (`subsystem`: `NFNL_SUBSYS_…`) as one transaction: all are done, or none is.
     ///
     /// # Errors
     /// The first refusal, which says which message it was; then nothing was done.
-    pub fn transact(&mut self, subsystem: u16, requests: &[Request]) -> Result<Vec<Reply>, Fault> {
+    pub fn transact(&mut self, subsystem: u16, requests: &[Request]) -> Result<Vec<Reply>, NetlinkError> {
         let frame = |kind| {
             let mut fixed = [0, 0, 0, 0];
             fixed[2..].copy_from_slice(&subsystem.to_be_bytes());
@@ -207,9 +207,9 @@ impl Socket {
     }
 
     /// Reads until each message of `numbers` was answered, or the one that stands for all of them (`whole`) was refused.
-    fn answers(&mut self, numbers: &[u32], whole: u32) -> Result<Vec<Reply>, Fault> {
+    fn answers(&mut self, numbers: &[u32], whole: u32) -> Result<Vec<Reply>, NetlinkError> {
         let mut replies = Vec::new();
-        let mut refused: Option<Fault> = None;
+        let mut refused: Option<NetlinkError> = None;
         let mut open = numbers.len();
         while open > 0 {
             let mut datagram = Vec::with_capacity(DATAGRAM_BYTES);
@@ -222,7 +222,7 @@ impl Socket {
                 let message = numbers.iter().position(|known| *known == number);
                 if message.is_none() && number != whole {
                     // An event has no number.
-                    if let (Answer::Reply(reply), 0) = (answer, number)
+                    if let (ReplyKind::Reply(reply), 0) = (answer, number)
                         && self.unasked.len() < UNASKED_MAX
                     {
                         self.unasked.push(reply);
@@ -230,10 +230,10 @@ impl Socket {
                     continue; // of a request that was given up
                 }
                 match answer {
-                    Answer::Reply(reply) => replies.push(reply),
-                    Answer::Done => open -= usize::from(message.is_some()),
-                    Answer::Refused(errno, said) => {
-                        refused.get_or_insert(Fault::Refused { message: message.unwrap_or(0), errno, said });
+                    ReplyKind::Reply(reply) => replies.push(reply),
+                    ReplyKind::Done => open -= usize::from(message.is_some()),
+                    ReplyKind::Refused(errno, said) => {
+                        refused.get_or_insert(NetlinkError::Refused { message: message.unwrap_or(0), errno, said });
                         open = if message.is_some() { open - 1 } else { 0 };
                     }
                 }

@@ -48,7 +48,7 @@ fn the_kernel_says_why_in_its_own_words() {
     // No attribute of a link may be this long: either the right is missing, or the value is refused with a reason.
     let broken = Request::new(SET_LINK, 0, &[0; IFINFO], &Attributes::new().text(NAME, &"x".repeat(64)));
     let fault = socket.ask(&broken).unwrap_err();
-    let Fault::Refused { said, .. } = &fault else { panic!("{fault}") };
+    let NetlinkError::Refused { said, .. } = &fault else { panic!("{fault}") };
     assert!(fault.is_no_right() || said.is_some(), "{fault}");
 }
 

@@ -1,6 +1,6 @@
 //! Packets that rules of netfilter send to a process, which says what becomes of them: an NFQUEUE.
 //!
-//! A [`Queue`] is set up to fail open: what comes when its process is behind passes as if there were no rule, and so it does, by
+//! A [`PacketQueue`] is set up to fail open: what comes when its process is behind passes as if there were no rule, and so it does, by
 //! the rule's own word `bypass`, when there is no process any more. What the process had not yet decided is dropped by the
 //! kernel when the queue closes; a client takes it for a lost packet.
 //!
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::netlink::{Attributes, Fault, Protocol, Reply, Request, Socket};
+use crate::netlink::{Attributes, NetlinkError, Protocol, Reply, Request, Socket};
 
 mod syn;
 
@@ -55,21 +55,21 @@ const ROOM: usize = 8 << 20;
 /// How often it is looked whether packets wait.
 const QUIET_PAUSE: Duration = Duration::from_micros(200);
 
-/// What becomes of a packet.
+/// What is done with a queued packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum QueueVerdict {
     /// It is gone.
     Drop,
     /// It goes on behind the chain that sent it here.
     Accept,
 }
 
-impl Verdict {
+impl QueueVerdict {
     /// `NF_DROP`, `NF_ACCEPT`.
     fn number(self) -> u32 {
         match self {
-            Verdict::Drop => 0,
-            Verdict::Accept => 1,
+            QueueVerdict::Drop => 0,
+            QueueVerdict::Accept => 1,
         }
     }
 }
@@ -85,27 +85,27 @@ pub struct Packet {
 
 /// A queue of this process, in the network namespace of the thread that opened it. It ends when dropped.
 #[derive(Debug)]
-pub struct Queue {
+pub struct PacketQueue {
     socket: Socket,
     number: u16,
 }
 
-impl Queue {
+impl PacketQueue {
     /// Opens one with a number that nobody uses. At most `length` packets wait in it; what comes above passes.
     ///
     /// # Errors
     /// Without CAP_NET_ADMIN, without NFQUEUE in the kernel (`EINVAL`, `EOPNOTSUPP`), or when all numbers from 47100 to 47163
     /// are in use (`EBUSY`).
-    pub fn open(length: u32) -> Result<Queue, Fault> {
+    pub fn open(length: u32) -> Result<PacketQueue, NetlinkError> {
         let used = open_queues().unwrap_or_default();
         let mut socket = Socket::open(Protocol::Netfilter)?;
         socket.make_room(ROOM);
-        let mut last = Fault::Refused { message: 0, errno: Errno::EBUSY, said: None };
+        let mut last = NetlinkError::Refused { message: 0, errno: Errno::EBUSY, said: None };
         for number in NUMBERS.filter(|number| used.iter().all(|queue| queue.number != *number)) {
             match socket.ask(&bind(number)) {
                 Ok(_) => {
                     socket.ask(&configure(number, length))?;
-                    return Ok(Queue { socket, number });
+                    return Ok(PacketQueue { socket, number });
                 }
                 // Somebody was faster: both of them mean that the number is another process's.
                 Err(fault) if matches!(fault.errno(), Some(Errno::EBUSY)) => last = fault,
@@ -125,7 +125,7 @@ impl Queue {
     ///
     /// # Errors
     /// Of the socket.
-    pub fn packets(&mut self) -> Result<Vec<Packet>, Fault> {
+    pub fn packets(&mut self) -> Result<Vec<Packet>, NetlinkError> {
         Ok(self.socket.events()?.iter().filter_map(packet).collect())
     }
 
@@ -133,7 +133,7 @@ impl Queue {
     ///
     /// # Errors
     /// Of the socket.
-    pub fn decide(&mut self, id: u32, verdict: Verdict) -> Result<(), Fault> {
+    pub fn decide(&mut self, id: u32, verdict: QueueVerdict) -> Result<(), NetlinkError> {
         self.socket.tell(&decision(VERDICT, self.number, id, verdict))
     }
 
@@ -141,7 +141,7 @@ impl Queue {
     ///
     /// # Errors
     /// Of the socket.
-    pub fn decide_up_to(&mut self, id: u32, verdict: Verdict) -> Result<(), Fault> {
+    pub fn decide_up_to(&mut self, id: u32, verdict: QueueVerdict) -> Result<(), NetlinkError> {
         self.socket.tell(&decision(VERDICT_BATCH, self.number, id, verdict))
     }
 
@@ -232,7 +232,7 @@ fn configure(number: u16, length: u32) -> Request {
     Request::new(CONFIG, 0, &fixed(number), &attributes)
 }
 
-fn decision(kind: u16, number: u16, id: u32, verdict: Verdict) -> Request {
+fn decision(kind: u16, number: u16, id: u32, verdict: QueueVerdict) -> Request {
     let mut header = [0; 8];
     header[..4].copy_from_slice(&verdict.number().to_be_bytes());
     header[4..].copy_from_slice(&id.to_be_bytes());

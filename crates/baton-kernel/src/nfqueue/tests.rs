@@ -12,7 +12,7 @@ fn apart(work: impl FnOnce() + Send) {
 
 /// Sends first packets to this port to the queue.
 #[track_caller]
-fn rule(queue: &Queue, port: u16) {
+fn rule(queue: &PacketQueue, port: u16) {
     for program in ["iptables", "ip6tables"] {
         let words = format!(
             "-t mangle -A INPUT -p tcp --dport {port} --syn -j NFQUEUE --queue-num {} --queue-bypass",
@@ -26,7 +26,7 @@ fn rule(queue: &Queue, port: u16) {
 
 /// Waits until so many packets have come.
 #[track_caller]
-fn packets(queue: &mut Queue, count: usize) -> Vec<Packet> {
+fn packets(queue: &mut PacketQueue, count: usize) -> Vec<Packet> {
     let mut found = Vec::new();
     let end = Instant::now() + Duration::from_secs(20);
     while found.len() < count {
@@ -48,7 +48,7 @@ fn packets_wait_for_their_verdict() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         apart(|| {
             let listener = TcpListener::bind(address).unwrap();
-            let mut queue = Queue::open(16).unwrap();
+            let mut queue = PacketQueue::open(16).unwrap();
             assert_eq!(open_queues().unwrap(), [Open { number: queue.number(), waiting: 0 }]);
             rule(&queue, listener.local_addr().unwrap().port());
             let client = client(&listener);
@@ -58,7 +58,7 @@ fn packets_wait_for_their_verdict() {
             listener.set_nonblocking(true).unwrap();
             assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
             listener.set_nonblocking(false).unwrap();
-            queue.decide(held[0].id, Verdict::Accept).unwrap();
+            queue.decide(held[0].id, QueueVerdict::Accept).unwrap();
             assert_eq!(listener.accept().unwrap().1, syn.from);
             client.join().unwrap().unwrap();
         });
@@ -69,12 +69,12 @@ fn packets_wait_for_their_verdict() {
 fn many_are_let_go_in_their_order() {
     apart(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut queue = Queue::open(16).unwrap();
+        let mut queue = PacketQueue::open(16).unwrap();
         rule(&queue, listener.local_addr().unwrap().port());
         let clients: Vec<_> = (0..8).map(|_| client(&listener)).collect();
         let held = packets(&mut queue, 8);
-        queue.decide(held[2].id, Verdict::Drop).unwrap();
-        queue.decide_up_to(held[7].id, Verdict::Accept).unwrap();
+        queue.decide(held[2].id, QueueVerdict::Drop).unwrap();
+        queue.decide_up_to(held[7].id, QueueVerdict::Accept).unwrap();
         let mut came: Vec<_> = (0..7).map(|_| listener.accept().unwrap().1).collect();
         let mut expect: Vec<_> = held.iter().map(|packet| Syn::read(&packet.bytes).unwrap().from).collect();
         let dropped = expect.remove(2);
@@ -82,7 +82,7 @@ fn many_are_let_go_in_their_order() {
         // Its client tries again, and is held again.
         let again = packets(&mut queue, 1);
         assert_eq!(Syn::read(&again[0].bytes).unwrap().from, dropped);
-        queue.decide(again[0].id, Verdict::Accept).unwrap();
+        queue.decide(again[0].id, QueueVerdict::Accept).unwrap();
         came.push(listener.accept().unwrap().1);
         assert!(clients.into_iter().all(|client| client.join().unwrap().is_ok()));
     });
@@ -92,7 +92,7 @@ fn many_are_let_go_in_their_order() {
 fn above_its_length_packets_pass() {
     apart(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut queue = Queue::open(2).unwrap();
+        let mut queue = PacketQueue::open(2).unwrap();
         rule(&queue, listener.local_addr().unwrap().port());
         let held: Vec<_> = (0..2).map(|_| client(&listener)).collect();
         let packets = packets(&mut queue, 2);
@@ -101,7 +101,7 @@ fn above_its_length_packets_pass() {
         assert!(packets.iter().all(|packet| Syn::read(&packet.bytes).unwrap().from != expect));
         passes.join().unwrap().unwrap();
         assert_eq!(quiet(Duration::ZERO), [Open { number: queue.number(), waiting: 2 }]);
-        queue.decide_up_to(packets[1].id, Verdict::Accept).unwrap();
+        queue.decide_up_to(packets[1].id, QueueVerdict::Accept).unwrap();
         assert_eq!(quiet(Duration::ZERO), []);
         assert!(held.into_iter().all(|client| client.join().unwrap().is_ok()));
     });
@@ -111,7 +111,7 @@ fn above_its_length_packets_pass() {
 fn without_a_queue_packets_pass() {
     apart(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let queue = Queue::open(16).unwrap();
+        let queue = PacketQueue::open(16).unwrap();
         rule(&queue, listener.local_addr().unwrap().port());
         drop(queue);
         client(&listener).join().unwrap().unwrap();
@@ -121,7 +121,7 @@ fn without_a_queue_packets_pass() {
 #[test]
 fn two_queues_have_two_numbers() {
     apart(|| {
-        let (one, other) = (Queue::open(16).unwrap(), Queue::open(16).unwrap());
+        let (one, other) = (PacketQueue::open(16).unwrap(), PacketQueue::open(16).unwrap());
         assert_ne!(one.number(), other.number());
         let mut used: Vec<_> = open_queues().unwrap().iter().map(|queue| queue.number).collect();
         used.sort_unstable();
@@ -137,6 +137,6 @@ fn a_number_that_somebody_takes_at_the_same_time_is_passed_over() {
         let mut other = Socket::open(Protocol::Netfilter).unwrap();
         let fault = other.ask(&bind(*NUMBERS.start())).unwrap_err();
         assert!(fault.errno() == Some(Errno::EBUSY) || fault.is_no_right(), "{fault}");
-        assert_ne!(Queue::open(16).unwrap().number(), *NUMBERS.start());
+        assert_ne!(PacketQueue::open(16).unwrap().number(), *NUMBERS.start());
     });
 }

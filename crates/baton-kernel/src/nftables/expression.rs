@@ -83,7 +83,7 @@ pub enum Comparison {
     NotEqual,
 }
 
-/// What becomes of a packet.
+/// What a rule does with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on, past the other rules of this chain.
@@ -260,8 +260,8 @@ pub fn xtables_queue(number: u16) -> Expression {
     Expression::new("target", Attributes::new().text(NAME, "NFQUEUE").u32_be(REVISION, 3).raw(INFO, &info))
 }
 
-/// Sends the connection to the address and port that were loaded (by a [`map`], as [`Type::Ipv4Port`](super::Type::Ipv4Port) or
-/// [`Type::Ipv6Port`](super::Type::Ipv6Port)). Ends nothing: what comes after it is not reached.
+/// Sends the connection to the address and port that were loaded (by a [`map`], as [`DataType::Ipv4Port`](super::DataType::Ipv4Port) or
+/// [`DataType::Ipv6Port`](super::DataType::Ipv6Port)). Ends nothing: what comes after it is not reached.
 ///
 /// # Panics
 /// For [`Family::Inet`]: addresses are of one family.

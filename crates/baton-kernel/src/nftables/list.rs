@@ -4,7 +4,7 @@ use nix::errno::Errno;
 
 use super::numbers;
 use super::transaction::{list, request};
-use super::{Element, Family, Refusal, Table};
+use super::{Element, Family, NftablesError, Table};
 use crate::netlink::{Attributes, Protocol, Socket};
 
 /// Bytes of `struct nfgenmsg`, before the attributes.
@@ -19,15 +19,15 @@ impl Nftables {
     ///
     /// # Errors
     /// A kernel without netfilter's netlink.
-    pub fn open() -> Result<Self, Refusal> {
-        Socket::open(Protocol::Netfilter).map(Self).map_err(|error| Refusal::new("netlink socket", error))
+    pub fn open() -> Result<Self, NftablesError> {
+        Socket::open(Protocol::Netfilter).map(Self).map_err(|error| NftablesError::new("netlink socket", error))
     }
 
     /// The tables whose names begin so.
     ///
     /// # Errors
     /// Of the kernel, such as a missing right. A kernel without nftables has no tables.
-    pub fn tables(&mut self, prefix: &str) -> Result<Vec<Table>, Refusal> {
+    pub fn tables(&mut self, prefix: &str) -> Result<Vec<Table>, NftablesError> {
         let any = Table { family: Family::Inet, name: String::new() };
         let mut found = Vec::new();
         for family in [Family::Inet, Family::Ipv4, Family::Ipv6, Family::Arp] {
@@ -36,7 +36,7 @@ impl Nftables {
             let replies = match self.0.list(&asked) {
                 // What no module has registered.
                 Err(fault) if matches!(fault.errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP)) => return Ok(found),
-                other => other.map_err(|fault| Refusal::new("list of tables", fault))?,
+                other => other.map_err(|fault| NftablesError::new("list of tables", fault))?,
             };
             let names = replies.iter().filter_map(|reply| {
                 let name = reply.attributes(FIXED).find(numbers::table::NAME)?.text()?;
@@ -52,7 +52,7 @@ impl Nftables {
     ///
     /// # Errors
     /// As [`tables`](Self::tables).
-    pub fn has(&mut self, table: &Table) -> Result<bool, Refusal> {
+    pub fn has(&mut self, table: &Table) -> Result<bool, NftablesError> {
         Ok(self.tables(&table.name)?.contains(table))
     }
 
@@ -60,11 +60,11 @@ impl Nftables {
     ///
     /// # Errors
     /// Of the kernel, such as a missing right.
-    pub fn elements(&mut self, table: &Table, set: &str) -> Result<Option<Vec<Element>>, Refusal> {
+    pub fn elements(&mut self, table: &Table, set: &str) -> Result<Option<Vec<Element>>, NftablesError> {
         let asked = request(libc::NFT_MSG_GETSETELEM, 0, table, &list(table, set, None));
         let replies = match self.0.list(&asked) {
             Err(fault) if fault.errno() == Some(Errno::ENOENT) => return Ok(None),
-            other => other.map_err(|fault| Refusal::new(format!("elements of set `{set}` in {table}"), fault))?,
+            other => other.map_err(|fault| NftablesError::new(format!("elements of set `{set}` in {table}"), fault))?,
         };
         let elements = replies
             .iter()
@@ -78,12 +78,12 @@ impl Nftables {
     ///
     /// # Errors
     /// Of the kernel, such as a missing right.
-    pub fn rules(&mut self, table: &Table) -> Result<Vec<(String, usize)>, Refusal> {
+    pub fn rules(&mut self, table: &Table) -> Result<Vec<(String, usize)>, NftablesError> {
         let body = Attributes::new().text(numbers::rule::TABLE, &table.name);
         let asked = request(libc::NFT_MSG_GETRULE, 0, table, &body);
         let replies = match self.0.list(&asked) {
             Err(fault) if fault.errno() == Some(Errno::ENOENT) => return Ok(Vec::new()),
-            other => other.map_err(|fault| Refusal::new(format!("rules of {table}"), fault))?,
+            other => other.map_err(|fault| NftablesError::new(format!("rules of {table}"), fault))?,
         };
         let mut chains: Vec<(String, usize)> = Vec::new();
         for reply in &replies {
@@ -106,10 +106,10 @@ impl Nftables {
     ///
     /// # Errors
     /// Of the kernel, such as a missing right.
-    pub fn packets(&mut self, table: &Table) -> Result<u64, Refusal> {
+    pub fn packets(&mut self, table: &Table) -> Result<u64, NftablesError> {
         let body = Attributes::new().text(numbers::rule::TABLE, &table.name);
         let asked = request(libc::NFT_MSG_GETRULE, 0, table, &body);
-        let replies = self.0.list(&asked).map_err(|fault| Refusal::new(format!("rules of {table}"), fault))?;
+        let replies = self.0.list(&asked).map_err(|fault| NftablesError::new(format!("rules of {table}"), fault))?;
         let rules = replies.iter().map(|reply| reply.attributes(FIXED)).filter(|rule| {
             // Kernels that do not know the filter list all tables.
             rule.find(numbers::rule::TABLE).and_then(|name| name.text()) == Some(&table.name)

@@ -19,9 +19,9 @@ mod transaction;
 pub use arp::ArpOperation;
 pub use expression::{Comparison, Expression, Verdict};
 pub use list::Nftables;
-pub use refusal::Refusal;
+pub use refusal::NftablesError;
 pub use rule::Rule;
-pub use set::{Element, Set, Type};
+pub use set::{DataType, Element, Set};
 pub use transaction::Transaction;
 
 use std::fmt;

@@ -4,19 +4,19 @@ use std::fmt;
 
 use nix::errno::Errno;
 
-use crate::netlink::{self, Fault};
+use crate::netlink::{self, NetlinkError};
 
 /// Why a transaction or a question about nftables failed. Of a transaction, nothing was done.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct NftablesError {
     /// What was refused, as "rule 2 of chain `output` in table inet baton".
     pub what: String,
     /// How.
-    pub fault: Fault,
+    pub fault: NetlinkError,
 }
 
-impl Refusal {
-    pub(super) fn new(what: impl Into<String>, fault: impl Into<Fault>) -> Self {
+impl NftablesError {
+    pub(super) fn new(what: impl Into<String>, fault: impl Into<NetlinkError>) -> Self {
         Self { what: what.into(), fault: fault.into() }
     }
 
@@ -31,7 +31,7 @@ impl Refusal {
             return Some(netlink::NO_RIGHT);
         }
         match (&self.fault, self.errno()) {
-            (Fault::Socket(error), _) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
+            (NetlinkError::Socket(error), _) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
                 Some("this kernel has no netfilter netlink (CONFIG_NETFILTER_NETLINK)")
             }
             (_, Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)) if self.what.contains("table arp ") => Some(
@@ -59,7 +59,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for NftablesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "nftables: {}: {}", self.what, self.fault)?;
         match self.remedy() {
@@ -69,7 +69,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {
+impl std::error::Error for NftablesError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.fault)
     }

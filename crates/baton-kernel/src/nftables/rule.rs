@@ -163,14 +163,14 @@ impl Rule {
             .with(expression::compare(Comparison::Equal, &[SYN]))
     }
 
-    /// Packets to a port that is in this set of [`Type::Port`](super::Type::Port).
+    /// Packets to a port that is in this set of [`DataType::Port`](super::DataType::Port).
     #[must_use]
     pub fn destination_port_in(self, set: &str) -> Self {
         self.with(expression::payload(Header::Transport, DESTINATION_PORT, 2)).with(expression::lookup(set))
     }
 
-    /// TCP packets to an address and a port that are together in this set of [`Type::Ipv4Port`](super::Type::Ipv4Port) or
-    /// [`Type::Ipv6Port`](super::Type::Ipv6Port).
+    /// TCP packets to an address and a port that are together in this set of [`DataType::Ipv4Port`](super::DataType::Ipv4Port) or
+    /// [`DataType::Ipv6Port`](super::DataType::Ipv6Port).
     ///
     /// # Panics
     /// For [`Family::Inet`]: a set has addresses of one family.

@@ -13,7 +13,7 @@ const PART: usize = 4;
 
 /// What a set has, or what a map gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum DataType {
     /// An IPv4 address.
     Ipv4,
     /// An IPv6 address.
@@ -28,7 +28,7 @@ pub enum Type {
     Ipv6Port,
 }
 
-impl Type {
+impl DataType {
     /// The number by which `nft` knows what to show.
     fn number(self) -> u32 {
         match self {
@@ -59,21 +59,21 @@ pub struct Set {
     /// Its name in its table.
     pub name: String,
     /// What is in it.
-    pub key: Type,
+    pub key: DataType,
     /// What it gives for a key. `None`: it is a set.
-    pub data: Option<Type>,
+    pub data: Option<DataType>,
     /// Whether elements may end by themselves: only of such a set can elements be [lasting](Element::lasting).
     pub timeouts: bool,
 }
 
 impl Set {
     /// A set.
-    pub fn new(name: impl Into<String>, key: Type) -> Self {
+    pub fn new(name: impl Into<String>, key: DataType) -> Self {
         Self { name: name.into(), key, data: None, timeouts: false }
     }
 
     /// A map.
-    pub fn map(name: impl Into<String>, key: Type, data: Type) -> Self {
+    pub fn map(name: impl Into<String>, key: DataType, data: DataType) -> Self {
         Self { name: name.into(), key, data: Some(data), timeouts: false }
     }
 

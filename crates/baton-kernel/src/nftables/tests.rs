@@ -40,7 +40,8 @@ fn table() -> (Table, Transaction) {
 fn shown(rule: &Rule) -> String {
     let (table, transaction) = table();
     in_network(|| {
-        let sets = [Set::new("ports", Type::Port), Set::new("v4", Type::Ipv4), Set::new("v6port", Type::Ipv6Port)];
+        let sets =
+            [Set::new("ports", DataType::Port), Set::new("v4", DataType::Ipv4), Set::new("v6port", DataType::Ipv6Port)];
         let transaction = sets.iter().fold(transaction, |transaction, set| transaction.set(&table, set));
         transaction.rule(&table, "in", rule).commit().unwrap();
         let all = ruleset();
@@ -91,9 +92,9 @@ fn a_map_sends_connections_elsewhere_and_is_read_back() {
         let v4: std::net::SocketAddr = "127.0.0.1:8000".parse().unwrap();
         let v6: std::net::SocketAddr = "[fd00::1]:8001".parse().unwrap();
         transaction
-            .set(&table, &Set::map("v4", Type::Port, Type::Ipv4Port))
-            .set(&table, &Set::map("v6", Type::Port, Type::Ipv6Port))
-            .set(&table, &Set::map("here", Type::Port, Type::Port))
+            .set(&table, &Set::map("v4", DataType::Port, DataType::Ipv4Port))
+            .set(&table, &Set::map("v6", DataType::Port, DataType::Ipv6Port))
+            .set(&table, &Set::map("here", DataType::Port, DataType::Port))
             .elements(&table, "v4", &[Element::port(80).to(v4)])
             .elements(&table, "v6", &[Element::port(80).to(v6)])
             .elements(&table, "here", &[Element::port(80).to_port(8000)])
@@ -140,7 +141,7 @@ fn an_element_may_end_by_itself() {
         let lasts = Duration::from_secs(100);
         let address = "10.0.0.1:80".parse().unwrap();
         transaction
-            .set(&table, &Set::new("held", Type::Ipv4Port).with_timeouts())
+            .set(&table, &Set::new("held", DataType::Ipv4Port).with_timeouts())
             .elements(&table, "held", &[Element::socket_address(address).lasting(lasts)])
             .commit()
             .unwrap();
@@ -213,7 +214,7 @@ fn many_elements_take_several_messages() {
     in_network(|| {
         let (table, transaction) = table();
         let ports: Vec<Element> = (1..=5000).map(Element::port).collect();
-        let transaction = transaction.set(&table, &Set::new("ports", Type::Port)).elements(&table, "ports", &ports);
+        let transaction = transaction.set(&table, &Set::new("ports", DataType::Port)).elements(&table, "ports", &ports);
         transaction.commit().unwrap();
         let mut nftables = Nftables::open().unwrap();
         let count = |nftables: &mut Nftables| nftables.elements(&table, "ports").unwrap().unwrap().len();

@@ -1,8 +1,8 @@
 //! Changes that belong together.
 
 use super::numbers;
-use super::{Chain, Element, Refusal, Rule, Set, Table};
-use crate::netlink::{Attributes, Fault, Protocol, Request, Socket};
+use super::{Chain, Element, NftablesError, Rule, Set, Table};
+use crate::netlink::{Attributes, NetlinkError, Protocol, Request, Socket};
 
 /// Elements of one message: an attribute, which holds the list, has at most 64 KiB, and an element less than 80 bytes.
 const ELEMENTS_MAX: usize = 512;
@@ -76,7 +76,7 @@ impl Transaction {
         self.add(libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, table, &body, what)
     }
 
-    /// Makes a chain that no packet enters by itself.
+    /// Makes a chain that packets enter only by a jump.
     #[must_use]
     pub fn plain_chain(self, table: &Table, name: &str) -> Self {
         let body = Attributes::new().text(numbers::chain::TABLE, &table.name).text(numbers::chain::NAME, name);
@@ -155,8 +155,9 @@ impl Transaction {
     ///
     /// # Errors
     /// The first thing that was refused; then nothing was done.
-    pub fn commit(&self) -> Result<(), Refusal> {
-        let mut socket = Socket::open(Protocol::Netfilter).map_err(|error| Refusal::new("netlink socket", error))?;
+    pub fn commit(&self) -> Result<(), NftablesError> {
+        let mut socket =
+            Socket::open(Protocol::Netfilter).map_err(|error| NftablesError::new("netlink socket", error))?;
         self.commit_by(&mut socket)
     }
 
@@ -164,16 +165,16 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
-    pub fn commit_by(&self, socket: &mut Socket) -> Result<(), Refusal> {
+    pub fn commit_by(&self, socket: &mut Socket) -> Result<(), NftablesError> {
         if self.is_empty() {
             return Ok(());
         }
         match socket.transact(libc::NFNL_SUBSYS_NFTABLES as u16, &self.requests) {
             Ok(_) => Ok(()),
             Err(fault) => {
-                let message = if let Fault::Refused { message, .. } = &fault { *message } else { 0 };
+                let message = if let NetlinkError::Refused { message, .. } = &fault { *message } else { 0 };
                 let what = self.what.get(message).cloned().unwrap_or_default();
-                Err(Refusal::new(what, fault))
+                Err(NftablesError::new(what, fault))
             }
         }
     }

@@ -1,11 +1,10 @@
 //! What lines are written to, and how much of them at once.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc::{PIPE_BUF, S_IFMT, S_IFREG, S_IFSOCK};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
@@ -37,27 +36,15 @@ pub(super) enum AtOnce {
 impl Descriptor {
     /// What is open under this number, unless it is one of our own, which all close themselves in another program.
     pub(super) fn passed(number: RawFd) -> io::Result<Descriptor> {
-        if number < 0 {
-            return Err(Errno::EBADF.into());
-        }
-        // SAFETY: a number that is not open makes the two calls below fail, and they do nothing to one that is.
-        let fd = unsafe { BorrowedFd::borrow_raw(number) };
-        let flags = FdFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFD)?);
-        if flags.contains(FdFlag::FD_CLOEXEC) {
-            return Err(Errno::EBADF.into());
-        }
-        let own = fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(3))?;
-        // SAFETY: the call above just made it, and nobody else knows of it.
-        Ok(Descriptor::Passed(unsafe { OwnedFd::from_raw_fd(own) }))
+        crate::passed::duplicate(number).map(Descriptor::Passed)
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            // SAFETY: the standard descriptors are open as long as the process lives: Rust's start-up opens those that are
-            // not, and this program replaces them but never closes them.
-            Descriptor::Stdout => unsafe { BorrowedFd::borrow_raw(1) },
-            // SAFETY: as above.
-            Descriptor::Stderr => unsafe { BorrowedFd::borrow_raw(2) },
+            // The standard descriptors are open as long as the process lives: Rust's start-up opens those that are not, and this
+            // program replaces them but never closes them.
+            Descriptor::Stdout => rustix::stdio::stdout(),
+            Descriptor::Stderr => rustix::stdio::stderr(),
             Descriptor::Passed(fd) => fd.as_fd(),
         }
     }

@@ -1,7 +1,7 @@
 //! Standard output, standard error and descriptors that were passed to us, written to without holding up the writer.
 //!
 //! The reader of our output may stop reading it, and a disk may be full or slow. `O_NONBLOCK` is no remedy: it belongs to the
-//! open file description, which other processes share. So once a process serves ([`Mode::Queue`]), a line goes into a bounded
+//! open file description, which other processes share. So once a process serves ([`WriteMode::Queue`]), a line goes into a bounded
 //! queue, and one thread for each descriptor writes the queue out: only this thread ever waits. What has no room in the queue
 //! or cannot be written is counted as lost (`losses`), in whole lines.
 
@@ -27,7 +27,7 @@ pub const FLUSHED_WITHIN: Duration = Duration::from_secs(1);
 /// How lines are written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
-pub enum Mode {
+pub enum WriteMode {
     /// At once, and the caller waits for the reader: a command that ends when everything is printed.
     Wait,
     /// At once, and the caller waits a second at most in the whole life of the process: a process that starts, which must
@@ -37,18 +37,18 @@ pub enum Mode {
     Queue,
 }
 
-static MODE: AtomicU8 = AtomicU8::new(Mode::Wait as u8);
+static MODE: AtomicU8 = AtomicU8::new(WriteMode::Wait as u8);
 
 /// Changes how lines are written from now on, in the whole process.
-pub fn set_mode(mode: Mode) {
+pub fn set_mode(mode: WriteMode) {
     MODE.store(mode as u8, Ordering::Relaxed);
 }
 
-fn mode() -> Mode {
+fn mode() -> WriteMode {
     match MODE.load(Ordering::Relaxed) {
-        mode if mode == Mode::Queue as u8 => Mode::Queue,
-        mode if mode == Mode::Brief as u8 => Mode::Brief,
-        _ => Mode::Wait,
+        mode if mode == WriteMode::Queue as u8 => WriteMode::Queue,
+        mode if mode == WriteMode::Brief as u8 => WriteMode::Brief,
+        _ => WriteMode::Wait,
     }
 }
 

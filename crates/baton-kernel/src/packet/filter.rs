@@ -17,10 +17,10 @@ const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Conditions on the bytes of a frame, from its Ethernet header on; all have to hold, or all of another list ([`or`](Filter::or)). A frame
+/// Conditions on the bytes of a frame, from its Ethernet header on; all have to hold, or all of another list ([`or`](FrameFilter::or)). A frame
 /// that is too short for a condition is not kept. Frames of another VLAN than the interface's own never are.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct FrameFilter {
     conditions: Vec<Condition>,
     /// Lists that are finished.
     others: Vec<Vec<Condition>>,
@@ -34,27 +34,27 @@ struct Condition {
     value: u32,
 }
 
-impl Filter {
+impl FrameFilter {
     /// Keeps all.
-    pub fn new() -> Filter {
-        Filter::default()
+    pub fn new() -> FrameFilter {
+        FrameFilter::default()
     }
 
     /// The byte there has this value.
     #[must_use]
-    pub fn byte(self, at: u32, value: u8) -> Filter {
+    pub fn byte(self, at: u32, value: u8) -> FrameFilter {
         self.with(Condition { at, width: BYTE, mask: u32::MAX, value: value.into() })
     }
 
     /// The byte there has this value in the bits of a mask.
     #[must_use]
-    pub fn bits(self, at: u32, mask: u8, value: u8) -> Filter {
+    pub fn bits(self, at: u32, mask: u8, value: u8) -> FrameFilter {
         self.with(Condition { at, width: BYTE, mask: mask.into(), value: value.into() })
     }
 
     /// The two bytes there are this number in the network's order.
     #[must_use]
-    pub fn half(self, at: u32, value: u16) -> Filter {
+    pub fn half(self, at: u32, value: u16) -> FrameFilter {
         self.with(Condition { at, width: HALF, mask: u32::MAX, value: value.into() })
     }
 
@@ -63,7 +63,7 @@ impl Filter {
     /// # Panics
     /// For a number of bytes that is no multiple of four.
     #[must_use]
-    pub fn bytes(self, at: u32, value: &[u8]) -> Filter {
+    pub fn bytes(self, at: u32, value: &[u8]) -> FrameFilter {
         let (words, rest) = value.as_chunks::<4>();
         assert!(rest.is_empty(), "addresses are whole words");
         words.iter().zip((at..).step_by(4)).fold(self, |filter, (word, at)| {
@@ -73,12 +73,12 @@ impl Filter {
 
     /// What the conditions so far keep, or else what those keep that follow.
     #[must_use]
-    pub fn or(mut self) -> Filter {
+    pub fn or(mut self) -> FrameFilter {
         self.others.push(std::mem::take(&mut self.conditions));
         self
     }
 
-    fn with(mut self, condition: Condition) -> Filter {
+    fn with(mut self, condition: Condition) -> FrameFilter {
         let count = self.conditions.len() + self.others.iter().map(Vec::len).sum::<usize>();
         assert!(count < CONDITIONS_MAX, "filters are short");
         self.conditions.push(condition);

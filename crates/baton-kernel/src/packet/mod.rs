@@ -1,12 +1,12 @@
 //! Frames of one interface, past the machine's own network stack: what is sent gets no route and passes no firewall, and what comes in is
 //! seen before the machine judges it, even where it would drop it (packet(7)).
 //!
-//! For questions to neighbours and answers from them: some packets, a [`Filter`] that the kernel applies, and a deadline. It is
+//! For questions to neighbours and answers from them: some packets, a [`FrameFilter`] that the kernel applies, and a deadline. It is
 //! no way to carry traffic. Takes CAP_NET_RAW.
 
 mod filter;
 
-pub use filter::Filter;
+pub use filter::FrameFilter;
 
 use std::io;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use crate::Fault;
+use crate::KernelError;
 
 /// Bytes of a frame that are looked at, at most. Questions and answers are far shorter; the rest of a longer one is cut off.
 pub const FRAME_BYTES: usize = 2048;
@@ -64,7 +64,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// Without CAP_NET_RAW, which is named; when the interface is not there or down.
-    pub fn open(interface: u32, kind: EtherType, filter: &Filter) -> Result<PacketSocket, Fault> {
+    pub fn open(interface: u32, kind: EtherType, filter: &FrameFilter) -> Result<PacketSocket, KernelError> {
         let place = format!("packet socket on interface {interface}");
         let open = || {
             // Of no protocol it receives nothing until it is bound, with the filter on.
@@ -77,9 +77,9 @@ impl PacketSocket {
         };
         open().map_err(|error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => {
-                Fault::new(&place, error.to_string(), "run it as root, or give it the capability CAP_NET_RAW")
+                KernelError::new(&place, error.to_string(), "run it as root, or give it the capability CAP_NET_RAW")
             }
-            _ => Fault::io(&place, &error),
+            _ => KernelError::io(&place, &error),
         })
     }
 

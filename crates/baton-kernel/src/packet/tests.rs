@@ -40,9 +40,10 @@ fn frame(operation: u8, length: usize) -> Vec<u8> {
 #[test]
 fn frames_come_through_the_filter() {
     with_cable(|one, two| {
-        let replies = Filter::new().half(KIND, EtherType::Arp.number()).half(OPERATION, 2).byte(30, 2).bits(31, 3, 2);
+        let replies =
+            FrameFilter::new().half(KIND, EtherType::Arp.number()).half(OPERATION, 2).byte(30, 2).bits(31, 3, 2);
         let receiver = PacketSocket::open(two, EtherType::Arp, &replies.bytes(34, &[2; 4])).unwrap();
-        let sender = PacketSocket::open(one, EtherType::Arp, &Filter::new()).unwrap();
+        let sender = PacketSocket::open(one, EtherType::Arp, &FrameFilter::new()).unwrap();
         // Another operation, one that is too short for the filter, and those that are meant.
         for sent in [frame(1, 60), frame(2, 36), frame(2, 60), frame(2, 1500)] {
             sender.send(&sent).unwrap();
@@ -51,7 +52,7 @@ fn frames_come_through_the_filter() {
         assert_eq!(receiver.receive(soon()).unwrap(), Some(frame(2, 1500)));
         assert_eq!(receiver.receive(Instant::now()).unwrap(), None);
         assert_eq!(receiver.receive(Instant::now() + Duration::from_millis(2)).unwrap(), None);
-        let either = Filter::new().half(OPERATION, 3).or().half(OPERATION, 5).byte(30, 5).or().half(OPERATION, 4);
+        let either = FrameFilter::new().half(OPERATION, 3).or().half(OPERATION, 5).byte(30, 5).or().half(OPERATION, 4);
         let receiver = PacketSocket::open(two, EtherType::Arp, &either).unwrap();
         for operation in 1..=6 {
             sender.send(&frame(operation, 60)).unwrap();
@@ -68,10 +69,10 @@ fn frames_come_through_the_filter() {
 #[test]
 fn an_interface_that_is_not_there_or_goes_down_is_an_error() {
     with_cable(|one, _| {
-        let fault = PacketSocket::open(9999, EtherType::Ipv4, &Filter::new()).unwrap_err();
+        let fault = PacketSocket::open(9999, EtherType::Ipv4, &FrameFilter::new()).unwrap_err();
         assert!(fault.to_string().contains("packet socket on interface 9999"), "{fault}");
-        assert!(PacketSocket::open(u32::MAX, EtherType::Ipv4, &Filter::new()).is_err());
-        let socket = PacketSocket::open(one, EtherType::Ipv4, &Filter::new()).unwrap();
+        assert!(PacketSocket::open(u32::MAX, EtherType::Ipv4, &FrameFilter::new()).is_err());
+        let socket = PacketSocket::open(one, EtherType::Ipv4, &FrameFilter::new()).unwrap();
         Routing::open().unwrap().set_up(one, false).unwrap();
         assert!(socket.receive(soon()).is_err() || socket.send(&frame(1, 60)).is_err());
     });
@@ -81,7 +82,7 @@ fn an_interface_that_is_not_there_or_goes_down_is_an_error() {
 fn a_missing_right_is_named() {
     let without = || {
         crate::process::capabilities::reduce_to(&[]).unwrap();
-        PacketSocket::open(1, EtherType::Arp, &Filter::new())
+        PacketSocket::open(1, EtherType::Arp, &FrameFilter::new())
     };
     let fault = std::thread::spawn(without).join().unwrap().unwrap_err();
     assert!(fault.remedy.contains("CAP_NET_RAW"), "{fault}");

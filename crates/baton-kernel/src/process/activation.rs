@@ -4,12 +4,14 @@
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use rustix::io::fcntl_dupfd_cloexec;
 
 /// The first descriptor that is passed.
 pub const FIRST: RawFd = 3;
@@ -33,7 +35,7 @@ pub struct Launch {
 
 /// Sockets in the places in which programs that are started find them. They stay open as long as this lives.
 #[derive(Debug)]
-pub struct Seats {
+pub struct PassedSockets {
     /// Out of the way of the numbers that the program gets.
     sources: Vec<OwnedFd>,
     /// Whatever this process opens later must not get a number that is overwritten in a started process: all of them are
@@ -41,27 +43,27 @@ pub struct Seats {
     _taken: Vec<OwnedFd>,
 }
 
-impl Seats {
+impl PassedSockets {
     /// Prepares to pass these sockets, in this order. Whatever has a number from [`FIRST`] on now, these sockets included,
     /// must stay open as long as the result lives.
     ///
     /// # Errors
     /// `InvalidInput` for more than [`SOCKETS_MAX`]; `EMFILE` at the limit of open files: each socket takes two more.
-    pub fn new(sockets: &[BorrowedFd<'_>]) -> io::Result<Seats> {
+    pub fn new(sockets: &[BorrowedFd<'_>]) -> io::Result<PassedSockets> {
         let count = RawFd::try_from(sockets.len()).ok().filter(|_| sockets.len() <= SOCKETS_MAX);
         let end = FIRST + count.ok_or(io::ErrorKind::InvalidInput)?;
-        let sources = sockets.iter().map(|socket| duplicate(socket, end)).collect::<io::Result<Vec<_>>>()?;
+        let sources = sockets.iter().map(|socket| fcntl_dupfd_cloexec(socket, end)).collect::<Result<Vec<_>, _>>()?;
         let mut taken = Vec::new();
         if let Some(any) = sources.first() {
             loop {
-                let copy = duplicate(any, FIRST)?;
+                let copy = fcntl_dupfd_cloexec(any, FIRST)?;
                 if copy.as_raw_fd() >= end {
                     break;
                 }
                 taken.push(copy);
             }
         }
-        Ok(Seats { sources, _taken: taken })
+        Ok(PassedSockets { sources, _taken: taken })
     }
 
     /// How many sockets are passed.
@@ -83,7 +85,7 @@ impl Seats {
         // SAFETY: between fork and exec the closure makes only dup2, getpid and execve, which are async-signal-safe, and
         // writes to memory that was allocated before. The numbers it overwrites belong to nothing of the standard
         // library's: they are all taken, by descriptors that are never used (`_taken`) or by such as stay open, see
-        // `Seats::new`.
+        // `PassedSockets::new`.
         unsafe {
             command.pre_exec(move || {
                 for (index, number) in numbers.iter().enumerate() {
@@ -96,17 +98,6 @@ impl Seats {
         }
         command.spawn()
     }
-}
-
-/// A close-on-exec duplicate with a number of at least `least`.
-fn duplicate(socket: &impl AsRawFd, least: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: fcntl takes numbers; the descriptor is open, for its owner is borrowed.
-    let copy = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) };
-    if copy < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// What execve(2) takes, made before the fork: afterwards nothing may be allocated.
@@ -123,7 +114,7 @@ struct Image {
 
 // SAFETY: the pointers lead to memory that this value owns and that does not move; nobody else has them.
 unsafe impl Send for Image {}
-// SAFETY: as above, and nothing of it changes but by `&mut`.
+// SAFETY: the pointers lead to memory that this value owns, and nothing of it changes but by `&mut`.
 unsafe impl Sync for Image {}
 
 impl Drop for Image {
@@ -219,7 +210,7 @@ mod tests {
     #[test]
     fn sockets_are_found_from_three_on() {
         let listeners = [TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap()];
-        let seats = Seats::new(&[listeners[1].as_fd(), listeners[0].as_fd()]).unwrap();
+        let seats = PassedSockets::new(&[listeners[1].as_fd(), listeners[0].as_fd()]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("out");
         let script = format!(
@@ -238,7 +229,7 @@ mod tests {
     #[test]
     fn what_cannot_be_started_is_told() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let seats = Seats::new(&[listener.as_fd()]).unwrap();
+        let seats = PassedSockets::new(&[listener.as_fd()]).unwrap();
         let start = |program: &str| {
             let launch = Launch { program: program.into(), ..launch("") };
             seats.start(&launch).map(|_| ()).unwrap_err().kind()

@@ -15,9 +15,9 @@ use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, p
 #[derive(Debug)]
 pub enum Daemonized {
     /// The one that was started: wait and exit with the answer.
-    Parent(Waiting),
+    Parent(ParentEnd),
     /// The daemon, leader of its own session.
-    Child(Ready),
+    Child(ChildEnd),
 }
 
 /// Forks.
@@ -36,24 +36,24 @@ pub fn daemonize() -> io::Result<Daemonized> {
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
             drop(write);
-            Ok(Daemonized::Parent(Waiting { child, pipe: File::from(read) }))
+            Ok(Daemonized::Parent(ParentEnd { child, pipe: File::from(read) }))
         }
         ForkResult::Child => {
             drop(read);
             setsid()?;
-            Ok(Daemonized::Child(Ready { pipe: write, nowhere }))
+            Ok(Daemonized::Child(ChildEnd { pipe: write, nowhere }))
         }
     }
 }
 
-/// The parent's end.
+/// The end of the process that was started.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct ParentEnd {
     child: Pid,
     pipe: File,
 }
 
-impl Waiting {
+impl ParentEnd {
     /// The daemon's process id.
     pub fn child(&self) -> i32 {
         self.child.as_raw()
@@ -74,14 +74,14 @@ impl Waiting {
     }
 }
 
-/// The daemon's end. Dropped without a word, it lets the parent wait for our exit code.
+/// The daemon's end. Dropped without [`ready`](Self::ready), it lets the parent wait for our exit code.
 #[derive(Debug)]
-pub struct Ready {
+pub struct ChildEnd {
     pipe: OwnedFd,
     nowhere: Nowhere,
 }
 
-impl Ready {
+impl ChildEnd {
     /// Tells the parent that we serve, and points standard input, output and error to `/dev/null` if
     /// `close_terminal` (HAProxy does, once it has nothing more to say). A parent that is gone is no error.
     pub fn ready(self, close_terminal: bool) -> io::Result<()> {

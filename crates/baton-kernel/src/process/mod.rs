@@ -28,19 +28,20 @@ pub fn hostname() -> String {
 /// Ignores SIGPIPE: writing to a closed connection is an error value then, not the end of the process. Rust's
 /// start-up does so already; a program started in another way says it again.
 pub fn ignore_sigpipe() -> io::Result<()> {
-    // SAFETY: no handler function is installed, so nothing of ours runs in signal context.
-    unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }?;
-    Ok(())
+    ignore(Signal::SIGPIPE)
 }
 
 /// Ignores the signals by which HAProxy's processes ask each other to stop listening for a while and to go on (SIGTTOU,
 /// SIGTTIN): where nothing follows them, their default would stop the whole process. A program started from here ignores
 /// them until it says otherwise.
 pub fn ignore_pauses() -> io::Result<()> {
-    for signal_of_pause in [Signal::SIGTTOU, Signal::SIGTTIN] {
-        // SAFETY: no handler function is installed, so nothing of ours runs in signal context.
-        unsafe { signal(signal_of_pause, SigHandler::SigIgn) }?;
-    }
+    ignore(Signal::SIGTTOU)?;
+    ignore(Signal::SIGTTIN)
+}
+
+fn ignore(ignored: Signal) -> io::Result<()> {
+    // SAFETY: no handler function is installed, so nothing of ours runs in signal context.
+    unsafe { signal(ignored, SigHandler::SigIgn) }?;
     Ok(())
 }
 

@@ -13,6 +13,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::dup2_stdin;
 
+use crate::passed;
+
 /// Keeps a descriptor open over `exec`, and gives the number it will have there. Programs that are started meanwhile have
 /// it too, so that this belongs right before `exec`.
 pub fn keep(fd: &impl AsFd) -> io::Result<RawFd> {
@@ -46,7 +48,7 @@ pub fn take(number: RawFd) -> io::Result<OwnedFd> {
     Ok(taken)
 }
 
-/// Descriptors above standard error that were open when the program began, and were not taken yet. Nobody owns them.
+/// Descriptors above standard error that were open when the program began, and were not taken yet. No value owns them.
 static AT_START: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
 
 /// Run by the C library before `main`, and so before anything of this program opens a descriptor.
@@ -64,8 +66,7 @@ extern "C" fn look_at_start() {
         Err(_) => (3..TRIED_MAX).collect(),
     };
     // The list itself had a descriptor, which is closed by now.
-    // SAFETY: fcntl takes a number and answers EBADF when it is no open descriptor; no memory is involved.
-    let is_open = |number: &RawFd| *number > 2 && unsafe { libc::fcntl(*number, libc::F_GETFD) } >= 0;
+    let is_open = |number: &RawFd| *number > 2 && passed::flags(*number).is_ok();
     AT_START.lock().unwrap_or_else(PoisonError::into_inner).extend(numbers.into_iter().filter(is_open));
 }
 

@@ -10,9 +10,9 @@ use nix::unistd::{Gid, Uid, chdir, chroot, getgroups, getresgid, getresuid, setg
 use super::capabilities::{self, Capability};
 use super::procfs;
 
-/// Whom to become. What is `None` stays as it is.
+/// The user and groups to run as. What is `None` is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct Credentials {
     /// User number.
     pub uid: Option<u32>,
     /// Group number.
@@ -47,7 +47,7 @@ impl std::error::Error for DropError {
 
 /// Becomes `identity`: supplementary groups first, then the group, then the user (real, effective and saved), for all
 /// threads, then the capabilities, for the calling one; checks that there is no way back.
-pub fn drop_to(identity: &Identity) -> Result<(), DropError> {
+pub fn drop_to(identity: &Credentials) -> Result<(), DropError> {
     let at = |step| move |error: nix::errno::Errno| DropError { step, source: error.into() };
     let still = |what: &str| DropError { step: "verify", source: io::Error::other(what.to_owned()) };
     let changes = identity.uid.is_some() || identity.gid.is_some();

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{CREATE, Fault, Handle, KIND, OPTIONS, TCMSG, Traffic, index, number};
+use super::{CREATE, Handle, KIND, OPTIONS, QdiscError, TCMSG, Traffic, index, number};
 use crate::netlink::{Attributes, Reader, Reply, Request};
 
 /// Messages (`RTM_…TFILTER`).
@@ -49,15 +49,15 @@ impl fmt::Display for Match {
 
 /// A word of the packet: where it is, counted from the IP header, which bits count, and what they must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
+struct SelectorKey {
     at: i32,
     mask: u32,
     value: u32,
 }
 
 impl Match {
-    fn keys(&self) -> Vec<Key> {
-        let key = |at, mask, value| Key { at, mask, value };
+    fn keys(&self) -> Vec<SelectorKey> {
+        let key = |at, mask, value| SelectorKey { at, mask, value };
         let (mut keys, tcp) = match self.address {
             // RFC 791 3.1: version and length of the header (5 words), place of the fragment, protocol.
             IpAddr::V4(address) => {
@@ -100,10 +100,10 @@ impl Match {
     /// What a selector means, if it is one of these.
     fn read(selector: &[u8]) -> Option<Match> {
         let keys = selector.get(SELECTOR_BYTES..)?.chunks_exact(KEY_BYTES);
-        let words: Vec<Key> = keys
+        let words: Vec<SelectorKey> = keys
             .filter_map(|bytes| {
                 let word = |at: usize| bytes[at..].first_chunk::<4>().copied();
-                Some(Key {
+                Some(SelectorKey {
                     at: i32::from_ne_bytes(word(8)?),
                     mask: u32::from_be_bytes(word(0)?),
                     value: u32::from_be_bytes(word(4)?),
@@ -125,7 +125,7 @@ impl Match {
 
 /// A filter that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
+pub struct TrafficFilter {
     /// `u32`, `fw` …
     pub kind: String,
     /// The lane.
@@ -139,7 +139,7 @@ impl Traffic {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn lead(&mut self, connections: Match, lane: Handle) -> Result<(), Fault> {
+    pub fn lead(&mut self, connections: Match, lane: Handle) -> Result<(), QdiscError> {
         let (priority, protocol) = match connections.address {
             IpAddr::V4(_) => (PRIORITY_4, ETHERTYPE_4),
             IpAddr::V6(_) => (PRIORITY_6, ETHERTYPE_6),
@@ -157,7 +157,7 @@ impl Traffic {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn filters(&mut self, of: Handle) -> Result<Vec<Filter>, Fault> {
+    pub fn filters(&mut self, of: Handle) -> Result<Vec<TrafficFilter>, QdiscError> {
         let request = Request::new(GET_FILTER, 0, &self.message(Handle(0), of, 0), &Attributes::new());
         let listed = self.socket.list(&request);
         let replies = self.judge(&format!("filter show parent {of}"), None, listed)?;
@@ -166,7 +166,7 @@ impl Traffic {
 }
 
 /// `None` for what is listed beside the filters themselves, such as their hash tables.
-fn filter(reply: &Reply) -> Option<Filter> {
+fn filter(reply: &Reply) -> Option<TrafficFilter> {
     // A handle, which a filter has and the head of its list has not.
     number(reply, 8).filter(|handle| *handle != 0)?;
     let attributes = reply.attributes(TCMSG);
@@ -177,7 +177,7 @@ fn filter(reply: &Reply) -> Option<Filter> {
         return None;
     }
     let lane = options.and_then(|all| all.find(CLASS)?.u32()).map(Handle);
-    Some(Filter { kind, lane, matches: selector.and_then(|found| Match::read(found.value)) })
+    Some(TrafficFilter { kind, lane, matches: selector.and_then(|found| Match::read(found.value)) })
 }
 
 #[cfg(test)]

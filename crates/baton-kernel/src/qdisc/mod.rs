@@ -8,7 +8,7 @@
 
 mod filter;
 
-pub use filter::{Filter, Match};
+pub use filter::{Match, TrafficFilter};
 
 use std::fmt;
 use std::io;
@@ -54,7 +54,7 @@ impl Handle {
         Handle(self.0 & 0xffff_0000 | lane as u32)
     }
 
-    /// The discipline's number. 0 for those that the kernel attached by itself.
+    /// The discipline's number. 0 for those that the kernel attached automatically.
     pub const fn major(self) -> u16 {
         (self.0 >> 16) as u16
     }
@@ -76,7 +76,7 @@ impl fmt::Display for Handle {
 pub struct Qdisc {
     /// `prio`, `plug`, `noqueue` …
     pub kind: String,
-    /// Its number; major 0 for what the kernel attached by itself.
+    /// Its number; major 0 for what the kernel attached automatically.
     pub handle: Handle,
     /// Whose lane it is, or the root.
     pub parent: Handle,
@@ -122,9 +122,9 @@ impl Plug {
     }
 }
 
-/// Why it was not done.
+/// Why a change of queueing disciplines failed.
 #[derive(Debug)]
-pub enum Fault {
+pub enum QdiscError {
     /// There is no such interface here.
     NoInterface(String),
     /// The kernel has not this kind of discipline or filter, and found no module that has.
@@ -139,46 +139,46 @@ pub enum Fault {
         /// What was refused, as `tc` would have it.
         place: String,
         /// Why.
-        fault: netlink::Fault,
+        fault: netlink::NetlinkError,
     },
 }
 
-impl Fault {
+impl QdiscError {
     /// Whether a right is missing: CAP_NET_ADMIN.
     pub fn is_no_right(&self) -> bool {
-        matches!(self, Fault::Refused { fault, .. } if fault.is_no_right())
+        matches!(self, QdiscError::Refused { fault, .. } if fault.is_no_right())
     }
 
     /// The number of the refusal, if it is one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Fault::Refused { fault, .. } => fault.errno(),
-            Fault::NoInterface(_) | Fault::NoModule { .. } => None,
+            QdiscError::Refused { fault, .. } => fault.errno(),
+            QdiscError::NoInterface(_) | QdiscError::NoModule { .. } => None,
         }
     }
 
     /// What may help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
-            Fault::NoInterface(_) => Some("`ip link` lists the interfaces of this network namespace"),
-            Fault::NoModule { .. } => Some("load the module, or boot a kernel that has it"),
-            Fault::Refused { .. } if self.is_no_right() => Some(netlink::NO_RIGHT),
-            Fault::Refused { .. } => None,
+            QdiscError::NoInterface(_) => Some("`ip link` lists the interfaces of this network namespace"),
+            QdiscError::NoModule { .. } => Some("load the module, or boot a kernel that has it"),
+            QdiscError::Refused { .. } if self.is_no_right() => Some(netlink::NO_RIGHT),
+            QdiscError::Refused { .. } => None,
         }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for QdiscError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::NoInterface(name) => write!(f, "there is no interface '{name}'"),
-            Fault::NoModule { module, place } => write!(f, "{place}: the kernel has no module {module}"),
-            Fault::Refused { place, fault } => write!(f, "{place}: {fault}"),
+            QdiscError::NoInterface(name) => write!(f, "there is no interface '{name}'"),
+            QdiscError::NoModule { module, place } => write!(f, "{place}: the kernel has no module {module}"),
+            QdiscError::Refused { place, fault } => write!(f, "{place}: {fault}"),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for QdiscError {}
 
 /// The disciplines and filters of one interface, in the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -193,11 +193,12 @@ impl Traffic {
     ///
     /// # Errors
     /// When there is none, or no netlink.
-    pub fn of(interface: &str) -> Result<Self, Fault> {
-        let index = nix::net::if_::if_nametoindex(interface).map_err(|_| Fault::NoInterface(interface.to_owned()))?;
-        let socket = Socket::open(Protocol::Route).map_err(|error| Fault::Refused {
+    pub fn of(interface: &str) -> Result<Self, QdiscError> {
+        let index =
+            nix::net::if_::if_nametoindex(interface).map_err(|_| QdiscError::NoInterface(interface.to_owned()))?;
+        let socket = Socket::open(Protocol::Route).map_err(|error| QdiscError::Refused {
             place: format!("interface {interface}"),
-            fault: netlink::Fault::Socket(error),
+            fault: netlink::NetlinkError::Socket(error),
         })?;
         Ok(Self { socket, interface: interface.to_owned(), index })
     }
@@ -211,7 +212,7 @@ impl Traffic {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn qdiscs(&mut self) -> Result<Vec<Qdisc>, Fault> {
+    pub fn qdiscs(&mut self) -> Result<Vec<Qdisc>, QdiscError> {
         let request = Request::new(GET_QDISC, 0, &self.message(Handle(0), Handle(0), 0), &Attributes::new());
         let listed = self.socket.list(&request);
         let replies = self.judge("qdisc show", None, listed)?;
@@ -222,7 +223,7 @@ impl Traffic {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn root(&mut self) -> Result<Option<Qdisc>, Fault> {
+    pub fn root(&mut self) -> Result<Option<Qdisc>, QdiscError> {
         Ok(self.qdiscs()?.into_iter().find(|qdisc| qdisc.parent == Handle::ROOT))
     }
 
@@ -233,7 +234,7 @@ impl Traffic {
     ///
     /// # Errors
     /// `EEXIST` when somebody has put a discipline there.
-    pub fn add_prio(&mut self, handle: Handle, lanes: u16) -> Result<(), Fault> {
+    pub fn add_prio(&mut self, handle: Handle, lanes: u16) -> Result<(), QdiscError> {
         let mut options = i32::from(lanes).to_ne_bytes().to_vec();
         options.extend(PRIORITIES);
         self.add_qdisc("prio", Handle::ROOT, handle, &options)
@@ -243,11 +244,11 @@ impl Traffic {
     ///
     /// # Errors
     /// `EEXIST` when there is one.
-    pub fn add_plug(&mut self, lane: Handle, handle: Handle, bytes: u32) -> Result<(), Fault> {
+    pub fn add_plug(&mut self, lane: Handle, handle: Handle, bytes: u32) -> Result<(), QdiscError> {
         self.add_qdisc("plug", lane, handle, &Plug::Limit(bytes).options())
     }
 
-    fn add_qdisc(&mut self, kind: &str, parent: Handle, handle: Handle, options: &[u8]) -> Result<(), Fault> {
+    fn add_qdisc(&mut self, kind: &str, parent: Handle, handle: Handle, options: &[u8]) -> Result<(), QdiscError> {
         let attributes = Attributes::new().text(KIND, kind).raw(OPTIONS, options);
         let request = Request::new(NEW_QDISC, CREATE, &self.message(handle, parent, 0), &attributes);
         let done = self.socket.ask(&request);
@@ -259,7 +260,7 @@ impl Traffic {
     ///
     /// # Errors
     /// When it is not there.
-    pub fn tell_plug(&mut self, lane: Handle, handle: Handle, what: Plug) -> Result<(), Fault> {
+    pub fn tell_plug(&mut self, lane: Handle, handle: Handle, what: Plug) -> Result<(), QdiscError> {
         let attributes = Attributes::new().text(KIND, "plug").raw(OPTIONS, &what.options());
         let request = Request::new(NEW_QDISC, 0, &self.message(handle, lane, 0), &attributes);
         let done = self.socket.ask(&request);
@@ -271,11 +272,11 @@ impl Traffic {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn delete_root(&mut self, handle: Handle) -> Result<bool, Fault> {
+    pub fn delete_root(&mut self, handle: Handle) -> Result<bool, QdiscError> {
         let request = Request::new(DELETE_QDISC, 0, &self.message(handle, Handle::ROOT, 0), &Attributes::new());
         match self.socket.ask(&request) {
             // The root is another one, or the kernel's own.
-            Err(netlink::Fault::Refused { errno: Errno::ENOENT | Errno::EINVAL, .. }) => Ok(false),
+            Err(netlink::NetlinkError::Refused { errno: Errno::ENOENT | Errno::EINVAL, .. }) => Ok(false),
             done => self.judge(&format!("qdisc del root handle {handle}"), None, done).map(|_| true),
         }
     }
@@ -286,12 +287,17 @@ impl Traffic {
     }
 
     /// Names the place of a refusal. `module` is what the kernel lacks when it says that there is no such thing.
-    fn judge<T>(&self, place: &str, module: Option<&str>, done: Result<T, netlink::Fault>) -> Result<T, Fault> {
+    fn judge<T>(
+        &self,
+        place: &str,
+        module: Option<&str>,
+        done: Result<T, netlink::NetlinkError>,
+    ) -> Result<T, QdiscError> {
         done.map_err(|fault| {
             let place = format!("interface {}: {place}", self.interface);
             match (fault.errno(), module) {
-                (Some(Errno::ENOENT), Some(module)) => Fault::NoModule { module: module.to_owned(), place },
-                _ => Fault::Refused { place, fault },
+                (Some(Errno::ENOENT), Some(module)) => QdiscError::NoModule { module: module.to_owned(), place },
+                _ => QdiscError::Refused { place, fault },
             }
         })
     }
@@ -324,8 +330,8 @@ fn qdisc(reply: &Reply) -> Option<Qdisc> {
     })
 }
 
-impl From<Fault> for io::Error {
-    fn from(fault: Fault) -> io::Error {
+impl From<QdiscError> for io::Error {
+    fn from(fault: QdiscError) -> io::Error {
         io::Error::other(fault.to_string())
     }
 }

@@ -53,7 +53,7 @@ fn a_kernel_without_the_discipline_is_told_by_the_modules_name() {
         let made = traffic.add_prio(prio, 4).and_then(|()| traffic.add_plug(prio.lane(4), Handle::qdisc(0xba7f), 1000));
         match made {
             Ok(()) => assert!(traffic.delete_root(prio).unwrap()),
-            Err(Fault::NoModule { module, .. }) => {
+            Err(QdiscError::NoModule { module, .. }) => {
                 assert!(["sch_prio", "sch_plug"].contains(&module.as_str()), "{module}")
             }
             Err(other) => panic!("{other}"),

@@ -88,7 +88,7 @@ fn a_handshake_under_way_ends_normally_behind_the_filter() {
         let listening = listener(text);
         let at = address(&listening);
         let client = half_open_client(at);
-        assert_eq!(half_open::count(&listening).unwrap(), 1);
+        assert_eq!(crate::half_open::count(&listening).unwrap(), 1);
         let retiring = Retiring::start(listening).unwrap();
         assert!(retiring.listening().accept().unwrap().is_none());
         assert!(!retiring.is_empty().unwrap(), "one is under way");
@@ -111,7 +111,8 @@ fn a_retired_listener_can_resume() {
         let retiring = Retiring::start(listener(text)).unwrap();
         let waiting = attempt(retiring.listening().local());
         assert!(!connect::finished(&waiting).unwrap());
-        let listening = retiring.resume().unwrap();
+        retiring.let_in().unwrap();
+        let listening = retiring.into_listening();
         TcpStream::connect(address(&listening)).unwrap();
         wait_writable(&waiting);
         assert!(connect::finished(&waiting).unwrap(), "its repeated SYN is heard");
@@ -145,7 +146,7 @@ fn a_unix_socket_keeps_its_queue_and_refuses_others() {
             assert_eq!(UnixStream::from(client).read(&mut [0; 1]).unwrap(), 1);
         }
         assert!(retiring.listening().accept().unwrap().is_none() && retiring.is_empty().unwrap());
-        assert!(retiring.resume().is_err());
+        assert!(retiring.let_in().is_err());
     }
     assert!(!path.exists());
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 
 use super::{Routing, bits, byte, family, ip, is_refused, octets, word};
-use crate::Fault;
+use crate::KernelError;
 use crate::netlink::{Attributes, Reply, Request};
 
 /// Messages (`RTM_…ADDR`).
@@ -147,7 +147,7 @@ impl Routing {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn addresses(&mut self) -> Result<Vec<Address>, Fault> {
+    pub fn addresses(&mut self) -> Result<Vec<Address>, KernelError> {
         let request = Request::new(GET_ADDRESS, 0, &[0; IFADDR], &Attributes::new());
         Ok(self.list("list of addresses", &request)?.iter().filter_map(address).collect())
     }
@@ -156,7 +156,7 @@ impl Routing {
     ///
     /// # Errors
     /// Without CAP_NET_ADMIN, or when the interface is not there.
-    pub fn add_address(&mut self, address: &Address) -> Result<bool, Fault> {
+    pub fn add_address(&mut self, address: &Address) -> Result<bool, KernelError> {
         let value = octets(address.address);
         let mut attributes = Attributes::new().raw(LOCAL, &value).raw(ADDRESS, &value).u32(FLAGS, address.flags());
         if let (Some(label), IpAddr::V4(_)) = (&address.label, address.address) {
@@ -174,21 +174,21 @@ impl Routing {
         if is_refused(&done, Errno::EEXIST) {
             return Ok(false);
         }
-        done.map(|_| true).map_err(|fault| Fault::netlink(address.place(), &fault))
+        done.map(|_| true).map_err(|fault| KernelError::netlink(address.place(), &fault))
     }
 
     /// Removes an address with this prefix from its interface. Gives whether it was there.
     ///
     /// # Errors
     /// Without CAP_NET_ADMIN.
-    pub fn remove_address(&mut self, address: &Address) -> Result<bool, Fault> {
+    pub fn remove_address(&mut self, address: &Address) -> Result<bool, KernelError> {
         let value = octets(address.address);
         let attributes = Attributes::new().raw(LOCAL, &value).raw(ADDRESS, &value);
         let done = self.0.ask(&Request::new(DELETE_ADDRESS, 0, &address.message(), &attributes));
         if is_refused(&done, Errno::EADDRNOTAVAIL) || is_refused(&done, Errno::ENODEV) {
             return Ok(false);
         }
-        done.map(|_| true).map_err(|fault| Fault::netlink(format!("removal of {}", address.place()), &fault))
+        done.map(|_| true).map_err(|fault| KernelError::netlink(format!("removal of {}", address.place()), &fault))
     }
 }
 

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 use super::{Mac, Routing, half, is_refused, word};
-use crate::Fault;
+use crate::KernelError;
 use crate::netlink::{Attributes, Reply, Request};
 
 /// Messages (`RTM_…LINK`).
@@ -75,7 +75,7 @@ impl Routing {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn links(&mut self) -> Result<Vec<Link>, Fault> {
+    pub fn links(&mut self) -> Result<Vec<Link>, KernelError> {
         let request = Request::new(GET_LINK, 0, &[0; IFINFO], &Attributes::new());
         let replies = self.list("list of interfaces", &request)?;
         let mut links: Vec<Link> = replies.iter().filter_map(link).collect();
@@ -87,15 +87,16 @@ impl Routing {
     ///
     /// # Errors
     /// When there is none, with a remedy.
-    pub fn link(&mut self, name: &str) -> Result<Link, Fault> {
-        self.find_link(name)?.ok_or_else(|| Fault::new(format!("interface {name}"), "there is no such interface", LIST))
+    pub fn link(&mut self, name: &str) -> Result<Link, KernelError> {
+        self.find_link(name)?
+            .ok_or_else(|| KernelError::new(format!("interface {name}"), "there is no such interface", LIST))
     }
 
     /// The interface with this name, if there is one.
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn find_link(&mut self, name: &str) -> Result<Option<Link>, Fault> {
+    pub fn find_link(&mut self, name: &str) -> Result<Option<Link>, KernelError> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Ok(None);
         }
@@ -107,17 +108,17 @@ impl Routing {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, Fault> {
+    pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, KernelError> {
         let request = Request::new(GET_LINK, 0, &message(index, 0, 0), &Attributes::new());
         self.one_link(&format!("interface {index}"), &request)
     }
 
-    fn one_link(&mut self, place: &str, request: &Request) -> Result<Option<Link>, Fault> {
+    fn one_link(&mut self, place: &str, request: &Request) -> Result<Option<Link>, KernelError> {
         let asked = self.0.ask(request);
         if is_refused(&asked, Errno::ENODEV) {
             return Ok(None);
         }
-        let replies = asked.map_err(|fault| Fault::netlink(place, &fault))?;
+        let replies = asked.map_err(|fault| KernelError::netlink(place, &fault))?;
         Ok(replies.iter().find_map(link))
     }
 
@@ -125,7 +126,7 @@ impl Routing {
     ///
     /// # Errors
     /// Without CAP_NET_ADMIN, or when it is not there.
-    pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), Fault> {
+    pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), KernelError> {
         let flags = if up { libc::IFF_UP as u32 } else { 0 };
         let request = Request::new(NEW_LINK, 0, &message(index, flags, libc::IFF_UP as u32), &Attributes::new());
         self.ask(&format!("interface {index}: set {}", if up { "up" } else { "down" }), &request).map(drop)
@@ -136,7 +137,7 @@ impl Routing {
     ///
     /// # Errors
     /// Without CAP_NET_ADMIN, or in a kernel that has no such kind.
-    pub fn add_link(&mut self, name: &str, kind: &str) -> Result<bool, Fault> {
+    pub fn add_link(&mut self, name: &str, kind: &str) -> Result<bool, KernelError> {
         let info = Attributes::new().text(INFO_KIND, kind);
         let attributes = Attributes::new().text(NAME, name).nest(INFO, &info);
         let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
@@ -146,12 +147,12 @@ impl Routing {
         }
         let place = format!("interface {name} of kind {kind}");
         match done {
-            Err(fault) if fault.errno() == Some(Errno::EOPNOTSUPP) => Err(Fault::new(
+            Err(fault) if fault.errno() == Some(Errno::EOPNOTSUPP) => Err(KernelError::new(
                 place,
                 format!("the kernel has no interfaces of kind {kind}"),
                 format!("load the module (modprobe {kind}), or boot a kernel that has it"),
             )),
-            done => done.map(|_| true).map_err(|fault| Fault::netlink(place, &fault)),
+            done => done.map(|_| true).map_err(|fault| KernelError::netlink(place, &fault)),
         }
     }
 }

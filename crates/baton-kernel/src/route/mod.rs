@@ -21,7 +21,7 @@ pub use path::{Route, RouteKind};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::Fault;
+use crate::KernelError;
 use crate::netlink::{self, Attribute, Protocol, Reply, Request, Socket};
 
 /// Questions and changes, in one network namespace.
@@ -33,21 +33,21 @@ impl Routing {
     ///
     /// # Errors
     /// Of the system.
-    pub fn open() -> Result<Self, Fault> {
-        Socket::open(Protocol::Route).map(Self).map_err(|error| Fault::io("routing netlink", &error))
+    pub fn open() -> Result<Self, KernelError> {
+        Socket::open(Protocol::Route).map(Self).map_err(|error| KernelError::io("routing netlink", &error))
     }
 
-    fn ask(&mut self, place: &str, request: &Request) -> Result<Vec<Reply>, Fault> {
-        self.0.ask(request).map_err(|fault| Fault::netlink(place, &fault))
+    fn ask(&mut self, place: &str, request: &Request) -> Result<Vec<Reply>, KernelError> {
+        self.0.ask(request).map_err(|fault| KernelError::netlink(place, &fault))
     }
 
-    fn list(&mut self, place: &str, request: &Request) -> Result<Vec<Reply>, Fault> {
-        self.0.list(request).map_err(|fault| Fault::netlink(place, &fault))
+    fn list(&mut self, place: &str, request: &Request) -> Result<Vec<Reply>, KernelError> {
+        self.0.list(request).map_err(|fault| KernelError::netlink(place, &fault))
     }
 }
 
 /// Whether the kernel refused for this reason.
-fn is_refused<T>(done: &Result<T, netlink::Fault>, reason: nix::errno::Errno) -> bool {
+fn is_refused<T>(done: &Result<T, netlink::NetlinkError>, reason: nix::errno::Errno) -> bool {
     matches!(done, Err(fault) if fault.errno() == Some(reason))
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 
 use super::{Mac, Routing, family, half, ip, is_refused, octets, word};
-use crate::Fault;
+use crate::KernelError;
 use crate::netlink::{Attributes, Reply, Request};
 
 /// Messages (`RTM_…NEIGH`).
@@ -96,7 +96,7 @@ impl Routing {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn neighbours(&mut self) -> Result<Vec<Neighbour>, Fault> {
+    pub fn neighbours(&mut self) -> Result<Vec<Neighbour>, KernelError> {
         let request = Request::new(GET_NEIGHBOUR, 0, &[0; NDMSG], &Attributes::new());
         Ok(self.list("list of neighbours", &request)?.iter().filter_map(neighbour).collect())
     }
@@ -105,7 +105,7 @@ impl Routing {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn neighbour(&mut self, interface: u32, address: IpAddr) -> Result<Option<Neighbour>, Fault> {
+    pub fn neighbour(&mut self, interface: u32, address: IpAddr) -> Result<Option<Neighbour>, KernelError> {
         let attributes = Attributes::new().raw(DESTINATION, &octets(address));
         let asked = self.0.ask(&Request::new(GET_NEIGHBOUR, 0, &message(interface, address, 0), &attributes));
         if is_refused(&asked, Errno::ENOENT) {
@@ -116,7 +116,7 @@ impl Routing {
             let is_it = |known: &Neighbour| known.interface == interface && known.address == address;
             return Ok(self.neighbours()?.into_iter().find(is_it));
         }
-        let replies = asked.map_err(|fault| Fault::netlink(format!("neighbour {address}"), &fault))?;
+        let replies = asked.map_err(|fault| KernelError::netlink(format!("neighbour {address}"), &fault))?;
         Ok(replies.iter().find_map(neighbour))
     }
 
@@ -125,7 +125,7 @@ impl Routing {
     ///
     /// # Errors
     /// Without CAP_NET_ADMIN, or when the interface is not there.
-    pub fn resolve_neighbour(&mut self, interface: u32, address: IpAddr) -> Result<(), Fault> {
+    pub fn resolve_neighbour(&mut self, interface: u32, address: IpAddr) -> Result<(), KernelError> {
         // The kernel would forget that an operator said so.
         let is_settled =
             |state| matches!(state, Reachability::Permanent | Reachability::NoArp | Reachability::Reachable);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 
 use super::{Routing, bits, byte, family, ip, octets};
-use crate::Fault;
+use crate::KernelError;
 use crate::netlink::{Attribute, Attributes, Reply, Request};
 
 /// `RTM_GETROUTE`.
@@ -58,7 +58,7 @@ impl Routing {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn route_to(&mut self, destination: IpAddr) -> Result<Option<Route>, Fault> {
+    pub fn route_to(&mut self, destination: IpAddr) -> Result<Option<Route>, KernelError> {
         // `struct rtmsg`: family, length of the destination; the rest is the kernel's choice.
         let mut message = vec![family(destination), bits(destination)];
         message.resize(RTMSG, 0);
@@ -68,7 +68,7 @@ impl Routing {
             Err(fault) => match fault.errno() {
                 // The last three are how IPv4 tells of routes that refuse.
                 Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EACCES | Errno::EINVAL) => Ok(None),
-                _ => Err(Fault::netlink(format!("route to {destination}"), &fault)),
+                _ => Err(KernelError::netlink(format!("route to {destination}"), &fault)),
             },
         }
     }

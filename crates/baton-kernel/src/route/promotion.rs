@@ -7,7 +7,7 @@
 //! The setting of an interface is read and set by netlink here, which takes no `/proc/sys`.
 
 use super::{Routing, word};
-use crate::Fault;
+use crate::KernelError;
 use crate::netlink::{Attributes, Reply, Request};
 
 /// Messages (`RTM_…LINK`).
@@ -27,18 +27,19 @@ impl Routing {
     ///
     /// # Errors
     /// When it is not there, or has no IPv4.
-    pub fn promotes_secondaries(&mut self, interface: u32) -> Result<bool, Fault> {
+    pub fn promotes_secondaries(&mut self, interface: u32) -> Result<bool, KernelError> {
         let place = place(interface);
         let request = Request::new(GET_LINK, 0, &message(interface), &Attributes::new());
         let found = self.ask(&place, &request)?.iter().find_map(promotes);
-        found.ok_or_else(|| Fault::new(place, "the kernel does not tell it", "see whether the interface has IPv4"))
+        found
+            .ok_or_else(|| KernelError::new(place, "the kernel does not tell it", "see whether the interface has IPv4"))
     }
 
     /// Sets it.
     ///
     /// # Errors
     /// Without CAP_NET_ADMIN, or when the interface is not there.
-    pub fn promote_secondaries(&mut self, interface: u32, is_on: bool) -> Result<(), Fault> {
+    pub fn promote_secondaries(&mut self, interface: u32, is_on: bool) -> Result<(), KernelError> {
         let setting = Attributes::new().u32(PROMOTE, u32::from(is_on));
         let families = Attributes::new().nest(IPV4, &Attributes::new().nest(SETTINGS, &setting));
         let attributes = Attributes::new().nest(FAMILIES, &families);

@@ -15,19 +15,19 @@ fn pair(text: &str) -> (TcpStream, TcpStream) {
 fn a_look_takes_nothing_and_sees_what_waits() {
     for text in LOOPBACKS {
         let (mut client, mut server) = pair(text);
-        assert_eq!(waiting(&server), Waiting::Nothing);
+        assert_eq!(waiting(&server), PendingInput::Nothing);
         client.write_all(b"x").unwrap();
         wait_readable(&server);
-        assert_eq!((waiting(&server), waiting(&server)), (Waiting::Data, Waiting::Data));
+        assert_eq!((waiting(&server), waiting(&server)), (PendingInput::Data, PendingInput::Data));
         server.read_exact(&mut [0; 1]).unwrap();
         client.shutdown(Shutdown::Write).unwrap();
         wait_readable(&server);
-        assert_eq!(waiting(&server), Waiting::End);
+        assert_eq!(waiting(&server), PendingInput::End);
         server.write_all(b"still open this way").unwrap();
         wait_readable(&client);
-        assert_eq!(waiting(&client), Waiting::Data);
+        assert_eq!(waiting(&client), PendingInput::Data);
     }
-    assert_eq!(waiting(&std::fs::File::open("/dev/null").unwrap()), Waiting::Broken);
+    assert_eq!(waiting(&std::fs::File::open("/dev/null").unwrap()), PendingInput::Broken);
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn closing_with_reset_resets() {
         reset_on_close(&server).unwrap();
         drop(server);
         wait_readable(&client);
-        assert_eq!(waiting(&client), Waiting::Broken);
+        assert_eq!(waiting(&client), PendingInput::Broken);
         // The look took the error with it, as any read would have.
         assert_eq!(client.read(&mut [0; 1]).unwrap_or(0), 0);
     }

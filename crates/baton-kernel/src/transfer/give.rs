@@ -8,9 +8,9 @@ use socket2::SockRef;
 use super::{PADDING, PATIENCE, PER_MESSAGE};
 use crate::inherit;
 
-/// A listening socket to give.
+/// A listening socket that is offered to another process.
 #[derive(Clone, Copy, Debug)]
-pub struct Gift<'a> {
+pub struct OfferedSocket<'a> {
     /// The socket.
     pub fd: BorrowedFd<'a>,
     /// Name of its network namespace; empty for our own.
@@ -28,7 +28,7 @@ pub struct Gift<'a> {
 /// # Errors
 /// `WouldBlock` or `TimedOut` when the other side is too slow, what the system says when it is gone, `InvalidInput`
 /// for a name of more than 255 bytes. Nothing about the sockets has changed then.
-pub fn give(stream: &impl AsFd, gifts: &[Gift<'_>]) -> io::Result<()> {
+pub fn give(stream: &impl AsFd, gifts: &[OfferedSocket<'_>]) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -47,7 +47,7 @@ pub fn give(stream: &impl AsFd, gifts: &[Gift<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-fn message<'a>(gifts: &[Gift<'a>]) -> io::Result<(Vec<u8>, Vec<BorrowedFd<'a>>)> {
+fn message<'a>(gifts: &[OfferedSocket<'a>]) -> io::Result<(Vec<u8>, Vec<BorrowedFd<'a>>)> {
     let mut payload = Vec::new();
     for gift in gifts {
         for name in [gift.namespace, gift.interface] {

@@ -16,7 +16,7 @@ mod take;
 
 use std::time::Duration;
 
-pub use give::{Gift, give};
+pub use give::{OfferedSocket, give};
 pub use take::{TakeError, Taken, connect, take, take_from};
 
 /// Descriptors in a message.

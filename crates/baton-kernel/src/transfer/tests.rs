@@ -7,7 +7,7 @@ use std::thread;
 use super::*;
 use crate::Endpoint;
 use crate::inherit;
-use crate::listen::Identity;
+use crate::listen::SocketIdentity;
 
 fn sockets(count: usize) -> Vec<TcpListener> {
     let first = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -49,10 +49,10 @@ fn sockets_pass_with_their_names_in_as_many_messages_as_it_takes() {
     for count in [0, 1, 251, 252, 253, 600] {
         let sockets = sockets(count);
         let names: Vec<_> = (0..count).map(|at| "n".repeat(at % 256)).collect();
-        let gift = |at: usize| Gift { fd: sockets[at].as_fd(), namespace: &names[at], interface: "lo" };
+        let gift = |at: usize| OfferedSocket { fd: sockets[at].as_fd(), namespace: &names[at], interface: "lo" };
         let gifts: Vec<_> = (0..count).map(gift).collect();
         let taken = asked(1000, |old| give(old, &gifts).unwrap()).unwrap();
-        let identity = |fd: &dyn AsFd| Identity::of(&fd.as_fd()).unwrap().unwrap();
+        let identity = |fd: &dyn AsFd| SocketIdentity::of(&fd.as_fd()).unwrap().unwrap();
         assert_eq!(taken.len(), count);
         for (at, taken) in taken.iter().enumerate() {
             assert_eq!((taken.namespace.as_str(), taken.interface.as_str()), (names[at].as_str(), "lo"));
@@ -107,7 +107,7 @@ fn nobody_is_waited_for_for_ever() {
 
     let (old, new) = UnixStream::pair().unwrap();
     let sockets = sockets(1);
-    let gifts = vec![Gift { fd: sockets[0].as_fd(), namespace: "", interface: "" }; 253];
+    let gifts = vec![OfferedSocket { fd: sockets[0].as_fd(), namespace: "", interface: "" }; 253];
     let error = give(&old, &gifts).expect_err("no message is acknowledged");
     assert!(matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut), "{error}");
     drop(new);

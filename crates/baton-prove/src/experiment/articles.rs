@@ -8,7 +8,7 @@ use crate::proof::Figures;
 
 /// One row of an article's table, to be run.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct ArticleRun {
     /// The table's heading.
     pub table: &'static str,
     /// The experiment, with the article's load.
@@ -20,7 +20,7 @@ pub struct Run {
 }
 
 /// A table: its name on the command line, its heading, what must be known of it, users, and its rows.
-struct Table {
+struct ArticleTable {
     name: &'static str,
     heading: &'static str,
     source: &'static str,
@@ -28,11 +28,11 @@ struct Table {
     users: u32,
     /// Whether its load goes over TLS.
     tls: bool,
-    rows: &'static [Line],
+    rows: &'static [ArticleRow],
 }
 
 /// A row: experiment, server, requests, and the article's figures.
-struct Line(&'static str, &'static str, u64, Option<Reported>);
+struct ArticleRow(&'static str, &'static str, u64, Option<Reported>);
 
 /// Failed requests of the row's requests, and latencies in milliseconds.
 #[derive(Clone, Copy)]
@@ -47,8 +47,8 @@ const fn failed(failed: u64) -> Option<Reported> {
     Some(Reported { failed, mean_ms: None, p99_ms: None, max_ms: None })
 }
 
-const TABLES: &[Table] = &[
-    Table {
+const TABLES: &[ArticleTable] = &[
+    ArticleTable {
         name: "articles-200",
         heading: "10,000 requests of 200 users, over TLS",
         source: "article: 10k requests, 200 users",
@@ -56,20 +56,20 @@ const TABLES: &[Table] = &[
         users: 200,
         tls: true,
         rows: &[
-            Line(
+            ArticleRow(
                 "baseline",
                 "haproxy",
                 10_000,
                 Some(Reported { failed: 0, mean_ms: Some(513), p99_ms: None, max_ms: None }),
             ),
-            Line("hard-restart", "haproxy", 10_000, failed(4332)),
-            Line("legacy-reload", "haproxy", 10_000, failed(10)),
-            Line("transfer", "haproxy", 10_000, failed(0)),
-            Line("transfer", "baton", 10_000, None),
-            Line("reload", "baton", 10_000, None),
+            ArticleRow("hard-restart", "haproxy", 10_000, failed(4332)),
+            ArticleRow("legacy-reload", "haproxy", 10_000, failed(10)),
+            ArticleRow("transfer", "haproxy", 10_000, failed(0)),
+            ArticleRow("transfer", "baton", 10_000, None),
+            ArticleRow("reload", "baton", 10_000, None),
         ],
     },
-    Table {
+    ArticleTable {
         name: "articles-100",
         heading: "100,000 requests of 100 users",
         source: "article: 100k requests, 100 users",
@@ -77,25 +77,25 @@ const TABLES: &[Table] = &[
         users: 100,
         tls: false,
         rows: &[
-            Line(
+            ArticleRow(
                 "baseline",
                 "haproxy",
                 100_000,
                 Some(Reported { failed: 0, mean_ms: None, p99_ms: None, max_ms: Some(223) }),
             ),
-            Line("hard-restart", "haproxy", 100_000, failed(104)),
-            Line("legacy-reload", "haproxy", 100_000, failed(3)),
-            Line(
+            ArticleRow("hard-restart", "haproxy", 100_000, failed(104)),
+            ArticleRow("legacy-reload", "haproxy", 100_000, failed(3)),
+            ArticleRow(
                 "transfer",
                 "haproxy",
                 100_000,
                 Some(Reported { failed: 0, mean_ms: None, p99_ms: None, max_ms: Some(224) }),
             ),
-            Line("transfer", "baton", 100_000, None),
-            Line("reload", "baton", 100_000, None),
+            ArticleRow("transfer", "baton", 100_000, None),
+            ArticleRow("reload", "baton", 100_000, None),
         ],
     },
-    Table {
+    ArticleTable {
         name: "articles-10",
         heading: "200,000 and 1,000,000 requests of 10 users",
         source: "article: 10 users",
@@ -103,28 +103,28 @@ const TABLES: &[Table] = &[
         users: 10,
         tls: false,
         rows: &[
-            Line("legacy-reload", "haproxy", 200_000, failed(504)),
-            Line(
+            ArticleRow("legacy-reload", "haproxy", 200_000, failed(504)),
+            ArticleRow(
                 "syn-drop",
                 "haproxy",
                 10_000,
                 Some(Reported { failed: 0, mean_ms: None, p99_ms: None, max_ms: Some(1002) }),
             ),
-            Line(
+            ArticleRow(
                 "syn-plug",
                 "haproxy",
                 1_000_000,
                 Some(Reported { failed: 0, mean_ms: None, p99_ms: Some(8), max_ms: Some(29) }),
             ),
-            Line("legacy-reload", "baton", 200_000, None),
-            Line("reload", "baton", 1_000_000, None),
+            ArticleRow("legacy-reload", "baton", 200_000, None),
+            ArticleRow("reload", "baton", 1_000_000, None),
         ],
     },
 ];
 
 /// The rows of the tables of this name: one table, or `articles`, which is all of them. `None` when there is no such name.
-pub fn find(name: &str) -> Option<Vec<Run>> {
-    let tables: Vec<&Table> = TABLES.iter().filter(|table| name == "articles" || table.name == name).collect();
+pub fn find(name: &str) -> Option<Vec<ArticleRun>> {
+    let tables: Vec<&ArticleTable> = TABLES.iter().filter(|table| name == "articles" || table.name == name).collect();
     (!tables.is_empty()).then(|| tables.into_iter().flat_map(rows).collect())
 }
 
@@ -133,8 +133,8 @@ pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
     TABLES.iter().map(|table| (table.name, table.heading))
 }
 
-fn rows(table: &'static Table) -> impl Iterator<Item = Run> {
-    table.rows.iter().map(|Line(name, server, requests, reported)| {
+fn rows(table: &'static ArticleTable) -> impl Iterator<Item = ArticleRun> {
+    table.rows.iter().map(|ArticleRow(name, server, requests, reported)| {
         // The test reads every row.
         let mut experiment = built_in::find(name).expect("the tables name experiments that there are");
         experiment.load = format!("-c {} http://{{{{web}}}}/bytes/1000", table.users);
@@ -155,7 +155,7 @@ fn rows(table: &'static Table) -> impl Iterator<Item = Run> {
             max_us: us(reported.max_ms),
             note: table.note.into(),
         });
-        Run { table: table.heading, experiment, server, figures }
+        ArticleRun { table: table.heading, experiment, server, figures }
     })
 }
 
@@ -171,7 +171,7 @@ mod tests {
             assert!(run.experiment.server(run.server).is_some(), "{} on {}", run.experiment.name, run.server);
             assert!((run.server == "baton") == run.figures.is_none(), "{}", run.experiment.name);
         }
-        let is_over_tls = |run: &Run| run.experiment.load.contains("https://");
+        let is_over_tls = |run: &ArticleRun| run.experiment.load.contains("https://");
         assert!(find("articles-200").is_some_and(|rows| rows.iter().all(is_over_tls)), "as the article's");
         assert!(find("article").is_none());
     }

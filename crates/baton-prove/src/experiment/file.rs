@@ -24,9 +24,9 @@ pub(crate) const TEXT_MAX: usize = 1 << 20;
 /// The order in which known servers come; others follow.
 const ORDER: [&str; 3] = ["haproxy", "baton", "nginx"];
 
-/// What is wrong with an experiment's text.
+/// An error in an experiment's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ExperimentError {
     /// The line, from 1.
     pub line: usize,
     /// What is wrong.
@@ -35,7 +35,7 @@ pub struct Fault {
     pub remedy: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ExperimentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.reason)?;
         if !self.remedy.is_empty() {
@@ -98,7 +98,7 @@ impl Experiment {
     ///
     /// # Errors
     /// The first thing that is wrong, with its line.
-    pub fn parse(name: &str, text: &str) -> Result<Experiment, Fault> {
+    pub fn parse(name: &str, text: &str) -> Result<Experiment, ExperimentError> {
         let reader = Reader { text };
         if text.len() > TEXT_MAX {
             return Err(reader.fault(0..0, format!("the text is longer than {TEXT_MAX} bytes"), ""));
@@ -114,13 +114,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn fault(&self, at: Range<usize>, reason: impl Into<String>, remedy: impl Into<String>) -> Fault {
+    fn fault(&self, at: Range<usize>, reason: impl Into<String>, remedy: impl Into<String>) -> ExperimentError {
         let before = self.text.as_bytes().get(..at.start).unwrap_or_default();
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        Fault { line, reason: reason.into(), remedy: remedy.into() }
+        ExperimentError { line, reason: reason.into(), remedy: remedy.into() }
     }
 
-    fn grammar(&self, error: &toml::de::Error) -> Fault {
+    fn grammar(&self, error: &toml::de::Error) -> ExperimentError {
         let reason = error.message().lines().collect::<Vec<_>>().join(", ");
         let remedy = match reason.contains("missing field `server`") {
             true => "write a table [server.NAME] with the command that starts it",
@@ -131,7 +131,7 @@ impl Reader<'_> {
         self.fault(error.span().unwrap_or_default(), reason, remedy)
     }
 
-    fn experiment(&self, name: &str, raw: Raw) -> Result<Experiment, Fault> {
+    fn experiment(&self, name: &str, raw: Raw) -> Result<Experiment, ExperimentError> {
         let known: BTreeMap<String, RawServer> = toml::from_str(SERVERS).expect("tests read it");
         let every = raw.every.as_ref().map(|every| self.duration(every, EVERY_MIN)).transpose()?;
         let mut servers = Vec::new();
@@ -184,7 +184,7 @@ impl Reader<'_> {
         own: &RawServer,
         base: RawServer,
         raw: &Raw,
-    ) -> Result<Server, Fault> {
+    ) -> Result<Server, ExperimentError> {
         let mut files = BTreeMap::new();
         for (file, text) in base.files.iter().chain(&raw.files).chain(&own.files) {
             let is_plain = !file.is_empty() && !file.contains('/') && file != "." && file != "..";
@@ -248,12 +248,12 @@ impl Reader<'_> {
         })
     }
 
-    fn command(&self, text: Option<&Spanned<String>>) -> Result<Option<String>, Fault> {
+    fn command(&self, text: Option<&Spanned<String>>) -> Result<Option<String>, ExperimentError> {
         text.map(|text| self.check(text).map(|()| text.get_ref().clone())).transpose()
     }
 
     /// Every variable of a text must be one.
-    fn check(&self, text: &Spanned<String>) -> Result<(), Fault> {
+    fn check(&self, text: &Spanned<String>) -> Result<(), ExperimentError> {
         let Some(unknown) = variables::unknown(text.get_ref()) else { return Ok(()) };
         // The place inside of the text: what stands before it is the same in the file, but for escapes.
         let inside = self.text.get(text.span()).and_then(|part| part.find(&unknown)).unwrap_or_default();
@@ -262,7 +262,7 @@ impl Reader<'_> {
         Err(self.fault(at..at, format!("'{unknown}' is no variable"), remedy))
     }
 
-    fn expect(&self, word: &Spanned<String>) -> Result<Expect, Fault> {
+    fn expect(&self, word: &Spanned<String>) -> Result<Expect, ExperimentError> {
         Expect::ALL.into_iter().find(|expect| expect.word() == word.get_ref()).ok_or_else(|| {
             let reason = format!("'{}' is nothing that can be expected", word.get_ref());
             let words = Expect::ALL.map(|expect| format!("'{}'", expect.word())).join(", ");
@@ -270,7 +270,7 @@ impl Reader<'_> {
         })
     }
 
-    fn network(&self, word: &Spanned<String>) -> Result<Network, Fault> {
+    fn network(&self, word: &Spanned<String>) -> Result<Network, ExperimentError> {
         match word.get_ref().as_str() {
             "own" => Ok(Network::Own),
             "machine" => Ok(Network::Machine),
@@ -278,7 +278,7 @@ impl Reader<'_> {
         }
     }
 
-    fn duration(&self, text: &Spanned<String>, min: Duration) -> Result<Duration, Fault> {
+    fn duration(&self, text: &Spanned<String>, min: Duration) -> Result<Duration, ExperimentError> {
         let fault = |reason: String| {
             let reason = format!("'{}' is no time: {reason}", text.get_ref());
             self.fault(text.span(), reason, "write such as '200ms', '5s', '2m'")

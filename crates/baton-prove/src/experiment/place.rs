@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::Server;
 use super::variables::fill;
-use crate::certificates::{Authority, Wanted};
+use crate::certificates::{Authority, CertificateSpec};
 use crate::{Origin, OriginHandle, OriginOptions};
 
 /// Ports that are tried: below those that the system gives to clients, so that no client is in the way of a server that
@@ -26,7 +26,7 @@ const AUTHORITY: &str = "authority.pem";
 
 /// Where a run takes place. Its directory vanishes with it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunEnvironment {
     directory: TempDir,
     web: SocketAddr,
     second: SocketAddr,
@@ -35,12 +35,12 @@ pub(crate) struct Place {
     start: String,
 }
 
-impl Place {
+impl RunEnvironment {
     /// Makes it, writes the server's files and starts two origins.
     ///
     /// # Errors
     /// A sentence: what could not be had.
-    pub(crate) fn new(server: &Server, baton: &Path) -> Result<Place, String> {
+    pub(crate) fn new(server: &Server, baton: &Path) -> Result<RunEnvironment, String> {
         let directory = tempfile::Builder::new()
             .prefix("baton-prove-")
             .tempdir()
@@ -54,7 +54,7 @@ impl Place {
             let grace = Duration::from_secs(1);
             Origin::start(OriginOptions { grace, ..OriginOptions::new(name) }).map_err(|error| error.to_string())
         };
-        let mut place = Place {
+        let mut place = RunEnvironment {
             directory,
             web: port()?,
             second: port()?,
@@ -74,7 +74,7 @@ impl Place {
     /// A certificate for the address and for `web.example`, and the one of its authority, which clients trust.
     fn certify(&self) -> io::Result<()> {
         let authority = Authority::new("baton prove")?;
-        let wanted = Wanted::server(["web.example", &self.web.ip().to_string()]);
+        let wanted = CertificateSpec::server(["web.example", &self.web.ip().to_string()]);
         self.write(CERTIFICATE, &authority.issue(&wanted)?.bundle_pem())?;
         self.write(AUTHORITY, &authority.root_pem())
     }

@@ -49,10 +49,10 @@ static ONLY: Mutex<()> = Mutex::new(());
 
 /// A command that has ended, or that was ended because it took too long.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     /// How long it took.
     pub(crate) took: Duration,
-    /// Why it did not succeed, with the first line that it said; `None` when it did.
+    /// Why it did not succeed, with the first line that it printed; `None` when it did.
     pub(crate) fault: Option<String>,
     /// What it printed, the beginning.
     pub(crate) said: String,
@@ -82,13 +82,13 @@ impl Processes {
     }
 
     /// Runs a command to its end, `limit` at most.
-    pub(crate) async fn run(&mut self, text: &str, limit: Duration) -> Ran {
+    pub(crate) async fn run(&mut self, text: &str, limit: Duration) -> CommandResult {
         let began = Instant::now();
         let (mut child, said) = match self.spawn(text) {
             Ok(started) => started,
             Err(error) => {
                 let fault = Some(format!("cannot be run: {error}"));
-                return Ran { took: began.elapsed(), fault, said: String::new() };
+                return CommandResult { took: began.elapsed(), fault, said: String::new() };
             }
         };
         let group = child.id();
@@ -108,7 +108,7 @@ impl Processes {
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(format!("did not end within {} s: {words}", limit.as_secs_f64())),
         };
-        Ran { took, fault, said }
+        CommandResult { took, fault, said }
     }
 
     /// Waits for a command, and takes leave of its orphans meanwhile.

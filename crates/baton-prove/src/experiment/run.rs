@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{interval, sleep, timeout};
 
 use super::events::{Events, QUIET};
-use super::place::{Place, missing};
+use super::place::{RunEnvironment, missing};
 use super::processes::{Processes, search_path};
 use super::{Expect, Experiment, Network, Server, network};
 use crate::load::{LoadProgress, Timeouts};
@@ -102,17 +102,17 @@ pub fn run(
         row.outcome = Outcome::Absent(reason);
         return row;
     }
-    let run = Run { experiment, server, setting, stop, tell };
+    let run = ActiveRun { experiment, server, setting, stop, tell };
     // A thread of its own, for a network belongs to a thread.
     let outcome = std::thread::scope(|scope| scope.spawn(|| run.play(&mut row)).join());
-    let panicked = Err(Ended::Broken("the run itself failed, which is a mistake in this program".to_owned()));
+    let panicked = Err(NotMeasured::Broken("the run itself failed, which is a mistake in this program".to_owned()));
     match outcome.unwrap_or(panicked) {
         Ok((measured, in_flight)) => {
             row.as_expected = server.expect.judge(&measured, in_flight, has_events(experiment, server));
             row.outcome = Outcome::Measured(Box::new(measured));
         }
-        Err(Ended::Absent(reason)) => row.outcome = Outcome::Absent(reason),
-        Err(Ended::Broken(reason)) => row.outcome = Outcome::Broken(reason),
+        Err(NotMeasured::Absent(reason)) => row.outcome = Outcome::Absent(reason),
+        Err(NotMeasured::Broken(reason)) => row.outcome = Outcome::Broken(reason),
     }
     row
 }
@@ -132,20 +132,20 @@ fn absent(experiment: &Experiment, server: &Server, setting: &Setting<'_>) -> Op
 }
 
 /// Why nothing was measured.
-enum Ended {
+enum NotMeasured {
     /// It cannot be done here.
     Absent(String),
     /// It should have been done.
     Broken(String),
 }
 
-impl From<String> for Ended {
-    fn from(reason: String) -> Ended {
-        Ended::Broken(reason)
+impl From<String> for NotMeasured {
+    fn from(reason: String) -> NotMeasured {
+        NotMeasured::Broken(reason)
     }
 }
 
-struct Run<'a> {
+struct ActiveRun<'a> {
     experiment: &'a Experiment,
     server: &'a Server,
     setting: &'a Setting<'a>,
@@ -153,8 +153,8 @@ struct Run<'a> {
     tell: &'a (dyn Fn(Moment) + Sync),
 }
 
-impl Run<'_> {
-    fn play(mut self, row: &mut Row) -> Result<(Measured, usize), Ended> {
+impl ActiveRun<'_> {
+    fn play(mut self, row: &mut Row) -> Result<(Measured, usize), NotMeasured> {
         if self.setting.own_network && self.experiment.network != Network::Machine {
             network::enter().map_err(|error| format!("no network of its own: {error}"))?;
         }
@@ -165,9 +165,9 @@ impl Run<'_> {
         runtime.block_on(self.whole(row))
     }
 
-    async fn whole(&mut self, row: &mut Row) -> Result<(Measured, usize), Ended> {
+    async fn whole(&mut self, row: &mut Row) -> Result<(Measured, usize), NotMeasured> {
         (self.tell)(Moment::default());
-        let place = Place::new(self.server, &self.setting.baton)?;
+        let place = RunEnvironment::new(self.server, &self.setting.baton)?;
         // After the place, so that they end before its directory vanishes.
         let mut processes = Processes::new(place.directory()).map_err(|error| error.to_string())?;
         if let Some(version) = &self.server.version {
@@ -176,7 +176,7 @@ impl Run<'_> {
         }
         if let Some(possible) = &self.server.possible {
             let ran = self.before(processes.run(&place.fill(possible), POSSIBLE_MAX)).await?;
-            ran.fault.map_or(Ok(()), |_| Err(Ended::Absent(reason(&ran.said))))?;
+            ran.fault.map_or(Ok(()), |_| Err(NotMeasured::Absent(reason(&ran.said))))?;
         }
         let words = place.fill(&self.experiment.load);
         let load = self.load(&words)?;
@@ -207,7 +207,12 @@ impl Run<'_> {
     }
 
     /// Starts the server and waits until it answers a request of the load.
-    async fn start(&mut self, place: &Place, processes: &mut Processes, load: &LoadOptions) -> Result<(), String> {
+    async fn start(
+        &mut self,
+        place: &RunEnvironment,
+        processes: &mut Processes,
+        load: &LoadOptions,
+    ) -> Result<(), String> {
         if let Some(prepare) = &self.server.prepare {
             let ran = self.before(processes.run(&place.fill(prepare), START_MAX)).await?;
             ran.fault.map_or(Ok(()), |fault| Err(format!("what comes before the start failed: {fault}")))?;
@@ -239,7 +244,7 @@ impl Run<'_> {
 
     async fn measure(
         &mut self,
-        place: &Place,
+        place: &RunEnvironment,
         processes: &mut Processes,
         load: LoadOptions,
     ) -> Result<Measured, String> {
@@ -322,7 +327,7 @@ impl Run<'_> {
     }
 
     /// How many bytes the meter has counted; `None` without one.
-    async fn meter(&self, place: &Place, processes: &mut Processes) -> Result<Option<u64>, String> {
+    async fn meter(&self, place: &RunEnvironment, processes: &mut Processes) -> Result<Option<u64>, String> {
         let Some(meter) = &self.server.meter else { return Ok(None) };
         let ran = processes.run(&place.fill(meter), METER_MAX).await;
         ran.fault.map_or(Ok(()), |fault| Err(format!("the meter: {fault}")))?;
@@ -333,7 +338,7 @@ impl Run<'_> {
     }
 
     /// Ends the server as it should be ended, and tells what stayed.
-    async fn stop_server(&self, place: &Place, processes: &mut Processes) -> Vec<String> {
+    async fn stop_server(&self, place: &RunEnvironment, processes: &mut Processes) -> Vec<String> {
         match &self.server.stop {
             Some(stop) => drop(processes.run(&place.fill(stop), STOP_MAX).await),
             None => match self.server.pid_file.as_ref().and_then(|file| pid(&place.directory().join(place.fill(file))))

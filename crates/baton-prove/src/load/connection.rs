@@ -25,8 +25,8 @@ use super::{
     request::{BodyCheck, Prepared},
 };
 use crate::{
-    failure::{Ended, FailureKind},
-    stream::{NotConnected, Server, Stream},
+    failure::{FailureKind, RequestFailure},
+    stream::{NotConnected, ServerEndpoint, Stream},
     wire::{Body, HEAD_MAX, LastHead, Malformed, ResponseHead},
 };
 
@@ -36,7 +36,7 @@ const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// A place for one request at a time, with the connections it may go over: one to each server.
 pub(super) struct Connection {
     /// By the servers' places.
-    kept: Box<[Option<Kept>]>,
+    kept: Box<[Option<IdleConnection>]>,
     /// How many answers the last request's connection had carried before.
     answers: u64,
     source: Option<IpAddr>,
@@ -70,7 +70,7 @@ impl Scratch {
 }
 
 /// A connection that may carry another request.
-struct Kept {
+struct IdleConnection {
     stream: Stream,
     /// How many answers it has carried.
     answers: u64,
@@ -113,12 +113,12 @@ impl Connection {
     /// failure leaves none behind.
     pub(super) async fn ask(
         &mut self,
-        server: &Server,
+        server: &ServerEndpoint,
         request: &Prepared,
         timeouts: &Timeouts,
         now: Instant,
         keep: bool,
-    ) -> Result<Instant, Ended> {
+    ) -> Result<Instant, RequestFailure> {
         let place = request.server;
         let mut kept = match self.usable(place).await {
             Some(kept) => kept,
@@ -127,7 +127,7 @@ impl Connection {
                 let stream = connect(server, self.source, now + timeouts.connect.min(timeouts.whole)).await?;
                 self.established += 1;
                 self.resumed += u64::from(stream.resumed());
-                Kept { stream, answers: 0 }
+                IdleConnection { stream, answers: 0 }
             }
         };
         self.answers = kept.answers;
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// Takes the connection kept for a server out of its place, if it can carry another request.
-    async fn usable(&mut self, place: usize) -> Option<Kept> {
+    async fn usable(&mut self, place: usize) -> Option<IdleConnection> {
         let mut kept = self.kept[place].take()?;
         if poll_fn(|cx| Poll::Ready(is_closed(&mut kept.stream, cx))).await {
             self.closed_idle += 1;
@@ -175,12 +175,12 @@ impl Connection {
     }
 }
 
-async fn connect(server: &Server, source: Option<IpAddr>, until: Instant) -> Result<Stream, Ended> {
+async fn connect(server: &ServerEndpoint, source: Option<IpAddr>, until: Instant) -> Result<Stream, RequestFailure> {
     match timeout_at(until.into(), server.connect(source)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(NotConnected::Socket(error))) => Err(Ended::connect(&error)),
-        Ok(Err(NotConnected::Tls(error))) => Err(Ended::tls(&error)),
-        Err(_) => Err(Ended::new(FailureKind::TimeoutConnect)),
+        Ok(Err(NotConnected::Socket(error))) => Err(RequestFailure::connect(&error)),
+        Ok(Err(NotConnected::Tls(error))) => Err(RequestFailure::tls(&error)),
+        Err(_) => Err(RequestFailure::new(FailureKind::TimeoutConnect)),
     }
 }
 
@@ -227,7 +227,7 @@ struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Ready with the head of an answer that was read whole.
-    fn poll(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<ResponseHead, Ended>> {
+    fn poll(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<ResponseHead, RequestFailure>> {
         while self.sent < self.request.bytes.len() {
             match Pin::new(&mut *self.stream).poll_write(cx, &self.request.bytes[self.sent..]) {
                 Poll::Ready(Ok(written)) if written > 0 => self.sent += written,
@@ -257,7 +257,7 @@ impl Exchange<'_> {
         }
     }
 
-    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<RequestFailure> {
         ready!(self.deadline.poll(cx));
         let before_first_byte = !self.started && self.first_byte_only;
         Poll::Ready(self.ended(if before_first_byte {
@@ -269,7 +269,7 @@ impl Exchange<'_> {
 
     /// Takes in what was read, with the beginning of the head before it if there was one; gives the head when the answer is
     /// whole.
-    fn read(&mut self, mut bytes: &[u8], last_head: &mut LastHead) -> Result<Option<ResponseHead>, Ended> {
+    fn read(&mut self, mut bytes: &[u8], last_head: &mut LastHead) -> Result<Option<ResponseHead>, RequestFailure> {
         while self.head.is_none() {
             match last_head.response(bytes, self.request.bodyless) {
                 Err(Malformed) => return Err(self.malformed()),
@@ -292,7 +292,7 @@ impl Exchange<'_> {
         self.read_body(bytes)
     }
 
-    fn read_body(&mut self, bytes: &[u8]) -> Result<Option<ResponseHead>, Ended> {
+    fn read_body(&mut self, bytes: &[u8]) -> Result<Option<ResponseHead>, RequestFailure> {
         let (head, body) = self.head.as_mut().expect("set before the body is read");
         let (checked, differs, expect) = (&mut self.checked, &mut self.differs, &self.request.expect);
         let used = body.read(bytes, &mut |data| {
@@ -323,7 +323,7 @@ impl Exchange<'_> {
     }
 
     /// The stream has ended, orderly (`None`) or by an error.
-    fn closed(&mut self, error: Option<&io::Error>) -> Result<ResponseHead, Ended> {
+    fn closed(&mut self, error: Option<&io::Error>) -> Result<ResponseHead, RequestFailure> {
         if let (Some((head, Body::UntilClose)), None) = (self.head, error) {
             return Ok(head);
         }
@@ -333,7 +333,7 @@ impl Exchange<'_> {
             && !self.reused
         {
             // In TLS 1.3 the client is done before the server has judged the client's certificate (RFC 8446 section 4.4.2.4).
-            return Err(Ended::tls(error));
+            return Err(RequestFailure::tls(error));
         }
         let kind = match (self.started, self.reused, error.map(io::Error::kind)) {
             // The kernel gave up on a peer that does not acknowledge.
@@ -342,7 +342,7 @@ impl Exchange<'_> {
             (false, true, _) => FailureKind::ClosedOnReuse,
             (false, false, _) => FailureKind::ResetBeforeFirstByte,
         };
-        let ended = Ended { errno: error.and_then(io::Error::raw_os_error), ..self.ended(kind) };
+        let ended = RequestFailure { errno: error.and_then(io::Error::raw_os_error), ..self.ended(kind) };
         Err(match error {
             // Not the system's: TLS has more to say.
             Some(error) if error.raw_os_error().is_none() => ended.because(error.to_string()),
@@ -350,16 +350,16 @@ impl Exchange<'_> {
         })
     }
 
-    fn malformed(&self) -> Ended {
+    fn malformed(&self) -> RequestFailure {
         self.ended(FailureKind::Malformed)
     }
 
-    fn ended(&self, kind: FailureKind) -> Ended {
-        Ended { status: self.head.map(|(head, _)| head.status), ..Ended::new(kind) }
+    fn ended(&self, kind: FailureKind) -> RequestFailure {
+        RequestFailure { status: self.head.map(|(head, _)| head.status), ..RequestFailure::new(kind) }
     }
 
     /// Whether a whole answer is the right one.
-    fn judge(&self, head: ResponseHead) -> Result<(), Ended> {
+    fn judge(&self, head: ResponseHead) -> Result<(), RequestFailure> {
         if !self.request.status.accepts(head.status) {
             Err(self.ended(FailureKind::WrongStatus))
         } else if !self.request.bodyless && self.request.right_length(self.checked) != self.checked {

@@ -16,10 +16,10 @@ use super::{
     connection::{Connection, Scratch, await_close},
     pace::Pace,
     request::Prepared,
-    stats::{Live, LoadResult},
+    stats::{LoadCounters, LoadResult},
 };
 use crate::{
-    failure::{Ended, Failure, FailureKind},
+    failure::{Failure, FailureKind, RequestFailure},
     lane::Stop,
     stream::Stream,
 };
@@ -31,7 +31,7 @@ const LEAVING_MAX: usize = 1024;
 pub(super) struct Driver {
     pub(super) options: LoadOptions,
     pub(super) prepared: Arc<[Prepared]>,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<LoadCounters>,
     pub(super) stop: Stop,
     /// Asked for when requests under way are not waited for any longer.
     pub(super) cut: Stop,
@@ -42,7 +42,7 @@ pub(super) struct Driver {
 }
 
 /// What the connections of one thread share.
-struct Shared {
+struct ThreadShared {
     driver: Driver,
     /// Requests that may still be begun.
     left: Cell<u64>,
@@ -74,7 +74,7 @@ impl Driver {
             }
             None => None,
         };
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(ThreadShared {
             left: Cell::new(left),
             until: self.options.duration.map(|duration| self.started + duration),
             stopping: Cell::new(false),
@@ -127,7 +127,7 @@ fn share(whole: u64, index: usize, threads: usize) -> u64 {
 }
 
 /// One connection's loop: next start, request, record.
-async fn ask_on(shared: Rc<Shared>, index: usize) {
+async fn ask_on(shared: Rc<ThreadShared>, index: usize) {
     let driver = &shared.driver;
     let options = &driver.options;
     let mut now = Instant::now();
@@ -168,7 +168,7 @@ async fn ask_on(shared: Rc<Shared>, index: usize) {
 
 /// A connection whose counts go into the result at its end, also when it is cut off.
 struct Counted {
-    shared: Rc<Shared>,
+    shared: Rc<ThreadShared>,
     connection: Connection,
 }
 
@@ -191,7 +191,7 @@ async fn rest(time: Duration) {
     }
 }
 
-impl Shared {
+impl ThreadShared {
     /// When the next request starts by plan, not before it is time to; `None` when there is none.
     async fn next_start(&self, now: Instant) -> Option<Instant> {
         if self.stopping.get() || self.left.get() == 0 {
@@ -218,7 +218,7 @@ impl Shared {
 
     /// Waits until the server has closed. In the open model nobody waits for that: the next request may be due already, and a
     /// place that waits would make it late for no fault of the server's.
-    async fn leave(self: &Rc<Shared>, stream: Stream) {
+    async fn leave(self: &Rc<ThreadShared>, stream: Stream) {
         if self.pace.is_none() {
             await_close(stream).await;
         } else if self.leaving.get() < LEAVING_MAX {
@@ -237,7 +237,7 @@ impl Shared {
         self.result.borrow_mut().complete(start, ended.saturating_duration_since(start), during);
     }
 
-    fn fail(&self, start: Instant, request: usize, reused: u64, ended: Ended) {
+    fn fail(&self, start: Instant, request: usize, reused: u64, ended: RequestFailure) {
         self.driver.live.fail(ended.kind);
         let began = self.driver.started;
         self.result.borrow_mut().fail(Failure {
@@ -255,7 +255,7 @@ impl Shared {
     /// Counts those that were cut off: nobody had answered them in the time that there was.
     fn fail_under_way(&self) {
         for (start, request) in self.under_way.iter().filter_map(Cell::take) {
-            self.fail(start, request, 0, Ended::new(FailureKind::TimeoutWhole));
+            self.fail(start, request, 0, RequestFailure::new(FailureKind::TimeoutWhole));
         }
     }
 

@@ -108,7 +108,7 @@ impl Pace {
         }
     }
 
-    /// The timer task: wakes each waiting connection on time. Never returns by itself unless the timer breaks.
+    /// The timer task: wakes each waiting connection on time. Never returns unless the timer breaks.
     pub(super) async fn run(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_run(cx)).await
     }

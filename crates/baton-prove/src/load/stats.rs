@@ -17,28 +17,28 @@ const LATENCY_US_MAX: u64 = 3_600_000_000;
 
 /// Counters shown while the load runs. Written by one load thread, read by anybody.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(super) struct LoadCounters {
     requests: AtomicU64,
     completed: AtomicU64,
     failures: [AtomicU64; FailureKind::ALL.len()],
 }
 
-impl Live {
+impl LoadCounters {
     /// With a single writer, load and store do without a locked instruction.
     fn bump(counter: &AtomicU64) {
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     pub(super) fn begin(&self) {
-        Live::bump(&self.requests);
+        LoadCounters::bump(&self.requests);
     }
 
     pub(super) fn complete(&self) {
-        Live::bump(&self.completed);
+        LoadCounters::bump(&self.completed);
     }
 
     pub(super) fn fail(&self, kind: FailureKind) {
-        Live::bump(&self.failures[kind.index()]);
+        LoadCounters::bump(&self.failures[kind.index()]);
     }
 
     pub(super) fn add_to(&self, sum: &mut LoadProgress) {

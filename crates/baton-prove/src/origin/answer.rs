@@ -4,7 +4,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use serde::Serialize;
 
-use super::{Shared, fault::Fault};
+use super::{OriginShared, fault::InjectedFault};
 use crate::wire::RequestHead;
 
 /// The largest body that can be asked for, in bytes.
@@ -19,7 +19,7 @@ pub(super) struct Ask {
     pub(super) route: Route,
     /// How long to wait before the answer.
     pub(super) delay: Duration,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<InjectedFault>,
 }
 
 /// What a request's path asks for.
@@ -101,7 +101,7 @@ fn delay(text: &str) -> Result<Duration, &'static str> {
 
 /// What the origin saw, as it answers it.
 #[derive(Serialize)]
-struct Seen<'a> {
+struct RequestReport<'a> {
     name: &'a str,
     /// `null` for a unix socket.
     port: Option<u16>,
@@ -116,10 +116,10 @@ struct Seen<'a> {
 }
 
 /// The JSON of what was seen, as one line.
-pub(super) fn seen(origin: &Shared, connection: u64, head: &RequestHead<'_>) -> Vec<u8> {
+pub(super) fn seen(origin: &OriginShared, connection: u64, head: &RequestHead<'_>) -> Vec<u8> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let headers = head.headers.clone().map(|(name, value)| (text(name), text(value))).collect();
-    let seen = Seen {
+    let seen = RequestReport {
         name: &origin.name,
         port: origin.port,
         requests: origin.counts.requests.load(Ordering::Relaxed),
@@ -155,8 +155,8 @@ mod tests {
         check("/chunked/0", ask(bytes(0, true), 0, None));
         check("/echo", ask(Route::Echo, 0, None));
         check("/ws?a=b", ask(Route::WebSocket, 0, None));
-        check("/fail/half-head", ask(seen(200), 0, Some(Fault::HalfHead)));
-        check("/bytes/9?fail=drip&a&delay=1s", ask(bytes(9, false), 1000, Some(Fault::Drip)));
+        check("/fail/half-head", ask(seen(200), 0, Some(InjectedFault::HalfHead)));
+        check("/bytes/9?fail=drip&a&delay=1s", ask(bytes(9, false), 1000, Some(InjectedFault::Drip)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use super::{
-    fault::Fault,
+    fault::InjectedFault,
     freeze::{FREEZES_KEPT_MAX, Freeze},
 };
 
@@ -16,8 +16,8 @@ pub struct Counts {
     pub(super) requests: AtomicU64,
     connections: AtomicU64,
     open: AtomicU64,
-    /// Failures on purpose, by [`Fault::index`]: on fresh connections, and on those that had carried an answer.
-    faults: [[AtomicU64; 2]; Fault::ALL.len()],
+    /// Failures on purpose, by [`InjectedFault::index`]: on fresh connections, and on those that had carried an answer.
+    faults: [[AtomicU64; 2]; InjectedFault::ALL.len()],
     freezes: Mutex<Vec<Freeze>>,
 }
 
@@ -37,12 +37,12 @@ impl Counts {
         self.open.load(Ordering::Relaxed)
     }
 
-    pub(super) fn commit(&self, fault: Fault, reused: bool) {
+    pub(super) fn commit(&self, fault: InjectedFault, reused: bool) {
         self.faults[fault.index()][usize::from(reused)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many times it failed in this way on purpose.
-    pub fn committed(&self, fault: Fault) -> Committed {
+    pub fn committed(&self, fault: InjectedFault) -> Committed {
         let [fresh, reused] = &self.faults[fault.index()];
         Committed { fresh: fresh.load(Ordering::Relaxed), reused: reused.load(Ordering::Relaxed) }
     }

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 
 /// A failure on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The connection is reset instead of an answer.
     Reset,
     /// The connection is closed in order instead of an answer.
@@ -40,51 +40,51 @@ pub enum Fault {
     ResetAfter,
 }
 
-/// The time from one byte of [`Fault::Drip`] to the next.
+/// The time from one byte of [`InjectedFault::Drip`] to the next.
 pub const DRIP_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
 
-impl Fault {
+impl InjectedFault {
     /// All of them, in the order in which lists print them.
-    pub const ALL: [Fault; 15] = [
-        Fault::Reset,
-        Fault::Close,
-        Fault::HalfHead,
-        Fault::HalfBody,
-        Fault::ResetBody,
-        Fault::Silence,
-        Fault::Stall,
-        Fault::Drip,
-        Fault::WrongLength,
-        Fault::WrongBody,
-        Fault::WrongStatus,
-        Fault::TooLong,
-        Fault::Malformed,
-        Fault::CloseAfter,
-        Fault::ResetAfter,
+    pub const ALL: [InjectedFault; 15] = [
+        InjectedFault::Reset,
+        InjectedFault::Close,
+        InjectedFault::HalfHead,
+        InjectedFault::HalfBody,
+        InjectedFault::ResetBody,
+        InjectedFault::Silence,
+        InjectedFault::Stall,
+        InjectedFault::Drip,
+        InjectedFault::WrongLength,
+        InjectedFault::WrongBody,
+        InjectedFault::WrongStatus,
+        InjectedFault::TooLong,
+        InjectedFault::Malformed,
+        InjectedFault::CloseAfter,
+        InjectedFault::ResetAfter,
     ];
 
     /// The name in paths, options and JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Fault::Reset => "reset",
-            Fault::Close => "close",
-            Fault::HalfHead => "half-head",
-            Fault::HalfBody => "half-body",
-            Fault::ResetBody => "reset-body",
-            Fault::Silence => "silence",
-            Fault::Stall => "stall",
-            Fault::Drip => "drip",
-            Fault::WrongLength => "wrong-length",
-            Fault::WrongBody => "wrong-body",
-            Fault::WrongStatus => "wrong-status",
-            Fault::TooLong => "too-long",
-            Fault::Malformed => "malformed",
-            Fault::CloseAfter => "close-after",
-            Fault::ResetAfter => "reset-after",
+            InjectedFault::Reset => "reset",
+            InjectedFault::Close => "close",
+            InjectedFault::HalfHead => "half-head",
+            InjectedFault::HalfBody => "half-body",
+            InjectedFault::ResetBody => "reset-body",
+            InjectedFault::Silence => "silence",
+            InjectedFault::Stall => "stall",
+            InjectedFault::Drip => "drip",
+            InjectedFault::WrongLength => "wrong-length",
+            InjectedFault::WrongBody => "wrong-body",
+            InjectedFault::WrongStatus => "wrong-status",
+            InjectedFault::TooLong => "too-long",
+            InjectedFault::Malformed => "malformed",
+            InjectedFault::CloseAfter => "close-after",
+            InjectedFault::ResetAfter => "reset-after",
         }
     }
 
-    /// The failure's place in [`Fault::ALL`].
+    /// The failure's place in [`InjectedFault::ALL`].
     pub(super) fn index(self) -> usize {
         self as usize
     }
@@ -92,38 +92,42 @@ impl Fault {
     /// Whether an answer without a body can fail like this.
     pub(super) fn needs_body(self) -> bool {
         match self {
-            Fault::HalfBody | Fault::ResetBody | Fault::Stall | Fault::WrongLength | Fault::WrongBody => true,
-            Fault::Reset
-            | Fault::Close
-            | Fault::HalfHead
-            | Fault::Silence
-            | Fault::Drip
-            | Fault::WrongStatus
-            | Fault::TooLong
-            | Fault::Malformed
-            | Fault::CloseAfter
-            | Fault::ResetAfter => false,
+            InjectedFault::HalfBody
+            | InjectedFault::ResetBody
+            | InjectedFault::Stall
+            | InjectedFault::WrongLength
+            | InjectedFault::WrongBody => true,
+            InjectedFault::Reset
+            | InjectedFault::Close
+            | InjectedFault::HalfHead
+            | InjectedFault::Silence
+            | InjectedFault::Drip
+            | InjectedFault::WrongStatus
+            | InjectedFault::TooLong
+            | InjectedFault::Malformed
+            | InjectedFault::CloseAfter
+            | InjectedFault::ResetAfter => false,
         }
     }
 
     /// Whether nothing of the right answer is sent.
     pub(super) fn is_instead(self) -> bool {
-        matches!(self, Fault::Reset | Fault::Close | Fault::Silence | Fault::Malformed)
+        matches!(self, InjectedFault::Reset | InjectedFault::Close | InjectedFault::Silence | InjectedFault::Malformed)
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for InjectedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Fault {
+impl FromStr for InjectedFault {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Fault, String> {
-        Fault::ALL.into_iter().find(|fault| fault.name() == text).ok_or_else(|| {
-            let names: Vec<&str> = Fault::ALL.into_iter().map(Fault::name).collect();
+    fn from_str(text: &str) -> Result<InjectedFault, String> {
+        InjectedFault::ALL.into_iter().find(|fault| fault.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = InjectedFault::ALL.into_iter().map(InjectedFault::name).collect();
             format!("no failure is called '{text}'; there are {}", names.join(", "))
         })
     }
@@ -133,7 +137,7 @@ impl FromStr for Fault {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultRate {
     /// Which.
-    pub fault: Fault,
+    pub fault: InjectedFault,
     /// The part of all requests, above 0 and at most 1. Of n requests, n times this (rounded down) get it.
     pub part: f64,
 }
@@ -169,7 +173,7 @@ pub enum Faults {
     Rates(Vec<FaultRate>),
     /// Request number k, counted from 0 over all connections in the order in which requests were read whole, gets entry k;
     /// later ones get none.
-    Script(Vec<Option<Fault>>),
+    Script(Vec<Option<InjectedFault>>),
 }
 
 /// Deals the failures out.
@@ -192,7 +196,7 @@ impl Dealer {
     }
 
     /// What the next request gets. `can` says whether its answer can fail like that; a rate then waits for one that can.
-    pub(super) fn deal(&mut self, can: impl Fn(Fault) -> bool) -> Option<Fault> {
+    pub(super) fn deal(&mut self, can: impl Fn(InjectedFault) -> bool) -> Option<InjectedFault> {
         self.seen += 1;
         match &self.faults {
             Faults::None => None,
@@ -218,17 +222,17 @@ mod tests {
 
     #[test]
     fn names_are_read_back_and_places_are_right() {
-        for (place, fault) in Fault::ALL.into_iter().enumerate() {
+        for (place, fault) in InjectedFault::ALL.into_iter().enumerate() {
             assert_eq!((fault.name().parse(), fault.index()), (Ok(fault), place));
         }
-        assert!("resett".parse::<Fault>().expect_err("unknown").contains("half-head"));
+        assert!("resett".parse::<InjectedFault>().expect_err("unknown").contains("half-head"));
     }
 
     #[test]
     fn rates_have_three_spellings() {
         let check = |text: &str, part: f64| {
             let rate: FaultRate = text.parse().expect(text);
-            assert!(rate.fault == Fault::Reset && (rate.part - part).abs() < 1e-12, "{text}: {rate:?}");
+            assert!(rate.fault == InjectedFault::Reset && (rate.part - part).abs() < 1e-12, "{text}: {rate:?}");
         };
         check("reset=1%", 0.01);
         check("reset=0.5%", 0.005);
@@ -246,23 +250,34 @@ mod tests {
     fn rates_are_exact_and_spread() {
         let rates = ["reset=1%", "silence=1/100", "drip=0.07"].map(|text| text.parse().expect("a rate"));
         let mut dealer = Dealer::new(Faults::Rates(rates.to_vec()));
-        let dealt: Vec<Option<Fault>> = (0..1010).map(|_| dealer.deal(|_| true)).collect();
+        let dealt: Vec<Option<InjectedFault>> = (0..1010).map(|_| dealer.deal(|_| true)).collect();
         let count = |fault| dealt.iter().filter(|one| **one == Some(fault)).count();
-        assert_eq!((count(Fault::Reset), count(Fault::Silence), count(Fault::Drip)), (10, 10, 70));
-        assert_eq!((dealt[99], dealt[100]), (Some(Fault::Reset), Some(Fault::Silence)), "one after the other");
+        assert_eq!(
+            (count(InjectedFault::Reset), count(InjectedFault::Silence), count(InjectedFault::Drip)),
+            (10, 10, 70)
+        );
+        assert_eq!(
+            (dealt[99], dealt[100]),
+            (Some(InjectedFault::Reset), Some(InjectedFault::Silence)),
+            "one after the other"
+        );
     }
 
     #[test]
     fn what_cannot_fail_so_passes_it_on() {
-        let mut dealer = Dealer::new(Faults::Rates(vec![FaultRate { fault: Fault::WrongBody, part: 0.5 }]));
+        let mut dealer = Dealer::new(Faults::Rates(vec![FaultRate { fault: InjectedFault::WrongBody, part: 0.5 }]));
         assert_eq!((dealer.deal(|_| true), dealer.deal(|_| false)), (None, None));
-        assert_eq!((dealer.deal(|_| true), dealer.deal(|_| true)), (Some(Fault::WrongBody), Some(Fault::WrongBody)));
+        assert_eq!(
+            (dealer.deal(|_| true), dealer.deal(|_| true)),
+            (Some(InjectedFault::WrongBody), Some(InjectedFault::WrongBody))
+        );
     }
 
     #[test]
     fn a_script_is_followed_to_its_end() {
-        let mut dealer = Dealer::new(Faults::Script(vec![None, Some(Fault::Drip), Some(Fault::WrongBody)]));
-        assert_eq!([dealer.deal(|_| true), dealer.deal(|_| true)], [None, Some(Fault::Drip)]);
+        let mut dealer =
+            Dealer::new(Faults::Script(vec![None, Some(InjectedFault::Drip), Some(InjectedFault::WrongBody)]));
+        assert_eq!([dealer.deal(|_| true), dealer.deal(|_| true)], [None, Some(InjectedFault::Drip)]);
         assert_eq!([dealer.deal(|_| false), dealer.deal(|_| true)], [None, None]);
     }
 }

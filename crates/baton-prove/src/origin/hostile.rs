@@ -1,8 +1,8 @@
-//! What clients that mean no good may send to an origin (see [`crate::hostile`]).
+//! What hostile clients may send to an origin (see [`crate::hostile`]).
 
 use super::{
     answer::Ask,
-    socket::{self, Step},
+    socket::{self, FrameOutcome},
 };
 use crate::{
     websocket::BadFrame,
@@ -16,10 +16,10 @@ pub(crate) fn requests(bytes: &[u8], piece: usize) {
 }
 
 /// What a request asks for, its headers' bytes and its body.
-type Request = (Ask, usize, Vec<u8>);
+type PiecewiseRequest = (Ask, usize, Vec<u8>);
 
-fn read(bytes: &[u8], piece: usize) -> Result<Vec<Request>, (Vec<Request>, Malformed)> {
-    let (mut buffer, mut body, mut all) = (Vec::new(), None::<(Body, Request)>, Vec::new());
+fn read(bytes: &[u8], piece: usize) -> Result<Vec<PiecewiseRequest>, (Vec<PiecewiseRequest>, Malformed)> {
+    let (mut buffer, mut body, mut all) = (Vec::new(), None::<(Body, PiecewiseRequest)>, Vec::new());
     for piece in bytes.chunks(piece) {
         buffer.extend_from_slice(piece);
         loop {
@@ -57,9 +57,9 @@ pub(crate) fn frames(bytes: &[u8], piece: usize) -> Vec<u8> {
         input.extend_from_slice(piece);
         loop {
             match socket::answer(&mut input, &mut out) {
-                Ok(Step::Again) => {}
-                Ok(Step::More) => break,
-                Ok(Step::Closed) | Err(BadFrame) => return out,
+                Ok(FrameOutcome::Again) => {}
+                Ok(FrameOutcome::More) => break,
+                Ok(FrameOutcome::Closed) | Err(BadFrame) => return out,
             }
         }
     }

@@ -3,11 +3,11 @@
 use std::{io, sync::atomic::Ordering};
 
 use super::{
-    Shared,
+    OriginShared,
     answer::{self, Ask, Route},
-    fault::Fault,
-    peer::Peer,
-    reply::{After, Answer, Body as AnswerBody},
+    fault::InjectedFault,
+    peer::OriginStream,
+    reply::{ConnectionFate, Reply, ReplyBody as AnswerBody},
     socket,
 };
 use crate::{
@@ -20,7 +20,7 @@ const ECHO_MAX: usize = 16 * 1024 * 1024;
 
 /// A connection and the bytes read from it that nobody has used yet.
 pub(super) struct Input {
-    pub(super) peer: Peer,
+    pub(super) peer: OriginStream,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl Input {
 }
 
 /// Serves the connection to its end. `number` is its number among the origin's.
-pub(super) async fn serve(peer: Peer, origin: &Shared, number: u64, mut stop: Stop) -> io::Result<()> {
+pub(super) async fn serve(peer: OriginStream, origin: &OriginShared, number: u64, mut stop: Stop) -> io::Result<()> {
     let mut input = Input { peer, bytes: Vec::new() };
     let mut out = Vec::new();
     let mut reused = false;
@@ -81,16 +81,16 @@ pub(super) async fn serve(peer: Peer, origin: &Shared, number: u64, mut stop: St
         let answer = request.answer(&body, !request.keep || stop.is_asked());
         let opens = request.websocket.as_deref();
         // A handshake fails by saying nothing of it, or not at all.
-        let can = |fault: Fault| if opens.is_some() { fault.is_instead() } else { answer.can(fault) };
+        let can = |fault: InjectedFault| if opens.is_some() { fault.is_instead() } else { answer.can(fault) };
         let fault = origin.fault(request.ask.fault, reused, can);
         if let (Some(accept), None) = (opens, fault) {
             return socket::serve(input, accept, stop).await;
         }
         match answer.write(&mut input.peer, fault, &mut out).await? {
-            After::Keep => reused = true,
-            After::Close => return input.peer.shutdown().await,
-            After::Reset => return input.peer.reset(),
-            After::Hold => {
+            ConnectionFate::Keep => reused = true,
+            ConnectionFate::Close => return input.peer.shutdown().await,
+            ConnectionFate::Reset => return input.peer.reset(),
+            ConnectionFate::Hold => {
                 tokio::select! {
                     held = input.hold() => held?,
                     () = stop.asked() => {}
@@ -102,7 +102,7 @@ pub(super) async fn serve(peer: Peer, origin: &Shared, number: u64, mut stop: St
 }
 
 /// A request, as far as its answer depends on it.
-struct Request {
+struct OriginRequest {
     ask: Ask,
     head_length: usize,
     body: Body,
@@ -116,7 +116,7 @@ struct Request {
     seen: Vec<u8>,
 }
 
-fn read_request(bytes: &[u8], origin: &Shared, number: u64) -> Result<Option<Request>, Malformed> {
+fn read_request(bytes: &[u8], origin: &OriginShared, number: u64) -> Result<Option<OriginRequest>, Malformed> {
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -127,7 +127,7 @@ fn read_request(bytes: &[u8], origin: &Shared, number: u64) -> Result<Option<Req
         Route::WebSocket => socket::accept(&head),
         _ => None,
     };
-    Ok(Some(Request {
+    Ok(Some(OriginRequest {
         ask,
         head_length,
         body: Body::new(head.framing),
@@ -140,7 +140,7 @@ fn read_request(bytes: &[u8], origin: &Shared, number: u64) -> Result<Option<Req
 }
 
 /// Reads the request's body; gives what `/echo` needs of it, or `None` when the client has gone.
-async fn read_body(input: &mut Input, request: &Request) -> io::Result<Option<Vec<u8>>> {
+async fn read_body(input: &mut Input, request: &OriginRequest) -> io::Result<Option<Vec<u8>>> {
     let (mut body, mut kept) = (request.body, Vec::new());
     loop {
         let read = body.read(&input.bytes, &mut |data| {
@@ -159,10 +159,10 @@ async fn read_body(input: &mut Input, request: &Request) -> io::Result<Option<Ve
     }
 }
 
-impl Request {
+impl OriginRequest {
     /// The right answer. `body` is what came with the request.
-    fn answer<'a>(&'a self, body: &'a [u8], close: bool) -> Answer<'a> {
-        let whole = |status, kind, body| Answer { status, kind, body, bodyless: self.bodyless, close };
+    fn answer<'a>(&'a self, body: &'a [u8], close: bool) -> Reply<'a> {
+        let whole = |status, kind, body| Reply { status, kind, body, bodyless: self.bodyless, close };
         let plain = |status, body: &'static [u8]| whole(status, "text/plain", AnswerBody::Bytes(body));
         match self.ask.route {
             Route::Bytes { length, chunked } => whole(200, "text/plain", AnswerBody::Pattern { length, chunked }),
@@ -176,6 +176,6 @@ impl Request {
     }
 }
 
-fn text(status: u16, body: &'static [u8], close: bool) -> Answer<'static> {
-    Answer { status, kind: "text/plain", body: AnswerBody::Bytes(body), bodyless: false, close }
+fn text(status: u16, body: &'static [u8], close: bool) -> Reply<'static> {
+    Reply { status, kind: "text/plain", body: AnswerBody::Bytes(body), bodyless: false, close }
 }

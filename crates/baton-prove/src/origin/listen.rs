@@ -16,10 +16,10 @@ use crate::stream::Target;
 /// A socket that listens, not yet served.
 pub(super) struct Bound {
     socket: Socket,
-    at: At,
+    at: ListenAddress,
 }
 
-enum At {
+enum ListenAddress {
     Tcp(SocketAddr),
     Unix(Node),
 }
@@ -33,7 +33,7 @@ impl Bound {
                 socket.set_reuse_address(true)?;
                 socket.bind(&address.into())?;
                 let bound = socket.local_addr()?.as_socket();
-                (socket, At::Tcp(bound.unwrap_or(address)))
+                (socket, ListenAddress::Tcp(bound.unwrap_or(address)))
             }
             Some(path) => {
                 let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -45,7 +45,7 @@ impl Bound {
                     }
                     bound => bound?,
                 }
-                (socket, At::Unix(Node::new(path)?))
+                (socket, ListenAddress::Unix(Node::new(path)?))
             }
         };
         socket.set_nonblocking(true)?;
@@ -55,16 +55,16 @@ impl Bound {
 
     pub(super) fn target(&self) -> Target {
         match &self.at {
-            At::Tcp(address) => Target::Tcp(*address),
-            At::Unix(node) => Target::Unix(node.path.clone()),
+            ListenAddress::Tcp(address) => Target::Tcp(*address),
+            ListenAddress::Unix(node) => Target::Unix(node.path.clone()),
         }
     }
 
     /// For the calling thread's runtime; a unix socket's path exists as long as the second value.
     pub(super) fn listen(self) -> io::Result<(Listener, Option<Node>)> {
         Ok(match self.at {
-            At::Tcp(_) => (Listener::Tcp(TcpListener::from_std(self.socket.into())?), None),
-            At::Unix(node) => (Listener::Unix(UnixListener::from_std(self.socket.into())?), Some(node)),
+            ListenAddress::Tcp(_) => (Listener::Tcp(TcpListener::from_std(self.socket.into())?), None),
+            ListenAddress::Unix(node) => (Listener::Unix(UnixListener::from_std(self.socket.into())?), Some(node)),
         })
     }
 }

@@ -19,29 +19,29 @@ pub(super) enum Listener {
 
 impl Listener {
     /// May be dropped while it waits without losing a connection.
-    pub(super) async fn accept(&self) -> io::Result<Peer> {
+    pub(super) async fn accept(&self) -> io::Result<OriginStream> {
         Ok(match self {
-            Listener::Tcp(listener) => Peer::Tcp(listener.accept().await?.0),
-            Listener::Unix(listener) => Peer::Unix(listener.accept().await?.0),
+            Listener::Tcp(listener) => OriginStream::Tcp(listener.accept().await?.0),
+            Listener::Unix(listener) => OriginStream::Unix(listener.accept().await?.0),
         })
     }
 
     /// Closes the socket, but not before it has handed out who waits in its queue (at most `most`), who would be reset.
-    pub(super) fn close(self, most: usize) -> io::Result<Vec<Peer>> {
+    pub(super) fn close(self, most: usize) -> io::Result<Vec<OriginStream>> {
         let mut waiting = Vec::new();
         match self {
             Listener::Tcp(listener) => {
                 let listener = listener.into_std()?;
                 while let (true, Ok((stream, _))) = (waiting.len() < most, listener.accept()) {
                     stream.set_nonblocking(true)?;
-                    waiting.push(Peer::Tcp(TcpStream::from_std(stream)?));
+                    waiting.push(OriginStream::Tcp(TcpStream::from_std(stream)?));
                 }
             }
             Listener::Unix(listener) => {
                 let listener = listener.into_std()?;
                 while let (true, Ok((stream, _))) = (waiting.len() < most, listener.accept()) {
                     stream.set_nonblocking(true)?;
-                    waiting.push(Peer::Unix(UnixStream::from_std(stream)?));
+                    waiting.push(OriginStream::Unix(UnixStream::from_std(stream)?));
                 }
             }
         }
@@ -50,15 +50,15 @@ impl Listener {
 }
 
 /// A connection.
-pub(super) enum Peer {
+pub(super) enum OriginStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Peer {
+impl OriginStream {
     /// Nagle's algorithm off.
     pub(super) fn prepare(&self) {
-        if let Peer::Tcp(stream) = self {
+        if let OriginStream::Tcp(stream) = self {
             // Fails only on a socket that is gone already, which the first write or read tells better.
             let _ = stream.set_nodelay(true);
         }
@@ -70,11 +70,11 @@ impl Peer {
         into.reserve(READ);
         loop {
             let read = match self {
-                Peer::Tcp(stream) => {
+                OriginStream::Tcp(stream) => {
                     stream.readable().await?;
                     stream.try_read_buf(into)
                 }
-                Peer::Unix(stream) => {
+                OriginStream::Unix(stream) => {
                     stream.readable().await?;
                     stream.try_read_buf(into)
                 }
@@ -89,24 +89,24 @@ impl Peer {
 
     pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Peer::Tcp(stream) => stream.write_all(bytes).await,
-            Peer::Unix(stream) => stream.write_all(bytes).await,
+            OriginStream::Tcp(stream) => stream.write_all(bytes).await,
+            OriginStream::Unix(stream) => stream.write_all(bytes).await,
         }
     }
 
     /// Closes this side in order.
     pub(super) async fn shutdown(&mut self) -> io::Result<()> {
         match self {
-            Peer::Tcp(stream) => stream.shutdown().await,
-            Peer::Unix(stream) => stream.shutdown().await,
+            OriginStream::Tcp(stream) => stream.shutdown().await,
+            OriginStream::Unix(stream) => stream.shutdown().await,
         }
     }
 
     /// Closes by a reset. A unix socket knows none and closes in order.
     pub(super) fn reset(self) -> io::Result<()> {
         match self {
-            Peer::Tcp(stream) => SockRef::from(&stream).set_linger(Some(Duration::ZERO)),
-            Peer::Unix(stream) => SockRef::from(&stream).shutdown(Shutdown::Both),
+            OriginStream::Tcp(stream) => SockRef::from(&stream).set_linger(Some(Duration::ZERO)),
+            OriginStream::Unix(stream) => SockRef::from(&stream).shutdown(Shutdown::Both),
         }
     }
 }

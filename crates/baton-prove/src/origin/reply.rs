@@ -3,8 +3,8 @@
 use std::io;
 
 use super::{
-    fault::{DRIP_EVERY, Fault},
-    peer::Peer,
+    fault::{DRIP_EVERY, InjectedFault},
+    peer::OriginStream,
 };
 
 /// Bytes that a chunk of `/chunked` has at most; not a multiple of the pattern's length, so that a lost chunk shows.
@@ -17,10 +17,10 @@ const WRITE: usize = 16 * 1024;
 const NONSENSE: &[u8] = b"this is no answer\r\n";
 
 /// A right answer.
-pub(super) struct Answer<'a> {
+pub(super) struct Reply<'a> {
     pub(super) status: u16,
     pub(super) kind: &'static str,
-    pub(super) body: Body<'a>,
+    pub(super) body: ReplyBody<'a>,
     /// The body is only told of (HEAD).
     pub(super) bodyless: bool,
     /// Whether it announces the connection's end.
@@ -29,7 +29,7 @@ pub(super) struct Answer<'a> {
 
 /// The body of an answer.
 #[derive(Clone, Copy)]
-pub(super) enum Body<'a> {
+pub(super) enum ReplyBody<'a> {
     /// None at all, as under 204 and 304.
     None,
     Bytes(&'a [u8]),
@@ -42,7 +42,7 @@ pub(super) enum Body<'a> {
 
 /// What becomes of the connection after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(super) enum ConnectionFate {
     Keep,
     Close,
     Reset,
@@ -50,39 +50,44 @@ pub(super) enum After {
     Hold,
 }
 
-impl Answer<'_> {
+impl Reply<'_> {
     /// Whether it can fail like this.
-    pub(super) fn can(&self, fault: Fault) -> bool {
+    pub(super) fn can(&self, fault: InjectedFault) -> bool {
         !fault.needs_body() || !self.bodyless && self.body.length() > 0
     }
 
-    /// Writes it, with `fault` if that is not `None` (and [`Answer::can`] agrees). `out` is scratch space.
-    pub(super) async fn write(&self, peer: &mut Peer, fault: Option<Fault>, out: &mut Vec<u8>) -> io::Result<After> {
+    /// Writes it, with `fault` if that is not `None` (and [`Reply::can`] agrees). `out` is scratch space.
+    pub(super) async fn write(
+        &self,
+        peer: &mut OriginStream,
+        fault: Option<InjectedFault>,
+        out: &mut Vec<u8>,
+    ) -> io::Result<ConnectionFate> {
         out.clear();
         let whole = self.body.length();
         let (promised, sent) = match fault {
-            Some(Fault::WrongLength) => (whole - 1, whole - 1),
-            Some(Fault::HalfBody | Fault::ResetBody | Fault::Stall) => (whole, whole / 2),
+            Some(InjectedFault::WrongLength) => (whole - 1, whole - 1),
+            Some(InjectedFault::HalfBody | InjectedFault::ResetBody | InjectedFault::Stall) => (whole, whole / 2),
             _ => (whole, whole),
         };
         match fault {
-            Some(Fault::Reset) => return Ok(After::Reset),
-            Some(Fault::Close) => return Ok(After::Close),
-            Some(Fault::Silence) => return Ok(After::Hold),
-            Some(Fault::Malformed) => {
+            Some(InjectedFault::Reset) => return Ok(ConnectionFate::Reset),
+            Some(InjectedFault::Close) => return Ok(ConnectionFate::Close),
+            Some(InjectedFault::Silence) => return Ok(ConnectionFate::Hold),
+            Some(InjectedFault::Malformed) => {
                 peer.write_all(NONSENSE).await?;
-                return Ok(After::Close);
+                return Ok(ConnectionFate::Close);
             }
-            Some(Fault::WrongStatus) => self.head(500, promised, out),
+            Some(InjectedFault::WrongStatus) => self.head(500, promised, out),
             _ => self.head(self.status, promised, out),
         }
-        if fault == Some(Fault::HalfHead) {
+        if fault == Some(InjectedFault::HalfHead) {
             peer.write_all(&out[..out.len() / 2]).await?;
-            return Ok(After::Close);
+            return Ok(ConnectionFate::Close);
         }
 
         if !self.bodyless {
-            let flip = (fault == Some(Fault::WrongBody)).then_some(whole / 2);
+            let flip = (fault == Some(InjectedFault::WrongBody)).then_some(whole / 2);
             let mut at = 0;
             while at < sent {
                 at += self.body.piece(at, sent, flip, out);
@@ -91,32 +96,34 @@ impl Answer<'_> {
                     send(peer, fault, out).await?;
                 }
             }
-            if let (Body::Pattern { chunked: true, .. }, true) = (self.body, sent == promised) {
+            if let (ReplyBody::Pattern { chunked: true, .. }, true) = (self.body, sent == promised) {
                 out.extend_from_slice(b"0\r\n\r\n");
             }
         }
-        if fault == Some(Fault::TooLong) {
+        if fault == Some(InjectedFault::TooLong) {
             out.push(b'!');
         }
         send(peer, fault, out).await?;
         Ok(match fault {
-            Some(Fault::HalfBody | Fault::CloseAfter) => After::Close,
-            Some(Fault::ResetBody | Fault::ResetAfter) => After::Reset,
-            Some(Fault::Stall) => After::Hold,
-            _ if self.close => After::Close,
-            _ => After::Keep,
+            Some(InjectedFault::HalfBody | InjectedFault::CloseAfter) => ConnectionFate::Close,
+            Some(InjectedFault::ResetBody | InjectedFault::ResetAfter) => ConnectionFate::Reset,
+            Some(InjectedFault::Stall) => ConnectionFate::Hold,
+            _ if self.close => ConnectionFate::Close,
+            _ => ConnectionFate::Keep,
         })
     }
 
     fn head(&self, status: u16, length: u64, out: &mut Vec<u8>) {
         let framing = match self.body {
-            Body::None if status == self.status => String::new(),
-            Body::Pattern { chunked: true, .. } => "Transfer-Encoding: chunked\r\n".to_owned(),
-            Body::None | Body::Bytes(_) | Body::Pattern { .. } => format!("Content-Length: {length}\r\n"),
+            ReplyBody::None if status == self.status => String::new(),
+            ReplyBody::Pattern { chunked: true, .. } => "Transfer-Encoding: chunked\r\n".to_owned(),
+            ReplyBody::None | ReplyBody::Bytes(_) | ReplyBody::Pattern { .. } => {
+                format!("Content-Length: {length}\r\n")
+            }
         };
         let kind = match self.body {
-            Body::None => String::new(),
-            Body::Bytes(_) | Body::Pattern { .. } => format!("Content-Type: {}\r\n", self.kind),
+            ReplyBody::None => String::new(),
+            ReplyBody::Bytes(_) | ReplyBody::Pattern { .. } => format!("Content-Type: {}\r\n", self.kind),
         };
         let close = if self.close { "Connection: close\r\n" } else { "" };
         let reason = reason(status);
@@ -125,8 +132,8 @@ impl Answer<'_> {
 }
 
 /// Writes `out`, all at once or drop by drop, and empties it.
-async fn send(peer: &mut Peer, fault: Option<Fault>, out: &mut Vec<u8>) -> io::Result<()> {
-    if fault == Some(Fault::Drip) {
+async fn send(peer: &mut OriginStream, fault: Option<InjectedFault>, out: &mut Vec<u8>) -> io::Result<()> {
+    if fault == Some(InjectedFault::Drip) {
         for byte in out.iter() {
             peer.write_all(&[*byte]).await?;
             tokio::time::sleep(DRIP_EVERY).await;
@@ -138,12 +145,12 @@ async fn send(peer: &mut Peer, fault: Option<Fault>, out: &mut Vec<u8>) -> io::R
     Ok(())
 }
 
-impl Body<'_> {
+impl ReplyBody<'_> {
     fn length(&self) -> u64 {
         match self {
-            Body::None => 0,
-            Body::Bytes(bytes) => bytes.len() as u64,
-            Body::Pattern { length, .. } => *length,
+            ReplyBody::None => 0,
+            ReplyBody::Bytes(bytes) => bytes.len() as u64,
+            ReplyBody::Pattern { length, .. } => *length,
         }
     }
 
@@ -151,9 +158,9 @@ impl Body<'_> {
     fn piece(&self, at: u64, end: u64, flip: Option<u64>, out: &mut Vec<u8>) -> u64 {
         let left = usize::try_from(end - at).unwrap_or(usize::MAX);
         let (source, chunked) = match self {
-            Body::None => return end - at,
-            Body::Bytes(bytes) => (&bytes[at as usize..at as usize + left], false),
-            Body::Pattern { chunked, .. } => {
+            ReplyBody::None => return end - at,
+            ReplyBody::Bytes(bytes) => (&bytes[at as usize..at as usize + left], false),
+            ReplyBody::Pattern { chunked, .. } => {
                 // Never over the end of the block, so that the next piece begins where this one ends.
                 let place = (at % BLOCK.len() as u64) as usize;
                 let most = if *chunked { CHUNK } else { BLOCK.len() };

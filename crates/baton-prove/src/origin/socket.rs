@@ -38,9 +38,9 @@ pub(super) async fn serve(mut input: Input, accept: &str, mut stop: Stop) -> io:
         out.clear();
         let ended = loop {
             match answer(&mut input.bytes, &mut out) {
-                Ok(Step::Again) => {}
-                Ok(Step::More) => break false,
-                Ok(Step::Closed) => break true,
+                Ok(FrameOutcome::Again) => {}
+                Ok(FrameOutcome::More) => break false,
+                Ok(FrameOutcome::Closed) => break true,
                 Err(BadFrame) => {
                     close(PROTOCOL_ERROR, &mut out);
                     break true;
@@ -68,7 +68,7 @@ pub(super) async fn serve(mut input: Input, accept: &str, mut stop: Stop) -> io:
     }
 }
 
-pub(super) enum Step {
+pub(super) enum FrameOutcome {
     /// A frame was answered; there may be another one.
     Again,
     /// The next frame is not there whole.
@@ -78,15 +78,15 @@ pub(super) enum Step {
 }
 
 /// Takes one frame from `bytes` and appends its answer to `out`.
-pub(super) fn answer(bytes: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Step, BadFrame> {
-    let Some((frame, head)) = Frame::read(bytes)? else { return Ok(Step::More) };
+pub(super) fn answer(bytes: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<FrameOutcome, BadFrame> {
+    let Some((frame, head)) = Frame::read(bytes)? else { return Ok(FrameOutcome::More) };
     if frame.mask.is_none() {
         // RFC 6455 section 5.1: what a client sends is masked.
         return Err(BadFrame);
     }
     let end = head + frame.length;
     if bytes.len() < end {
-        return Ok(Step::More);
+        return Ok(FrameOutcome::More);
     }
     let payload = &mut bytes[head..end];
     frame.unmask(payload);
@@ -95,7 +95,7 @@ pub(super) fn answer(bytes: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Step, Bad
         Frame { opcode, mask: None, ..frame }.write(payload, out);
     }
     bytes.drain(..end);
-    Ok(if frame.opcode == Opcode::Close { Step::Closed } else { Step::Again })
+    Ok(if frame.opcode == Opcode::Close { FrameOutcome::Closed } else { FrameOutcome::Again })
 }
 
 fn close(code: u16, out: &mut Vec<u8>) {

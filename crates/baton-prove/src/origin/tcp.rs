@@ -2,11 +2,11 @@
 
 use std::io;
 
-use super::peer::Peer;
+use super::peer::OriginStream;
 use crate::lane::Stop;
 
 /// Sends back every byte until the client closes its side or a stop is asked for.
-pub(super) async fn echo(mut peer: Peer, mut stop: Stop) -> io::Result<()> {
+pub(super) async fn echo(mut peer: OriginStream, mut stop: Stop) -> io::Result<()> {
     let mut bytes = Vec::new();
     loop {
         bytes.clear();

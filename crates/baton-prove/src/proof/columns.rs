@@ -124,8 +124,8 @@ mod tests {
     use super::*;
     use crate::{failure::FailureKind, proof::samples};
 
-    fn load(count: u64) -> samples::Load {
-        samples::Load {
+    fn load(count: u64) -> samples::SampleLoad {
+        samples::SampleLoad {
             count,
             every: Duration::from_millis(1),
             latency: Duration::from_micros(300),

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// What a sample's load did: a request every `every` for `count` times, `latency` long; those at an event are `stall` longer.
-pub(super) struct Load {
+pub(super) struct SampleLoad {
     pub(super) count: u64,
     pub(super) every: Duration,
     pub(super) latency: Duration,
@@ -18,7 +18,7 @@ pub(super) struct Load {
 
 /// A proof with a row of each outcome.
 pub(super) fn proof() -> Proof {
-    let load = Load {
+    let load = SampleLoad {
         count: 1_000,
         every: Duration::from_millis(1),
         latency: Duration::from_micros(300),
@@ -94,7 +94,7 @@ pub(super) fn events(count: u32, every: Duration) -> Vec<Event> {
 }
 
 /// What that load gave with these events, and so many failures of these kinds, spread over the events.
-pub(super) fn measured(load: &Load, events: &[Event], failures: &[(FailureKind, u64)]) -> Measured {
+pub(super) fn measured(load: &SampleLoad, events: &[Event], failures: &[(FailureKind, u64)]) -> Measured {
     let mut result = LoadResult::empty(Instant::now());
     let failed: u64 = failures.iter().map(|(_, count)| count).sum();
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).expect("short");

@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_something_carried_stands_beside_the_answers() {
-        let load = samples::Load {
+        let load = samples::SampleLoad {
             count: 100,
             every: Duration::from_millis(10),
             latency: Duration::from_millis(1),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     stream::Stream,
-    websocket::{self, BadFrame, Came, Frame, Incoming, MESSAGE_MAX, Opcode},
+    websocket::{self, BadFrame, Frame, Incoming, MESSAGE_MAX, Opcode, ReceivedFrame},
     wire,
 };
 
@@ -27,8 +27,8 @@ pub(super) struct WebSocket {
     incoming: Incoming,
 }
 
-/// What came besides the answers that [`WebSocket::event`] gives by itself.
-enum Event {
+/// What came besides the replies that [`WebSocket::event`] sends automatically.
+enum WebSocketEvent {
     /// A whole message, in `incoming`.
     Message,
     Close,
@@ -65,8 +65,8 @@ impl WebSocket {
     pub(super) async fn watch(&mut self) -> LossKind {
         match self.event().await {
             // Every message that was sent has come back already.
-            Ok(Event::Message) => LossKind::WrongEcho,
-            Ok(Event::Close) => LossKind::Closed,
+            Ok(WebSocketEvent::Message) => LossKind::WrongEcho,
+            Ok(WebSocketEvent::Close) => LossKind::Closed,
             Err(kind) => kind,
         }
     }
@@ -79,9 +79,9 @@ impl WebSocket {
         let event = self.event().await;
         self.message = message;
         match event? {
-            Event::Close => Err(LossKind::Closed),
-            Event::Message if self.incoming.message != self.message => Err(LossKind::WrongEcho),
-            Event::Message => {
+            WebSocketEvent::Close => Err(LossKind::Closed),
+            WebSocketEvent::Message if self.incoming.message != self.message => Err(LossKind::WrongEcho),
+            WebSocketEvent::Message => {
                 self.incoming.message.clear();
                 self.echoed += 1;
                 Ok(())
@@ -92,8 +92,8 @@ impl WebSocket {
     pub(super) async fn close(mut self) -> Result<(), LossKind> {
         self.send(Opcode::Close, &NORMAL.to_be_bytes());
         match self.event().await {
-            Ok(Event::Message) => Err(LossKind::WrongEcho),
-            Ok(Event::Close) | Err(_) => Ok(()),
+            Ok(WebSocketEvent::Message) => Err(LossKind::WrongEcho),
+            Ok(WebSocketEvent::Close) | Err(_) => Ok(()),
         }
     }
 
@@ -103,17 +103,19 @@ impl WebSocket {
     }
 
     /// Waits for a message or a close. Pings are answered, pongs skipped. May be dropped while it waits.
-    async fn event(&mut self) -> Result<Event, LossKind> {
+    async fn event(&mut self) -> Result<WebSocketEvent, LossKind> {
         loop {
             let came = self.incoming.next(&mut self.link.input).map_err(|BadFrame| LossKind::Malformed)?;
             match came {
-                Some(Came::Message) => return Ok(Event::Message),
-                Some(Came::Close) => return Ok(Event::Close),
+                Some(ReceivedFrame::Message) => return Ok(WebSocketEvent::Message),
+                Some(ReceivedFrame::Close) => return Ok(WebSocketEvent::Close),
                 // Binary was sent.
-                Some(Came::Text) => return Err(LossKind::WrongEcho),
+                Some(ReceivedFrame::Text) => return Err(LossKind::WrongEcho),
                 // RFC 6455 section 5.5.3: of several pings, some may go without an answer.
-                Some(Came::Ping(payload)) if self.link.out.len() < UNSENT_MAX => self.send(Opcode::Pong, &payload),
-                Some(Came::Ping(_)) => {}
+                Some(ReceivedFrame::Ping(payload)) if self.link.out.len() < UNSENT_MAX => {
+                    self.send(Opcode::Pong, &payload)
+                }
+                Some(ReceivedFrame::Ping(_)) => {}
                 None => {
                     let is_within = self.incoming.has_begun() || !self.link.input.is_empty();
                     self.link.step().await.map_err(|kind| if is_within { kind.within_echo() } else { kind })?;

@@ -27,7 +27,7 @@ use rustls::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 
-use self::sessions::Sessions;
+use self::sessions::TlsSessions;
 use super::{Stream, Target};
 
 /// How TLS is spoken with a server; [`TlsOptions::build`] makes a [`Tls`] of it.
@@ -134,7 +134,7 @@ impl TlsOptions {
         config.enable_sni = self.sni;
         config.alpn_protocols = self.alpn.iter().map(|name| name.clone().into_bytes()).collect();
         config.resumption = match self.resumption {
-            true => Resumption::store(Arc::new(Sessions::default())),
+            true => Resumption::store(Arc::new(TlsSessions::default())),
             false => Resumption::disabled(),
         };
         let name = match &self.name {
@@ -239,14 +239,14 @@ impl Tls {
             Target::Tcp(address) => ServerName::from(address.ip()),
             Target::Unix(_) => ServerName::from(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         });
-        let stream = TlsConnector::from(self.config.clone()).connect(name, Underneath(stream)).await?;
+        let stream = TlsConnector::from(self.config.clone()).connect(name, RawStream(stream)).await?;
         Ok(Stream::Tls(Box::new(TlsStream(stream))))
     }
 }
 
 /// A connection on which TLS has come to be.
 #[derive(Debug)]
-pub(crate) struct TlsStream(tokio_rustls::client::TlsStream<Underneath>);
+pub(crate) struct TlsStream(tokio_rustls::client::TlsStream<RawStream>);
 
 impl TlsStream {
     pub(super) fn resumed(&self) -> bool {
@@ -283,15 +283,15 @@ impl AsyncWrite for TlsStream {
 /// The socket under TLS, which does not tell of a failed write: what can be read afterwards says better what happened, such as
 /// an alert that came before the close.
 #[derive(Debug)]
-struct Underneath(Stream);
+struct RawStream(Stream);
 
-impl AsyncRead for Underneath {
+impl AsyncRead for RawStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, into)
     }
 }
 
-impl AsyncWrite for Underneath {
+impl AsyncWrite for RawStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes).map(|written| Ok(written.unwrap_or(bytes.len())))
     }

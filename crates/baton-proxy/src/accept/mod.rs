@@ -1,5 +1,7 @@
 //! Accepting connections, as many as the frontend and the process may have.
 
+mod connection;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,9 +16,9 @@ use tokio::io::unix::AsyncFd;
 use crate::client::Client;
 use crate::connection::Membership;
 use crate::core::Core;
-use crate::generation::{Generation, ListenerId, ListenerPlan};
-use crate::request::{self, Line};
-use crate::state::Counter;
+use crate::generation::{Generation, ListenerPlan};
+use crate::http1::Line;
+use crate::state::{Counter, ListenerId};
 use crate::supervise;
 use crate::view::{FrontendSlot, TlsLimits};
 
@@ -224,6 +226,7 @@ fn has_room(core: &Core, target: &Target) -> bool {
     let own = target.plan.bind.options.maxconn;
     own.is_none_or(|most| target.plan.state.open.load(Ordering::Relaxed) < i64::from(most))
         && proxy.rate_limit.is_none_or(|most| view.plan.state.rate.count(second()) < u64::from(most))
+        && view.rate_global.is_none_or(|most| core.registry.rate.count(second()) < u64::from(most))
         && view.plan.state.open.load(Ordering::Relaxed) < i64::from(limit)
         && core.registry.open.load(Ordering::Relaxed) < i64::from(view.maxconn_global)
         && (target.plan.tls.is_none() || has_room_for_tls(core, view.tls_limits))
@@ -245,6 +248,9 @@ fn admit(line: &Rc<Line>, target: &Target, socket: Socket, peer: &SockAddr) {
     if view.plan.proxy.rate_limit.is_some() {
         state.rate.add(core.registry.second(core.now()));
     }
+    if view.rate_global.is_some() {
+        core.registry.rate.add(core.registry.second(core.now()));
+    }
     state.counters.add(core.number, Counter::Connections, 1);
     if target.plan.tls.is_some() && view.tls_limits.rate.is_some() {
         core.registry.tls.rate.add(core.registry.second(core.now()));
@@ -252,7 +258,7 @@ fn admit(line: &Rc<Line>, target: &Target, socket: Socket, peer: &SockAddr) {
     let membership = Membership::enter(core, &target.plan, state);
     match Client::new(socket, peer, membership, target.slot.clone()) {
         Ok(client) => {
-            tokio::task::spawn_local(request::connection(line.clone(), Box::new(client)));
+            tokio::task::spawn_local(connection::serve(line.clone(), Box::new(client)));
         }
         Err(error) => {
             core.log.trouble(&format!("connection on {}: {error}", target.plan.bind.address));

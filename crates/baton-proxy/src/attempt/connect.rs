@@ -7,7 +7,7 @@ use std::time::Duration;
 use baton_model::{ProxyProtocol, Reuse};
 
 use crate::attempt::opening::{ConnectFailed, Opening};
-use crate::balance::{Found, Observed, Slot};
+use crate::balance::{Affinity, Observed, Slot};
 use crate::core::Core;
 use crate::exchange::Exchange;
 use crate::pool::ServerConnection;
@@ -16,20 +16,20 @@ use crate::state::Counter;
 use crate::view::BackendView;
 
 /// Notes the server that was chosen.
-pub fn chosen(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView, slot: &Slot) {
+pub fn chosen<M>(core: &Core, exchange: &mut Exchange<'_, M>, backend: &BackendView, slot: &Slot) {
     let server = slot.server();
     let counters = || core.upstreams.counters(server, core.now(), || backend.plan.figures.server(server.name()));
     let is_other = exchange.progress.choose(server, counters);
     // A retry is no choice, and neither is a cookie.
-    if is_other && slot.found() != Found::Kept {
+    if is_other && slot.affinity() != Affinity::Kept {
         count(core, &exchange.progress, Counter::Chosen);
     }
 }
 
 /// A connection for one request: the client's own, an idle one as `http-reuse` allows, or a new one, as it has to be with `new`.
-pub async fn lend(
+pub async fn lend<M>(
     core: &Rc<Core>,
-    exchange: &mut Exchange<'_>,
+    exchange: &mut Exchange<'_, M>,
     backend: &BackendView,
     slot: &Slot,
     name: Option<Box<str>>,
@@ -45,9 +45,9 @@ pub async fn lend(
 }
 
 /// A connection that was kept.
-fn kept(
+fn kept<M>(
     core: &Rc<Core>,
-    exchange: &mut Exchange<'_>,
+    exchange: &mut Exchange<'_, M>,
     backend: &BackendView,
     slot: &Slot,
     name: Option<&str>,
@@ -81,29 +81,19 @@ fn kept(
 }
 
 /// A new connection. `has_data`: bytes are there to be sent over it.
-pub async fn open(
+pub async fn open<M>(
     core: &Rc<Core>,
-    exchange: &mut Exchange<'_>,
+    exchange: &mut Exchange<'_, M>,
     backend: &BackendView,
     slot: &Slot,
     name: Option<Box<str>>,
     has_data: bool,
 ) -> Result<ServerConnection, ConnectFailed> {
     let began = core.now();
-    let Exchange { connection, deadline, progress, facts, .. } = exchange;
+    let Exchange { connection, orders, deadline, progress, facts, .. } = exchange;
     count(core, progress, Counter::Connects);
     let count = &|counter| count(core, progress, counter);
-    let opening = Opening {
-        core,
-        orders: connection.orders(),
-        backend: &backend.plan.proxy,
-        client: &connection.addresses,
-        client_stream: &connection.stream,
-        listener: connection.listener(),
-        slot,
-        has_data,
-        count,
-    };
+    let opening = Opening { core, orders, backend: &backend.plan.proxy, client: connection, slot, has_data, count };
     let opened = opening.open(deadline, name).await?;
     slot.server().report(Observed::Connected);
     facts.connected(core.now().saturating_duration_since(began));

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use baton_http::Method;
+use baton_http::{Method, RequestView};
 use baton_model::{Proxy, Redispatch};
 use baton_rules::Context;
 
@@ -20,12 +20,12 @@ use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::facts::Retry;
+use crate::messages::Messages;
 use crate::pool::ServerConnection;
+use crate::preference::Preference;
 use crate::relay::{Failure, NoResponse};
-use crate::rules::{self, Answer};
+use crate::rules::{self, OwnResponse};
 use crate::view::BackendView;
-use crate::wish::Wish;
-use crate::work::Work;
 
 /// The pause before the same server is tried again, unless `timeout connect` is shorter: it may be restarting.
 const TURN_AROUND: Duration = Duration::from_secs(1);
@@ -34,19 +34,89 @@ const TURN_AROUND: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Attempts<'a> {
     backend: &'a BackendView,
-    wish: Wish,
+    preference: Preference,
     used: u32,
     /// A kept connection turned out to be closed under the request: the next attempt opens one, for others that were kept may be
     /// closed as well.
     is_stale: bool,
 }
 
-/// What is to go to the server.
-pub enum Load<'a> {
-    /// A request.
-    Request(&'a mut Work),
-    /// What a client in `mode tcp` sends, of which this is there.
-    Stream(&'a Input),
+/// What an exchange has for its server: a request, or the bytes of a client in `mode tcp`.
+pub trait Load: Sized {
+    /// There is a place at a server. The answer, if the client is to ask the server itself.
+    fn placed(exchange: &mut Exchange<'_, Self>, preference: &Preference, slot: &Slot) -> Option<OwnResponse>;
+
+    /// Evaluates with what there is of it.
+    fn evaluate<T>(
+        core: &Core,
+        exchange: &mut Exchange<'_, Self>,
+        backend: &BackendView,
+        evaluate: impl FnOnce(&mut Context<'_>) -> T,
+    ) -> T;
+
+    /// A connection to the slot's server, under this name; a `new` one, or one that was kept.
+    async fn connect(
+        core: &Rc<Core>,
+        exchange: &mut Exchange<'_, Self>,
+        backend: &BackendView,
+        slot: &Slot,
+        name: Option<Box<str>>,
+        new: bool,
+    ) -> Result<ServerConnection, ConnectFailed>;
+}
+
+impl Load for Box<Messages> {
+    fn placed(exchange: &mut Exchange<'_>, preference: &Preference, slot: &Slot) -> Option<OwnResponse> {
+        preference.note_cookie(exchange);
+        redirect(slot, exchange.messages.request())
+    }
+
+    fn evaluate<T>(
+        core: &Core,
+        exchange: &mut Exchange<'_>,
+        backend: &BackendView,
+        evaluate: impl FnOnce(&mut Context<'_>) -> T,
+    ) -> T {
+        rules::with_request(core, exchange, Some(backend), evaluate)
+    }
+
+    async fn connect(
+        core: &Rc<Core>,
+        exchange: &mut Exchange<'_>,
+        backend: &BackendView,
+        slot: &Slot,
+        name: Option<Box<str>>,
+        new: bool,
+    ) -> Result<ServerConnection, ConnectFailed> {
+        connect::lend(core, exchange, backend, slot, name, new).await
+    }
+}
+
+impl Load for Input {
+    fn placed(_: &mut Exchange<'_, Input>, _: &Preference, _: &Slot) -> Option<OwnResponse> {
+        None
+    }
+
+    fn evaluate<T>(
+        core: &Core,
+        exchange: &mut Exchange<'_, Input>,
+        backend: &BackendView,
+        evaluate: impl FnOnce(&mut Context<'_>) -> T,
+    ) -> T {
+        rules::with_stream(core, exchange, Some(backend), true, evaluate)
+    }
+
+    async fn connect(
+        core: &Rc<Core>,
+        exchange: &mut Exchange<'_, Input>,
+        backend: &BackendView,
+        slot: &Slot,
+        name: Option<Box<str>>,
+        _: bool,
+    ) -> Result<ServerConnection, ConnectFailed> {
+        let has_data = exchange.messages.as_ref().is_some_and(|input| !input.is_empty());
+        connect::open(core, exchange, backend, slot, name, has_data).await
+    }
 }
 
 /// What came of an attempt.
@@ -54,40 +124,25 @@ pub enum Opened {
     /// The place at a server, and a connection to it.
     Server(Slot, ServerConnection),
     /// The client is to ask the server itself (`redir`).
-    Answered(Answer),
+    Answered(OwnResponse),
 }
 
 impl<'a> Attempts<'a> {
     /// As many as the backend allows.
-    pub fn new(backend: &'a BackendView, wish: Wish) -> Attempts<'a> {
-        Attempts { backend, wish, used: 0, is_stale: false }
+    pub fn new(backend: &'a BackendView, preference: Preference) -> Attempts<'a> {
+        Attempts { backend, preference, used: 0, is_stale: false }
     }
 
     /// A place at a server of the backend, and a connection to it, as often as retries allow.
-    pub async fn open(
-        &mut self,
-        core: &Rc<Core>,
-        exchange: &mut Exchange<'_>,
-        mut load: Load<'_>,
-    ) -> Result<Opened, Ended> {
+    pub async fn open<M: Load>(&mut self, core: &Rc<Core>, exchange: &mut Exchange<'_, M>) -> Result<Opened, Ended> {
         loop {
-            let slot = place::take(core, exchange, self.backend, &mut self.wish).await?;
+            let slot = place::take(core, exchange, self.backend, &mut self.preference).await?;
             connect::chosen(core, exchange, self.backend, &slot);
-            if let Load::Request(work) = &load {
-                self.wish.note_cookie(exchange);
-                if let Some(answer) = redirect(&slot, work) {
-                    return Ok(Opened::Answered(answer));
-                }
+            if let Some(answer) = M::placed(exchange, &self.preference, &slot) {
+                return Ok(Opened::Answered(answer));
             }
-            let name = server_name(core, exchange, &mut load, self.backend, &slot);
-            let opened = match load {
-                Load::Request(_) => connect::lend(core, exchange, self.backend, &slot, name, self.is_stale).await,
-                Load::Stream(input) => {
-                    let has_data = input.as_ref().is_some_and(|input| !input.is_empty());
-                    connect::open(core, exchange, self.backend, &slot, name, has_data).await
-                }
-            };
-            let ended = match opened {
+            let name = server_name(core, exchange, self.backend, &slot);
+            let ended = match M::connect(core, exchange, self.backend, &slot, name, self.is_stale).await {
                 Ok(connection) => return Ok(Opened::Server(slot, connection)),
                 Err(ConnectFailed::Final(ended)) => return Err(ended),
                 Err(ConnectFailed::WrongName(ended)) => {
@@ -106,13 +161,7 @@ impl<'a> Attempts<'a> {
     ///
     /// # Errors
     /// There is none: how the exchange ended. It keeps its place at the server then.
-    pub fn again(
-        &mut self,
-        exchange: &mut Exchange<'_>,
-        work: &mut Work,
-        slot: Slot,
-        failure: Failure,
-    ) -> Result<(), Ended> {
+    pub fn again(&mut self, exchange: &mut Exchange<'_>, slot: Slot, failure: Failure) -> Result<(), Ended> {
         let mut is_stale = false;
         match failure {
             Failure::Ended(ended) => {
@@ -122,15 +171,16 @@ impl<'a> Attempts<'a> {
             Failure::NoResponse(failure) => {
                 slot.server().report(Observed::AnswerFailed);
                 let is_empty = matches!(failure, NoResponse::Empty);
-                is_stale = exchange.progress.is_reused() && is_empty && is_repeatable(&work.request.method);
-                if !work.upload.replayable || !(is_stale || self.may_repeat(&failure, exchange.no_retry)) {
+                is_stale =
+                    exchange.progress.is_reused() && is_empty && is_repeatable(exchange.messages.request().method());
+                if !exchange.messages.upload.replayable || !(is_stale || self.may_repeat(&failure, exchange.no_retry)) {
                     exchange.progress.keep(slot);
                     return Err(failure.ended());
                 }
             }
             Failure::Status => {}
         }
-        work.begin_again();
+        exchange.messages.begin_again();
         if is_stale {
             self.is_stale = true;
         } else {
@@ -148,7 +198,13 @@ impl<'a> Attempts<'a> {
     }
 
     /// After a failed connection: waits where that is due and says where to try next. `Err`: no more attempts.
-    async fn pause(&mut self, core: &Core, exchange: &mut Exchange<'_>, slot: Slot, ended: Ended) -> Result<(), Ended> {
+    async fn pause<M>(
+        &mut self,
+        core: &Core,
+        exchange: &mut Exchange<'_, M>,
+        slot: Slot,
+        ended: Ended,
+    ) -> Result<(), Ended> {
         if self.left() == 0 || !self.proxy().retry_on.conn_failure {
             return Err(ended);
         }
@@ -159,8 +215,8 @@ impl<'a> Attempts<'a> {
         }
         let pause = self.proxy().timeouts.connect.unwrap_or(TURN_AROUND).min(TURN_AROUND);
         exchange.deadline.set(Some(core.now() + pause));
-        let Exchange { connection, deadline, .. } = exchange;
-        match until(core, connection.orders(), deadline, |_| Poll::<()>::Pending).await {
+        let Exchange { orders, deadline, .. } = exchange;
+        match until(core, orders, deadline, |_| Poll::<()>::Pending).await {
             Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Connect)),
             Ok(()) | Err(Interrupt::Timeout) => Ok(()),
         }
@@ -180,51 +236,46 @@ impl<'a> Attempts<'a> {
     }
 
     /// Counts the attempt; true when the next one goes to another server.
-    fn next(&mut self, exchange: &mut Exchange<'_>, slot: &Slot) -> bool {
+    fn next<M>(&mut self, exchange: &mut Exchange<'_, M>, slot: &Slot) -> bool {
         self.used += 1;
         let elsewhere = match self.proxy().tcp.redispatch {
             Redispatch::Off => false,
             Redispatch::Every(interval) => self.used.is_multiple_of(interval.max(1)),
             Redispatch::Last(before_end) => self.left() < before_end,
         };
-        self.wish.avoid = elsewhere.then(|| slot.server().clone());
-        self.wish.again = (!elsewhere).then(|| slot.server().clone());
+        self.preference.avoid = elsewhere.then(|| slot.server().clone());
+        self.preference.again = (!elsewhere).then(|| slot.server().clone());
         exchange.facts.retried(self.used, if elsewhere { Retry::Elsewhere } else { Retry::Again });
         elsewhere
     }
 }
 
 /// Repeating it does no harm (RFC 9110 9.2.2), so it may be sent again when a kept connection turns out to be closed.
-fn is_repeatable(method: &Method) -> bool {
+fn is_repeatable(method: Method) -> bool {
     matches!(method, Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options | Method::Trace)
 }
 
 /// `redir`: the client is to ask the server itself.
-fn redirect(slot: &Slot, work: &Work) -> Option<Answer> {
+fn redirect(slot: &Slot, request: RequestView<'_>) -> Option<OwnResponse> {
     let prefix = slot.config().redir.as_ref()?;
-    if !matches!(work.request.method, Method::Get | Method::Head) {
+    if !matches!(request.method(), Method::Get | Method::Head) {
         return None;
     }
-    let target = work.request.path_and_query(work.input.pinned());
+    let target = request.path_and_query();
     let mut page = b"HTTP/1.1 302 Found\r\ncache-control: no-cache\r\ncontent-length: 0\r\nlocation: ".to_vec();
     page.extend_from_slice(prefix.as_bytes());
     page.extend_from_slice(target);
     page.extend_from_slice(b"\r\nconnection: close\r\n\r\n");
-    Some(Answer { page, ended: Some(Ended::refused(Cause::Local, Phase::Connect, 302)) })
+    Some(OwnResponse { page, ended: Some(Ended::refused(Cause::Local, Phase::Connect, 302)) })
 }
 
 /// What the slot's server is to be asked for (`sni`).
-fn server_name(
+fn server_name<M: Load>(
     core: &Core,
-    exchange: &mut Exchange<'_>,
-    load: &mut Load<'_>,
+    exchange: &mut Exchange<'_, M>,
     backend: &BackendView,
     slot: &Slot,
 ) -> Option<Box<str>> {
     let encryption = slot.encryption().filter(|encryption| encryption.wants_name())?;
-    let name = |cx: &mut Context<'_>| encryption.name(cx);
-    match load {
-        Load::Request(work) => rules::with_request(core, exchange, work, Some(backend), name),
-        Load::Stream(input) => rules::with_stream(core, exchange, input, Some(backend), true, name),
-    }
+    M::evaluate(core, exchange, backend, |cx| encryption.name(cx))
 }

@@ -11,12 +11,12 @@ use baton_model::{Address, Bind, Level, Proxy, ProxyProtocol, ServerTarget};
 use baton_tls::{Facts, Failure, is_wrong_name, rustls};
 
 use crate::balance::Slot;
+use crate::connection::Connection;
 use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
-use crate::generation::ListenerPlan;
 use crate::pool::ServerConnection;
-use crate::proxy_protocol::{Addresses, write_header};
+use crate::proxy_protocol::write_header;
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
 use crate::upstream::Agreed;
@@ -41,12 +41,8 @@ pub struct Opening<'a> {
     pub orders: &'a Orders,
     /// The backend.
     pub backend: &'a Proxy,
-    /// Where the client came from and what it connected to.
-    pub client: &'a Addresses,
-    /// The client's socket.
-    pub client_stream: &'a Stream,
-    /// Where it was accepted.
-    pub listener: &'a ListenerPlan,
+    /// The client's connection.
+    pub client: &'a Connection,
     /// The permission, with the server's settings.
     pub slot: &'a Slot,
     /// Bytes of the client are there, to be sent as soon as there is a connection.
@@ -118,14 +114,14 @@ impl Opening<'_> {
     /// address or our own.
     fn peer(&self) -> Option<Endpoint> {
         let address = &self.slot.config().address;
-        let place = address.for_client(self.client.destination)?;
+        let place = address.for_client(&|| self.client.destination())?;
         if let (ServerTarget::ClientDestination(_), Address::Inet(inet)) = (&address.target, &place)
-            && comes_back(&self.listener.bind, *inet)
+            && comes_back(&self.client.listener().bind, *inet)
         {
             // Netfilter may have redirected a connection that was meant for another place.
-            let meant =
-                self.client_stream.original_destination().filter(|meant| Some(*meant) != self.client.destination);
-            let Some(place) = meant.and_then(|meant| address.for_client(Some(meant))) else {
+            let (meant, dialled) = (self.client.stream.original_destination(), self.client.destination());
+            let meant = meant.filter(|meant| Some(*meant) != dialled);
+            let Some(place) = meant.and_then(|meant| address.for_client(&|| Some(meant))) else {
                 self.say_it_would_come_back(*inet);
                 return None;
             };
@@ -149,8 +145,12 @@ impl Opening<'_> {
 
     /// The PROXY header.
     async fn introduce(&self, stream: &mut Stream, deadline: &mut Deadline) -> Result<(), ConnectFailed> {
+        let version = self.slot.config().send_proxy;
+        if version == ProxyProtocol::Off {
+            return Ok(());
+        }
         let mut header = Vec::new();
-        write_header(self.slot.config().send_proxy, self.client, &mut header);
+        write_header(version, &self.client.addresses(), &mut header);
         let mut sent = 0;
         while sent < header.len() {
             match until(self.core, self.orders, deadline, |cx| stream.poll_write(cx, &header[sent..])).await {

@@ -4,42 +4,42 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::balance::{Ask, Granted, Picked, Slot, Wanted};
+use crate::balance::{Granted, PickCriteria, Picked, Slot, WantedServer};
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::exchange::Exchange;
+use crate::preference::Preference;
 use crate::view::BackendView;
-use crate::wish::Wish;
 
 /// Picks a server of the backend and waits for a slot on it.
-pub async fn take(
+pub async fn take<M>(
     core: &Core,
-    exchange: &mut Exchange<'_>,
+    exchange: &mut Exchange<'_, M>,
     backend: &BackendView,
-    wish: &mut Wish,
+    preference: &mut Preference,
 ) -> Result<Slot, Ended> {
     let proxy = &backend.plan.proxy;
     let began = core.now();
     let queue = proxy.timeouts.queue.or(proxy.timeouts.connect);
     loop {
-        let wanted = match (&wish.again, &wish.server, &wish.cookie) {
-            (Some(server), ..) => Some(Wanted::Name(server.name())),
-            (None, Some(name), _) => Some(Wanted::Name(name)),
-            (None, None, Some(value)) => Some(Wanted::Cookie(value)),
+        let wanted = match (&preference.again, &preference.server, &preference.cookie) {
+            (Some(server), ..) => Some(WantedServer::Name(server.name())),
+            (None, Some(name), _) => Some(WantedServer::Name(name)),
+            (None, None, Some(value)) => Some(WantedServer::Cookie(value)),
             (None, None, None) => None,
         };
-        let ask = Ask {
-            key: wish.key,
-            wanted: if wish.avoid.is_some() { None } else { wanted },
-            force: wish.force || wish.again.is_some(),
-            avoid: wish.avoid.as_ref(),
-            last: wish.last.as_ref(),
+        let ask = PickCriteria {
+            key: preference.key,
+            wanted: if preference.avoid.is_some() { None } else { wanted },
+            force: preference.force || preference.again.is_some(),
+            avoid: preference.avoid.as_ref(),
+            last: preference.last.as_ref(),
             random: core.random() as u32,
             now: core.now(),
         };
         let waiting = match backend.plan.state.pick(&ask) {
             Picked::Slot(slot) => {
-                wish.found.get_or_insert(slot.found());
+                preference.found.get_or_insert(slot.affinity());
                 exchange.facts.placed();
                 return Ok(slot);
             }
@@ -49,7 +49,7 @@ pub async fn take(
         };
         exchange.facts.queued(waiting.server().is_some(), waiting.position());
         waiting.server().into_iter().for_each(|server| exchange.progress.wait_for(server));
-        wish.found.get_or_insert(waiting.found());
+        preference.found.get_or_insert(waiting.affinity());
         exchange.deadline.set(queue.map(|limit| began + limit));
         let watch = proxy.tcp.abort_on_close;
         let granted = wait(core, exchange, waiting, watch).await;
@@ -65,19 +65,19 @@ pub async fn take(
 }
 
 /// Waits for the slot; `Ok(None)` when the client went away first and that matters.
-async fn wait(
+async fn wait<M>(
     core: &Core,
-    exchange: &mut Exchange<'_>,
+    exchange: &mut Exchange<'_, M>,
     waiting: impl Future<Output = Granted>,
     watch: bool,
 ) -> Result<Option<Granted>, Interrupt> {
-    let Exchange { connection, deadline, .. } = exchange;
+    let Exchange { client, orders, deadline, .. } = exchange;
     let mut waiting = pin!(waiting);
-    until(core, connection.orders(), deadline, |cx| {
+    until(core, orders, deadline, |cx| {
         if let Poll::Ready(granted) = waiting.as_mut().poll(cx) {
             return Poll::Ready(Some(granted));
         }
-        if watch && connection.stream.poll_closed(cx).is_ready() { Poll::Ready(None) } else { Poll::Pending }
+        client.poll_gone(cx, watch).map(|_| None)
     })
     .await
 }

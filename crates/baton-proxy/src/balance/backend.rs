@@ -9,6 +9,7 @@ use std::time::Instant;
 use baton_model::{EffectiveServer, Proxy, Server};
 use tokio::sync::Notify;
 
+use super::edit::Edit;
 use super::entry::{Entry, Settings};
 use super::group::Choice;
 use super::inner::{Inner, Wakers};
@@ -16,8 +17,10 @@ use super::layout::Layouts;
 use super::queue::{Queue, Waiter};
 use super::replacement::{Effective, Encryptions, InUse, Replacement};
 use super::server::GONE;
-use super::{Admin, Ask, Found, Granted, HealthState, Outages, Picked, QUEUE_MAX, ServerState, Slot, Waiting};
-use crate::upstream::Encryption;
+use super::{
+    Admin, Affinity, Granted, HealthState, Outages, PickCriteria, Picked, QUEUE_MAX, QueueWait, ServerState, Slot,
+};
+use crate::upstream::ServerTlsContext;
 
 /// What is remembered of a backend over reloads. One lock; figures that others read are atomics.
 pub struct BackendState {
@@ -105,22 +108,28 @@ impl BackendState {
         self: &Arc<Self>,
         proxy: &Arc<Proxy>,
         effective: &dyn Fn(&Server) -> EffectiveServer,
-        encryption: &dyn Fn(&str) -> Option<Arc<Encryption>>,
+        encryption: &dyn Fn(&str) -> Option<Arc<ServerTlsContext>>,
         now: Instant,
     ) {
+        let mut is_edit = true;
         loop {
             let (seen, is_known) = {
                 let inner = self.lock();
                 (inner.in_use(), Arc::ptr_eq(&inner.proxy, proxy))
             };
             let mut wakers = Wakers::default();
-            let (is_done, is_stale) = match is_known {
-                true => self.tell_again(&seen, (effective, encryption), now),
-                false => {
-                    let backend = Arc::downgrade(self);
-                    let mut next = Replacement::build(&backend, proxy, seen, (effective, encryption), now);
-                    self.swap(&mut next, &mut wakers, now)
-                }
+            let backend = Arc::downgrade(self);
+            let edit = || Edit::build(&backend, proxy, &seen, (effective, encryption), now);
+            let (is_done, is_stale) = if is_known {
+                self.tell_again(&seen, (effective, encryption), now)
+            } else if let Some(mut edit) = is_edit.then(edit).flatten() {
+                let done = self.edit(&mut edit, seen.reloads, now);
+                // Somebody uses a server that leaves, or there is another configuration by now.
+                is_edit = done.0;
+                done
+            } else {
+                let mut next = Replacement::build(&backend, proxy, seen, (effective, encryption), now);
+                self.swap(&mut next, &mut wakers, now)
             };
             wakers.wake();
             if is_stale {
@@ -130,6 +139,18 @@ impl BackendState {
                 return;
             }
         }
+    }
+
+    /// Edits the servers in use, unless they were replaced meanwhile or somebody uses one that leaves. Whether it did, and whether there
+    /// is something to lay.
+    fn edit(&self, edit: &mut Edit, reloads: u64, now: Instant) -> (bool, bool) {
+        let mut inner = self.lock();
+        if inner.reloads != reloads || !inner.edit(edit) {
+            return (false, false);
+        }
+        inner.now = now;
+        self.publish(&inner);
+        (true, inner.group.is_stale())
     }
 
     /// Swaps in what was built, unless servers were replaced meanwhile. Whether it did, and whether there is something to lay.
@@ -154,6 +175,7 @@ impl BackendState {
     ) -> (bool, bool) {
         let mut others = Vec::new();
         for (server, state) in seen.directory.servers.iter().enumerate() {
+            let Some(state) = state else { continue };
             let config = state.config();
             let encryption = config.any_tls().and_then(|_| encryption(state.name()));
             let mut entry = Entry::of(Arc::clone(state), &config);
@@ -192,19 +214,19 @@ impl BackendState {
     }
 
     /// Chooses a server for a request, and takes a slot or a place in a queue. One lock; no allocation unless it queues.
-    pub fn pick(self: &Arc<Self>, ask: &Ask<'_>) -> Picked {
+    pub fn pick(self: &Arc<Self>, ask: &PickCriteria<'_>) -> Picked {
         let mut inner = self.lock();
         inner.now = ask.now;
         if inner.warm_at.is_some_and(|at| at <= ask.now) {
             inner.warm();
         }
-        let mut found = Found::Nothing;
+        let mut found = Affinity::Nothing;
         if let Some(wanted) = ask.wanted {
             let avoid = ask.avoid.map(|server| server.index.load(Ordering::Relaxed));
             match inner.wanted(wanted, ask.force, avoid) {
-                Ok(server) => match self.take(&mut inner, server, Found::Kept) {
+                Ok(server) => match self.take(&mut inner, server, Affinity::Kept) {
                     // A queue that is full breaks persistence, as the manual says of `maxqueue`.
-                    Picked::Full => found = Found::Full,
+                    Picked::Full => found = Affinity::Full,
                     picked => return picked,
                 },
                 Err(why) => found = why,
@@ -232,7 +254,7 @@ impl BackendState {
     /// All servers in the order of the configuration.
     pub fn servers(&self) -> Vec<Arc<ServerState>> {
         let directory = Arc::clone(&self.lock().directory);
-        directory.servers.clone()
+        directory.servers.iter().flatten().cloned().collect()
     }
 
     /// Requests in the backend's queue and in its servers' queues (`qcur` of the backend).
@@ -446,7 +468,7 @@ impl BackendState {
     }
 
     /// A slot of this server, or a place in its queue.
-    fn take(self: &Arc<Self>, inner: &mut Inner, server: usize, found: Found) -> Picked {
+    fn take(self: &Arc<Self>, inner: &mut Inner, server: usize, found: Affinity) -> Picked {
         if inner.load(server).full {
             return self.enqueue(inner, Some(server), found);
         }
@@ -454,7 +476,7 @@ impl BackendState {
         Picked::Slot(self.slot(inner, server, found))
     }
 
-    fn enqueue(self: &Arc<Self>, inner: &mut Inner, server: Option<usize>, found: Found) -> Picked {
+    fn enqueue(self: &Arc<Self>, inner: &mut Inner, server: Option<usize>, found: Affinity) -> Picked {
         let queue = match server {
             Some(server) => &inner.entries[server].queue,
             None => &inner.queue,
@@ -482,11 +504,11 @@ impl BackendState {
             }
         };
         self.publish(inner);
-        Picked::Queue(Waiting { backend: Arc::clone(self), server, waiter, position, done: false })
+        Picked::Queue(QueueWait { backend: Arc::clone(self), server, waiter, position, done: false })
     }
 
     /// Counts a slot as taken.
-    fn slot(self: &Arc<Self>, inner: &mut Inner, server: usize, found: Found) -> Slot {
+    fn slot(self: &Arc<Self>, inner: &mut Inner, server: usize, found: Affinity) -> Slot {
         let entry = &inner.entries[server];
         let served = entry.state.served.fetch_add(1, Ordering::Relaxed) + 1;
         entry.state.served_max.fetch_max(served, Ordering::Relaxed);
@@ -543,7 +565,7 @@ impl BackendState {
         let (active, backups) = inner.group.usable();
         self.active.store(active as u32, Ordering::Relaxed);
         self.backups.store(backups as u32, Ordering::Relaxed);
-        self.outages().look(active + backups > 0 || inner.entries.is_empty(), inner.now);
+        self.outages().look(active + backups > 0 || inner.proxy.servers.is_empty(), inner.now);
     }
 
     fn outages(&self) -> MutexGuard<'_, Outages> {

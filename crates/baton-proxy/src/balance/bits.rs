@@ -16,9 +16,13 @@ impl Bits {
         Bits { words: vec![0; words], summary: vec![0; words.div_ceil(64)], len: 0 }
     }
 
-    /// Whether the number belongs to the set from now on. It is below the bound.
+    /// Whether the number belongs to the set from now on. Beyond the bound, the set makes room.
     pub(super) fn set(&mut self, number: usize, belongs: bool) {
         let (word, bit) = (number / 64, 1 << (number % 64));
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+            self.summary.resize(self.words.len().div_ceil(64), 0);
+        }
         let before = self.words[word];
         let after = if belongs { before | bit } else { before & !bit };
         self.words[word] = after;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use baton_model::{EffectiveServer, Proxy, Server};
 
 use super::backend::WEIGHT_MAX;
-use super::group::{Load, WEIGHT_SCALE};
+use super::group::{ServerLoad, WEIGHT_SCALE};
 use super::queue::Queue;
 use super::server::GONE;
 use super::{Admin, BackendState, ServerState};
-use crate::upstream::Encryption;
+use crate::upstream::ServerTlsContext;
 
 /// What the proxy's settings say.
 pub(super) struct Settings {
@@ -25,7 +25,7 @@ pub(super) struct Entry {
     pub(super) state: Arc<ServerState>,
     pub(super) config: Arc<Server>,
     /// TLS with it, for traffic or for checks alone.
-    pub(super) encryption: Option<Arc<Encryption>>,
+    pub(super) encryption: Option<Arc<ServerTlsContext>>,
     pub(super) cookie: Option<Arc<str>>,
     pub(super) queue: Queue,
     /// Slow start since.
@@ -91,17 +91,17 @@ impl Entry {
         (effective.weight.min(WEIGHT_MAX), self.state.admin_with(&self.config, effective))
     }
 
-    pub(super) fn encrypt(&mut self, encryption: Option<Arc<Encryption>>) {
+    pub(super) fn encrypt(&mut self, encryption: Option<Arc<ServerTlsContext>>) {
         self.state.notes().encryption.clone_from(&encryption);
         self.encryption = encryption;
     }
 
-    pub(super) fn load(&self, sessions: u32, fullconn: u32, now: Instant) -> Load {
+    pub(super) fn load(&self, sessions: u32, fullconn: u32, now: Instant) -> ServerLoad {
         let served = self.state.served();
         let queued = self.queue.len() as u32;
         let limit = self.limit(sessions, fullconn, now);
         let full = limit.is_some_and(|limit| self.state.occupied() + queued >= limit);
-        Load { served, queued, full, weight: self.state.effective.load(Ordering::Relaxed) }
+        ServerLoad { served, queued, full, weight: self.state.effective.load(Ordering::Relaxed) }
     }
 
     /// Slots in use, and requests in its own queue.

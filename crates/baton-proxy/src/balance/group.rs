@@ -18,7 +18,7 @@ pub(super) const WEIGHT_SCALE: u32 = 16;
 
 /// What an algorithm wants to know of a server at the moment of choice.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Load {
+pub(super) struct ServerLoad {
     /// Slots in use.
     pub(super) served: u32,
     /// Requests in its own queue.
@@ -51,7 +51,7 @@ pub(super) struct Question<'a> {
     pub(super) key: Option<u32>,
     pub(super) random: u32,
     pub(super) avoid: Option<usize>,
-    pub(super) load: &'a dyn Fn(usize) -> Load,
+    pub(super) load: &'a dyn Fn(usize) -> ServerLoad,
 }
 
 /// An algorithm's choice.
@@ -67,7 +67,7 @@ pub(super) enum Choice {
 
 /// Which algorithm family, with its state.
 #[derive(Debug)]
-enum Core {
+enum AlgorithmState {
     RoundRobin(RoundRobin),
     LeastConn(LeastConn),
     First(First),
@@ -81,8 +81,8 @@ pub(super) struct Group {
     balance: Balance,
     all_backups: bool,
     members: Vec<Member>,
-    active: Core,
-    backups: Core,
+    active: AlgorithmState,
+    backups: AlgorithmState,
     /// How many active servers are usable.
     usable: usize,
     /// Usable backups.
@@ -94,7 +94,8 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn new(balance: &Balance, all_backups: bool, members: Vec<Member>) -> Group {
-        let (active, backups) = (Core::new(balance, members.len()), Core::new(balance, members.len()));
+        let (active, backups) =
+            (AlgorithmState::new(balance, members.len()), AlgorithmState::new(balance, members.len()));
         let mut group = Group {
             #[cfg(test)]
             reference: super::reference::Group::new(balance, all_backups, members.clone()),
@@ -127,10 +128,21 @@ impl Group {
             self.backups.inherit(&before.backups, old);
         }
         for (core, backup) in [(&mut self.active, false), (&mut self.backups, true)] {
-            if let Core::LeastConn(core) = core {
+            if let AlgorithmState::LeastConn(core) = core {
                 core.arrive(self.members.iter().enumerate().filter(|(_, member)| member.backup == backup));
             }
         }
+    }
+
+    /// One more server, behind all others, which takes no part yet.
+    pub(super) fn append(&mut self, member: Member) {
+        #[cfg(test)]
+        self.reference.append(member);
+        let server = self.members.len();
+        self.members.push(member);
+        [&mut self.active, &mut self.backups].into_iter().for_each(AlgorithmState::append);
+        let core = if member.backup { &mut self.backups } else { &mut self.active };
+        core.update(server, Member::default(), member);
     }
 
     /// Lays at once what there is to lay, unless it was laid before.
@@ -142,7 +154,7 @@ impl Group {
 
     /// What is laid now.
     pub(super) fn layouts(&self) -> Layouts {
-        Layouts([&self.active, &self.backups].map(Core::layout))
+        Layouts([&self.active, &self.backups].map(AlgorithmState::layout))
     }
 
     /// Whether something has to be laid. Until it is, choices may not be in order, but they go to usable servers.
@@ -152,7 +164,8 @@ impl Group {
 
     /// What has to be laid.
     pub(super) fn orders(&self) -> Option<LayoutOrders> {
-        let order = |core: &Core, backup| core.is_stale().then(|| core.order(&self.members, backup)).flatten();
+        let order =
+            |core: &AlgorithmState, backup| core.is_stale().then(|| core.order(&self.members, backup)).flatten();
         let orders = [order(&self.active, false), order(&self.backups, true)];
         orders.iter().any(Option::is_some).then_some(LayoutOrders(orders))
     }
@@ -223,6 +236,12 @@ impl Group {
     pub(super) fn set_load(&mut self, server: usize, load: u32) {
         #[cfg(test)]
         self.reference.set_load(server, load);
+        let core = if self.members[server].backup { &self.backups } else { &self.active };
+        if let AlgorithmState::RoundRobin(_) | AlgorithmState::First(_) = core {
+            // They go by turns and places: nothing but the count changes.
+            self.members[server].load = load;
+            return;
+        }
         self.update(server, Member { load, ..self.members[server] }).set_load(server, load);
     }
 
@@ -233,7 +252,7 @@ impl Group {
         }
     }
 
-    fn update(&mut self, server: usize, after: Member) -> &mut Core {
+    fn update(&mut self, server: usize, after: Member) -> &mut AlgorithmState {
         let before = std::mem::replace(&mut self.members[server], after);
         let core = if after.backup { &mut self.backups } else { &mut self.active };
         core.update(server, before, after);
@@ -290,71 +309,85 @@ impl Group {
     }
 }
 
-impl Core {
+impl AlgorithmState {
     /// For so many servers, of which none takes part yet.
-    fn new(balance: &Balance, servers: usize) -> Core {
+    fn new(balance: &Balance, servers: usize) -> AlgorithmState {
         match balance.algorithm {
-            Algorithm::RoundRobin => Core::RoundRobin(RoundRobin::default()),
-            Algorithm::LeastConn => Core::LeastConn(LeastConn::default()),
-            Algorithm::First => Core::First(First::default()),
-            Algorithm::StaticRr => Core::Map(Map::new(servers)),
-            Algorithm::Random { .. } => Core::Ring(Ring::new(servers, balance.factor)),
+            Algorithm::RoundRobin => AlgorithmState::RoundRobin(RoundRobin::default()),
+            Algorithm::LeastConn => AlgorithmState::LeastConn(LeastConn::default()),
+            Algorithm::First => AlgorithmState::First(First::default()),
+            Algorithm::StaticRr => AlgorithmState::Map(Map::new(servers)),
+            Algorithm::Random { .. } => AlgorithmState::Ring(Ring::new(servers, balance.factor)),
             Algorithm::Source
             | Algorithm::Uri(_)
             | Algorithm::UrlParam { .. }
             | Algorithm::Hdr { .. }
             | Algorithm::RdpCookie(_)
             | Algorithm::Hash(_) => match balance.hash.consistent {
-                true => Core::Ring(Ring::new(servers, balance.factor)),
-                false => Core::Map(Map::new(servers)),
+                true => AlgorithmState::Ring(Ring::new(servers, balance.factor)),
+                false => AlgorithmState::Map(Map::new(servers)),
             },
         }
     }
 
-    fn inherit(&mut self, before: &Core, old: &[Option<usize>]) {
+    /// There is one more server.
+    fn append(&mut self) {
+        match self {
+            AlgorithmState::Ring(core) => core.append(),
+            // They make room when a server takes part.
+            AlgorithmState::RoundRobin(_)
+            | AlgorithmState::LeastConn(_)
+            | AlgorithmState::First(_)
+            | AlgorithmState::Map(_) => {}
+        }
+    }
+
+    fn inherit(&mut self, before: &AlgorithmState, old: &[Option<usize>]) {
         match (self, before) {
-            (Core::RoundRobin(core), Core::RoundRobin(before)) => core.inherit(before, old),
-            (Core::LeastConn(core), Core::LeastConn(before)) => core.inherit(before),
-            (Core::Map(core), Core::Map(before)) => core.inherit(before),
-            (Core::Ring(core), Core::Ring(before)) => core.inherit(before),
+            (AlgorithmState::RoundRobin(core), AlgorithmState::RoundRobin(before)) => core.inherit(before, old),
+            (AlgorithmState::LeastConn(core), AlgorithmState::LeastConn(before)) => core.inherit(before),
+            (AlgorithmState::Map(core), AlgorithmState::Map(before)) => core.inherit(before),
+            (AlgorithmState::Ring(core), AlgorithmState::Ring(before)) => core.inherit(before),
             _ => {}
         }
     }
 
     fn is_stale(&self) -> bool {
         match self {
-            Core::Map(core) => core.wants().is_some(),
-            Core::Ring(core) => core.is_stale(),
-            Core::RoundRobin(_) | Core::LeastConn(_) | Core::First(_) => false,
+            AlgorithmState::Map(core) => core.wants().is_some(),
+            AlgorithmState::Ring(core) => core.is_stale(),
+            AlgorithmState::RoundRobin(_) | AlgorithmState::LeastConn(_) | AlgorithmState::First(_) => false,
         }
     }
 
     fn order(&self, members: &[Member], backup: bool) -> Option<LayoutOrder> {
         match self {
-            Core::Map(core) => {
+            AlgorithmState::Map(core) => {
                 let weight = |member: &Member| if member.backup == backup { member.weight } else { 0 };
                 core.wants()
                     .map(|edition| LayoutOrder::Table { edition, weights: members.iter().map(weight).collect() })
             }
-            Core::Ring(core) => Some(LayoutOrder::Circle(core.wants(members, |member| member.backup == backup))),
-            Core::RoundRobin(_) | Core::LeastConn(_) | Core::First(_) => None,
+            AlgorithmState::Ring(core) => {
+                Some(LayoutOrder::Circle(core.wants(members, |member| member.backup == backup)))
+            }
+            AlgorithmState::RoundRobin(_) | AlgorithmState::LeastConn(_) | AlgorithmState::First(_) => None,
         }
     }
 
     fn layout(&self) -> Option<Layout> {
         match self {
-            Core::Map(core) => Some(Layout::Table { edition: 0, table: Arc::clone(core.table()) }),
-            Core::Ring(core) => Some(Layout::Circle(Arc::clone(core.circle()))),
-            Core::RoundRobin(_) | Core::LeastConn(_) | Core::First(_) => None,
+            AlgorithmState::Map(core) => Some(Layout::Table { edition: 0, table: Arc::clone(core.table()) }),
+            AlgorithmState::Ring(core) => Some(Layout::Circle(Arc::clone(core.circle()))),
+            AlgorithmState::RoundRobin(_) | AlgorithmState::LeastConn(_) | AlgorithmState::First(_) => None,
         }
     }
 
     fn take(&mut self, layout: Layout, members: &[Member], backup: bool) -> Option<Layout> {
         match (self, layout) {
-            (Core::Map(core), Layout::Table { edition, table }) => {
+            (AlgorithmState::Map(core), Layout::Table { edition, table }) => {
                 Some(Layout::Table { edition, table: core.take(table, edition) })
             }
-            (Core::Ring(core), Layout::Circle(circle)) => {
+            (AlgorithmState::Ring(core), Layout::Circle(circle)) => {
                 Some(Layout::Circle(core.take(circle, members, |member| member.backup == backup)))
             }
             (_, layout) => Some(layout),
@@ -363,21 +396,21 @@ impl Core {
 
     fn turns(&self, name: &dyn Fn(usize) -> Option<Arc<str>>) -> Turns {
         match self {
-            Core::RoundRobin(core) => core.turns(name),
-            Core::LeastConn(core) => core.turns(name),
-            Core::Map(core) => Turns { position: core.position(), places: Vec::new() },
-            Core::Ring(core) => Turns { position: core.position(), places: Vec::new() },
-            Core::First(_) => Turns::default(),
+            AlgorithmState::RoundRobin(core) => core.turns(name),
+            AlgorithmState::LeastConn(core) => core.turns(name),
+            AlgorithmState::Map(core) => Turns { position: core.position(), places: Vec::new() },
+            AlgorithmState::Ring(core) => Turns { position: core.position(), places: Vec::new() },
+            AlgorithmState::First(_) => Turns::default(),
         }
     }
 
     fn recall(&mut self, turns: &Turns, index: &dyn Fn(&str) -> Option<usize>) {
         match self {
-            Core::RoundRobin(core) => core.recall(turns, index),
-            Core::LeastConn(core) => core.recall(turns, index),
-            Core::Map(core) => core.recall(turns.position),
-            Core::Ring(core) => core.recall(turns.position),
-            Core::First(_) => {}
+            AlgorithmState::RoundRobin(core) => core.recall(turns, index),
+            AlgorithmState::LeastConn(core) => core.recall(turns, index),
+            AlgorithmState::Map(core) => core.recall(turns.position),
+            AlgorithmState::Ring(core) => core.recall(turns.position),
+            AlgorithmState::First(_) => {}
         }
     }
 
@@ -386,7 +419,7 @@ impl Core {
         let Member { id, weight, load, full, .. } = after;
         let (weighs, fills) = (weight != before.weight, full != before.full);
         match self {
-            Core::RoundRobin(core) => {
+            AlgorithmState::RoundRobin(core) => {
                 if weighs {
                     core.set_weight(server, weight);
                 }
@@ -394,7 +427,7 @@ impl Core {
                     core.set_full(server, full);
                 }
             }
-            Core::LeastConn(core) => {
+            AlgorithmState::LeastConn(core) => {
                 if weighs {
                     core.set_weight(server, weight, load);
                 }
@@ -402,16 +435,16 @@ impl Core {
                     core.set_full(server, full);
                 }
             }
-            Core::First(core) if weighs || fills => core.update(server, id, weight > 0, full),
-            Core::First(_) => {}
-            Core::Map(core) => core.update(server, before, after),
-            Core::Ring(core) => core.update(server, before, after),
+            AlgorithmState::First(core) if weighs || fills => core.update(server, id, weight > 0, full),
+            AlgorithmState::First(_) => {}
+            AlgorithmState::Map(core) => core.update(server, before, after),
+            AlgorithmState::Ring(core) => core.update(server, before, after),
         }
     }
 
     /// Slots or queue of a server changed, if only to what they were: it comes after others of that load.
     fn set_load(&mut self, server: usize, load: u32) {
-        if let Core::LeastConn(core) = self {
+        if let AlgorithmState::LeastConn(core) = self {
             core.set_load(server, load);
         }
     }
@@ -419,14 +452,14 @@ impl Core {
     fn choose(&mut self, algorithm: &Algorithm, question: &Question<'_>, members: &[Member]) -> Choice {
         let full = |server| (question.load)(server).full;
         match self {
-            Core::RoundRobin(core) => core.next(question.avoid, full),
-            Core::LeastConn(core) => core.next(question.avoid, full),
-            Core::First(core) => core.next(question.avoid, full),
-            Core::Map(core) => match question.key {
+            AlgorithmState::RoundRobin(core) => core.next(question.avoid, full),
+            AlgorithmState::LeastConn(core) => core.next(question.avoid, full),
+            AlgorithmState::First(core) => core.next(question.avoid, full),
+            AlgorithmState::Map(core) => match question.key {
                 Some(key) => core.find(key, members),
                 None => core.next(question.avoid, full),
             },
-            Core::Ring(core) => match (algorithm, question.key) {
+            AlgorithmState::Ring(core) => match (algorithm, question.key) {
                 (Algorithm::Random { draws }, _) => core.draw(question, *draws, members),
                 (_, Some(key)) => core.find(key, members),
                 (_, None) => core.next(question.avoid, full, members),

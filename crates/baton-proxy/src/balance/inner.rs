@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use baton_model::{MarkedDown, MarkedUp, Proxy};
 
+use super::edit::Edit;
 use super::entry::{Entry, Settings};
-use super::group::{Choice, Group, Load, Question, WEIGHT_SCALE};
+use super::group::{Choice, Group, Question, ServerLoad, WEIGHT_SCALE};
 use super::layout::Layouts;
 use super::queue::Queue;
 use super::replacement::{Directory, Effective, InUse, Replacement, Touched};
 use super::server::GONE;
-use super::{Ask, Found, Granted, Wanted};
+use super::{Affinity, Granted, PickCriteria, WantedServer};
 
 /// Into how many steps a slow start is divided.
 const WARM_STEPS: u32 = 20;
@@ -24,7 +25,7 @@ pub(super) struct Inner {
     /// What all of it was made of.
     pub(super) proxy: Arc<Proxy>,
     pub(super) settings: Settings,
-    /// In the order of the configuration; [`ServerState::index`] points here.
+    /// In the order of the configuration, with the empty places of [`Directory::servers`]; [`ServerState::index`] points here.
     pub(super) entries: Vec<Entry>,
     pub(super) directory: Arc<Directory>,
     pub(super) group: Group,
@@ -66,6 +67,7 @@ impl Inner {
     pub(super) fn in_use(&self) -> InUse {
         let warming = self.warming.iter().filter_map(|server| Some((*server, self.entries[*server].warm_since?)));
         InUse {
+            proxy: Some(Arc::clone(&self.proxy)),
             reloads: self.reloads,
             changes: self.changes,
             directory: Arc::clone(&self.directory),
@@ -115,6 +117,30 @@ impl Inner {
         self.reloads += 1;
     }
 
+    /// Adds servers that take no part yet, and empties the places of those that leave; whether all of these are unused.
+    pub(super) fn edit(&mut self, edit: &mut Edit) -> bool {
+        let is_unused = |at: &usize| {
+            let Entry { state, queue, .. } = &self.entries[*at];
+            queue.len() == 0 && state.occupied() == 0 && !state.is_running()
+        };
+        if !edit.removed.iter().all(is_unused) {
+            return false;
+        }
+        for at in &edit.removed {
+            self.entries[*at].state.index.store(GONE, Ordering::Relaxed);
+            self.warming.remove(at);
+            self.group.set_weight(*at, 0, 0, 0);
+        }
+        for (entry, member) in edit.added.drain(..) {
+            self.entries.push(entry);
+            self.group.append(member);
+        }
+        std::mem::swap(&mut self.proxy, &mut edit.proxy);
+        std::mem::swap(&mut self.directory, &mut edit.directory);
+        self.reloads += 1;
+        true
+    }
+
     /// The queues of servers that are removed. Who waits for one that the file now disables must not wait for ever either.
     fn orphans(&mut self, next: &Replacement) -> Vec<Queue> {
         let mut orphans = Vec::new();
@@ -139,10 +165,15 @@ impl Inner {
     }
 
     /// The wanted server, or why it cannot be had.
-    pub(super) fn wanted(&self, wanted: Wanted<'_>, force: bool, avoid: Option<usize>) -> Result<usize, Found> {
+    pub(super) fn wanted(
+        &self,
+        wanted: WantedServer<'_>,
+        force: bool,
+        avoid: Option<usize>,
+    ) -> Result<usize, Affinity> {
         let (words, word) = match wanted {
-            Wanted::Cookie(value) => (&self.directory.cookies, value),
-            Wanted::Name(name) => (&self.directory.names, name.as_bytes()),
+            WantedServer::Cookie(value) => (&self.directory.cookies, value),
+            WantedServer::Name(name) => (&self.directory.names, name.as_bytes()),
         };
         let mut known = false;
         for index in words.find(word) {
@@ -151,10 +182,10 @@ impl Inner {
                 return Ok(index);
             }
         }
-        Err(if known { Found::Down } else { Found::Unknown })
+        Err(if known { Affinity::Down } else { Affinity::Unknown })
     }
 
-    pub(super) fn balance(&mut self, ask: &Ask<'_>) -> Choice {
+    pub(super) fn balance(&mut self, ask: &PickCriteria<'_>) -> Choice {
         let Inner { entries, group, settings, sessions, .. } = self;
         let question = Question {
             key: ask.key,
@@ -165,7 +196,7 @@ impl Inner {
         group.choose(&question)
     }
 
-    pub(super) fn load(&self, server: usize) -> Load {
+    pub(super) fn load(&self, server: usize) -> ServerLoad {
         self.entries[server].load(self.sessions, self.settings.fullconn, self.now)
     }
 

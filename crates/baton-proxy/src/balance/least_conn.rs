@@ -9,7 +9,7 @@ use super::memory::{Turn, Turns};
 /// Servers ordered by load for their weight; those of the same load in the order in which they came to it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeastConn {
-    servers: Vec<Place>,
+    servers: Vec<LeastConnEntry>,
     /// Those that take part and are not known to be full.
     order: Heap<(u64, u64)>,
     arrivals: u64,
@@ -18,7 +18,7 @@ pub(super) struct LeastConn {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct LeastConnEntry {
     weight: u32,
     load: u32,
     /// It is known to have no free slot.
@@ -61,7 +61,7 @@ impl LeastConn {
 
     fn make_room(&mut self, server: usize) {
         if self.servers.len() <= server {
-            self.servers.resize(server + 1, Place::default());
+            self.servers.resize(server + 1, LeastConnEntry::default());
         }
     }
 
@@ -91,7 +91,7 @@ impl LeastConn {
             // As they stand in the configuration: as at the start.
             return Turns::default();
         }
-        let place = |(server, place): (usize, &Place)| {
+        let place = |(server, place): (usize, &LeastConnEntry)| {
             Some((name(server)?, Turn { weight: place.weight.into(), placed: place.key.1, ..Turn::default() }))
         };
         Turns { position: self.arrivals, places: self.servers.iter().enumerate().filter_map(place).collect() }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use baton_model::{Address, Algorithm, EffectiveServer, Proxy, Role, Server, UriHash};
+use baton_model::{Address, AdminState, Algorithm, EffectiveServer, Proxy, Role, Server, UriHash};
 
 use super::entry::Entry;
 use super::inner::Wakers;
 use super::replacement::{Effective, Replacement};
+use super::server::GONE;
 use super::*;
-use crate::upstream::Encryption;
+use crate::upstream::ServerTlsContext;
 
 /// Numbers that look random.
 struct Random(u64);
@@ -33,7 +34,7 @@ struct Life {
     state: Arc<BackendState>,
     now: Instant,
     slots: Vec<Slot>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<QueueWait>,
 }
 
 fn proxy(random: &mut Random, algorithm: &Algorithm, names: u32) -> Proxy {
@@ -49,13 +50,13 @@ fn proxy(random: &mut Random, algorithm: &Algorithm, names: u32) -> Proxy {
     for id in 1..=names {
         if random.below(5) > 0 {
             let at = random.below(proxy.servers.len() as u32 + 1) as usize;
-            proxy.servers.insert(at, Arc::new(server(random, id, narrow, heavy)));
+            proxy.servers.insert(at, Arc::new(server_of(random, id, narrow, heavy)));
         }
     }
     proxy
 }
 
-fn server(random: &mut Random, id: u32, narrow: bool, heavy: bool) -> Server {
+fn server_of(random: &mut Random, id: u32, narrow: bool, heavy: bool) -> Server {
     let mut server = Server::new(format!("s{id}"), id, Address::Inet(([127, 0, 0, 1], 80).into()));
     server.weight = random.of(if heavy { &[0, 1, 1, 2, 3, 10, 100, 256] } else { &[0, 1, 1, 1, 2, 3, 4] });
     server.maxconn = if narrow { random.of(&[0, 1, 1, 2, 4]) } else { 0 };
@@ -68,6 +69,18 @@ fn server(random: &mut Random, id: u32, narrow: bool, heavy: bool) -> Server {
     server
 }
 
+/// Has a backend with these servers, and those that stay as they are: what operators set holds.
+pub(super) fn edit(state: &Arc<BackendState>, proxy: &Proxy, now: Instant) {
+    let effective = |server: &Server| match state.server(&server.name) {
+        Some(known) => {
+            let Admin { maintenance, drain, .. } = known.admin();
+            EffectiveServer { weight: known.weight(), admin: AdminState { maintenance, drain } }
+        }
+        None => EffectiveServer::of(server),
+    };
+    state.replace(&Arc::new(proxy.clone()), &effective, &|_| None, now);
+}
+
 impl Life {
     fn new(seed: u64, algorithm: &Algorithm, names: u32) -> Life {
         let mut random = Random(seed);
@@ -77,7 +90,7 @@ impl Life {
     }
 
     fn step(&mut self, algorithm: &Algorithm, names: u32) {
-        let name = format!("s{}", self.random.below(names + 1));
+        let name = format!("s{}", self.random.below(names + 5));
         let server = self.state.server(&name);
         match self.random.below(40) {
             0..20 => self.request(server.as_ref()),
@@ -102,6 +115,7 @@ impl Life {
                 }
                 self.state.reconfigure(&Arc::new(other), self.now);
             }
+            32 if self.random.below(3) == 0 => self.edit(server.as_ref(), names),
             change => {
                 if let Some(server) = server {
                     self.change(change, &server, names < 5);
@@ -111,15 +125,35 @@ impl Life {
         self.check();
     }
 
+    /// One server more, in maintenance, or one less.
+    fn edit(&mut self, server: Option<&Arc<ServerState>>, names: u32) {
+        let mut other = Proxy::clone(&self.state.lock().proxy);
+        match server.filter(|_| self.random.below(2) == 0) {
+            Some(server) => {
+                server.set_admin(Admin { maintenance: true, ..server.admin() }, self.now);
+                other.servers.retain(|other| other.name != *server.name());
+            }
+            None => {
+                let id = names + 1 + self.random.below(4);
+                let mut server = server_of(&mut self.random, id, false, names < 5);
+                server.disabled = true;
+                if other.servers.iter().all(|other| other.name != server.name) {
+                    other.servers.push(Arc::new(server));
+                }
+            }
+        }
+        edit(&self.state, &other, self.now);
+    }
+
     fn request(&mut self, server: Option<&Arc<ServerState>>) {
         let cookie = format!("c{}", self.random.below(9)).into_bytes();
         let name = server.map(|server| server.name().to_string());
         let wanted = match (self.random.below(6), &name) {
-            (0, _) => Some(Wanted::Cookie(&cookie)),
-            (1, Some(name)) => Some(Wanted::Name(name)),
+            (0, _) => Some(WantedServer::Cookie(&cookie)),
+            (1, Some(name)) => Some(WantedServer::Name(name)),
             _ => None,
         };
-        let ask = Ask {
+        let ask = PickCriteria {
             key: (self.random.below(3) > 0).then(|| hash::avalanche(self.random.below(1 << 20))),
             wanted,
             force: self.random.below(9) == 0,
@@ -131,8 +165,8 @@ impl Life {
         let expected = self.expected(&ask);
         match self.state.pick(&ask) {
             Picked::Slot(slot) => {
-                assert_eq!(expected.as_deref().filter(|_| slot.found() == Found::Kept), {
-                    (slot.found() == Found::Kept).then(|| &**slot.server().name())
+                assert_eq!(expected.as_deref().filter(|_| slot.affinity() == Affinity::Kept), {
+                    (slot.affinity() == Affinity::Kept).then(|| &**slot.server().name())
                 });
                 self.slots.push(slot);
             }
@@ -142,18 +176,19 @@ impl Life {
     }
 
     /// The wanted server, looked for one by one.
-    fn expected(&self, ask: &Ask<'_>) -> Option<String> {
+    fn expected(&self, ask: &PickCriteria<'_>) -> Option<String> {
         let inner = self.state.lock();
         let has = |entry: &&Entry| match ask.wanted {
-            Some(Wanted::Cookie(value)) => entry.cookie.as_ref().is_some_and(|cookie| cookie.as_bytes() == value),
-            Some(Wanted::Name(name)) => &**entry.state.name() == name,
+            Some(WantedServer::Cookie(value)) => entry.cookie.as_ref().is_some_and(|cookie| cookie.as_bytes() == value),
+            Some(WantedServer::Name(name)) => &**entry.state.name() == name,
             None => false,
         };
         let may = |entry: &&Entry| {
             !ask.avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, &entry.state))
                 && (ask.force || inner.settings.persist || entry.state.is_running())
         };
-        inner.entries.iter().filter(has).find(may).map(|entry| entry.state.name().to_string())
+        let is_there = |entry: &&Entry| entry.state.index.load(Ordering::Relaxed) != GONE;
+        inner.entries.iter().filter(is_there).filter(has).find(may).map(|entry| entry.state.name().to_string())
     }
 
     fn change(&mut self, change: u32, server: &Arc<ServerState>, heavy: bool) {
@@ -176,6 +211,11 @@ impl Life {
         assert_eq!(members.len(), inner.entries.len());
         for (index, entry) in inner.entries.iter().enumerate() {
             let member = members[index];
+            if inner.directory.servers[index].is_none() {
+                assert_eq!((member.weight, entry.sessions()), (0, 0), "{:?}", entry.state);
+                assert_eq!(entry.state.index.load(Ordering::Relaxed), GONE);
+                continue;
+            }
             assert_eq!((member.load, member.full), (entry.sessions(), entry.is_full()), "{:?}", entry.state);
             assert_eq!(entry.state.index.load(Ordering::Relaxed), index);
             assert_eq!(entry.state.queued() as usize, entry.queue.len());
@@ -237,7 +277,7 @@ fn what_changes_while_a_configuration_is_built_counts() {
             let mut proxy = Proxy::clone(&life.state.lock().proxy);
             proxy.tcp.all_backups ^= true;
             let proxy = Arc::new(proxy);
-            let all = (&EffectiveServer::of as Effective<'_>, &|_: &str| None as Option<Arc<Encryption>>);
+            let all = (&EffectiveServer::of as Effective<'_>, &|_: &str| None as Option<Arc<ServerTlsContext>>);
             let seen = life.state.lock().in_use();
             let mut next = Replacement::build(&Arc::downgrade(&life.state), &proxy, seen, (all.0, &all.1), life.now);
             // Requests, and changes of state, but no other reload.
@@ -293,7 +333,7 @@ fn a_choice_beside_a_change_finds_a_usable_server() {
             });
             let mut random = Random(7);
             while !change.is_finished() {
-                let ask = Ask { key: Some(random.below(u32::MAX)), ..Ask::new(now) };
+                let ask = PickCriteria { key: Some(random.below(u32::MAX)), ..PickCriteria::new(now) };
                 assert!(matches!(state.pick(&ask), Picked::Slot(_)));
             }
         });

@@ -85,12 +85,13 @@ impl BackendState {
         let (directory, warming, (active, backups)) = {
             let inner = self.lock();
             let InUse { directory, warming, .. } = inner.in_use();
-            let name = |server: usize| directory.servers.get(server).map(|server| Arc::clone(server.name()));
+            let name = |server: usize| Some(Arc::clone(directory.servers.get(server)?.as_ref()?.name()));
             let turns = inner.group.turns(&name);
             (directory, warming, turns)
         };
         let warming: HashMap<usize, Instant> = warming.into_iter().collect();
-        let servers = directory.servers.iter().enumerate().map(|(server, state)| {
+        let servers = directory.servers.iter().enumerate();
+        let servers = servers.filter_map(|(server, state)| Some((server, state.as_ref()?))).map(|(server, state)| {
             let notes = state.notes();
             ServerMemory {
                 name: Arc::clone(state.name()),

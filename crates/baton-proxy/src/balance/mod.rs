@@ -3,17 +3,18 @@
 //! [`BackendState`] is what we *observe and remember* of a backend: health, slots in use, positions of the algorithm and
 //! who waits. It is shared by all cores, found by name, and outlives any configuration: a reload calls
 //! [`BackendState::reconfigure`], and what did not change keeps its place. A request calls [`BackendState::pick`] once and
-//! gets a [`Slot`], a place in a queue ([`Waiting`]) or the reason why there is neither; dropping the slot hands it to the
+//! gets a [`Slot`], a place in a queue ([`QueueWait`]) or the reason why there is neither; dropping the slot hands it to the
 //! next one who waits.
 //!
 //! The algorithms are plain structs on indices and weights, one file each, without locks or clocks; [`hash`] and [`keys`]
 //! compute what they are asked with. There is no I/O here, no timer, and no statistics but the figures which the
 //! algorithms need themselves: the request line counts the rest on its own cores.
 
-mod ask;
 mod backend;
 mod bits;
 mod complaint;
+mod criteria;
+mod edit;
 mod entry;
 mod first;
 mod group;
@@ -44,10 +45,10 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use ask::{Ask, Found, Picked, Wanted};
 pub use backend::{BackendState, Transition};
+pub use criteria::{Affinity, PickCriteria, Picked, WantedServer};
 pub use memory::{BackendMemory, ServerMemory, Turn, Turns};
 pub use outages::Outages;
-pub use queue::{Granted, QUEUE_MAX, Waiting};
+pub use queue::{Granted, QUEUE_MAX, QueueWait};
 pub use server::{Admin, CheckReport, HealthState, Observed, ServerState};
 pub use slot::Slot;

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::{BackendState, Found, ServerState, Slot};
+use super::{Affinity, BackendState, ServerState, Slot};
 
 /// The most requests that wait in one queue; reaching it is answered with [`Picked::Full`](super::Picked::Full).
 pub const QUEUE_MAX: usize = 1 << 20;
@@ -50,18 +50,18 @@ impl Queue {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) ticket: u64,
-    pub(super) found: Found,
-    turn: Mutex<Turn>,
+    pub(super) found: Affinity,
+    turn: Mutex<QueueTurn>,
 }
 
 #[derive(Debug, Default)]
-struct Turn {
+struct QueueTurn {
     waker: Option<Waker>,
     granted: Option<Granted>,
 }
 
 impl Waiter {
-    pub(super) fn new(ticket: u64, found: Found) -> Arc<Waiter> {
+    pub(super) fn new(ticket: u64, found: Affinity) -> Arc<Waiter> {
         Arc::new(Waiter { ticket, found, turn: Mutex::default() })
     }
 
@@ -72,7 +72,7 @@ impl Waiter {
         turn.waker.take()
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
+    fn turn(&self) -> MutexGuard<'_, QueueTurn> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,7 +87,7 @@ pub enum Granted {
 }
 
 /// A place in a queue: a future for any runtime and thread. Dropping it leaves the queue; it has no timeout of its own.
-pub struct Waiting {
+pub struct QueueWait {
     pub(super) backend: Arc<BackendState>,
     /// The server whose queue was joined; `None`: the backend's. A reload or a failure may have moved it since.
     pub(super) server: Option<Arc<ServerState>>,
@@ -97,7 +97,7 @@ pub struct Waiting {
     pub(super) done: bool,
 }
 
-impl Waiting {
+impl QueueWait {
     /// The server whose queue was joined; `None` is the backend's queue.
     pub fn server(&self) -> Option<&Arc<ServerState>> {
         self.server.as_ref()
@@ -109,12 +109,12 @@ impl Waiting {
     }
 
     /// What became of the server that was wanted.
-    pub fn found(&self) -> Found {
+    pub fn affinity(&self) -> Affinity {
         self.waiter.found
     }
 }
 
-impl Future for Waiting {
+impl Future for QueueWait {
     type Output = Granted;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Granted> {
@@ -136,7 +136,7 @@ impl Future for Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueueWait {
     fn drop(&mut self) {
         if self.done {
             return;
@@ -148,8 +148,8 @@ impl Drop for Waiting {
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for QueueWait {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Waiting({}, {})", self.backend.name(), self.position)
+        write!(out, "QueueWait({}, {})", self.backend.name(), self.position)
     }
 }

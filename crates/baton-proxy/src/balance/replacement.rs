@@ -16,19 +16,19 @@ use super::layout::Layouts;
 use super::server::Notes;
 use super::words::Words;
 use super::{BackendState, HealthState, ServerState};
-use crate::upstream::Encryption;
+use crate::upstream::ServerTlsContext;
 
 /// What is in force of a server that the file has so.
 pub(super) type Effective<'a> = &'a dyn Fn(&Server) -> EffectiveServer;
 
 /// TLS of a server by its name.
-pub(super) type Encryptions<'a> = &'a dyn Fn(&str) -> Option<Arc<Encryption>>;
+pub(super) type Encryptions<'a> = &'a dyn Fn(&str) -> Option<Arc<ServerTlsContext>>;
 
 /// The servers of a configuration, which stay what they are until the next one.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// In the order of the configuration.
-    pub(super) servers: Vec<Arc<ServerState>>,
+    /// In the order of the configuration, each at its index; `None` is the empty place of one that left ([`Edit`](super::edit::Edit)).
+    pub(super) servers: Vec<Option<Arc<ServerState>>>,
     pub(super) names: Words,
     /// By the value of their persistence cookie.
     pub(super) cookies: Words,
@@ -37,6 +37,8 @@ pub(super) struct Directory {
 /// What was in use when building began.
 #[derive(Debug, Default)]
 pub(super) struct InUse {
+    /// `None` at first.
+    pub(super) proxy: Option<Arc<Proxy>>,
     pub(super) reloads: u64,
     pub(super) changes: u64,
     pub(super) directory: Arc<Directory>,
@@ -86,17 +88,16 @@ impl Replacement {
             touched: Vec::new(),
             seen,
         };
-        let cuts_backups =
-            proxy.servers.iter().any(|server| server.check.on_marked_up == MarkedUp::ShutdownBackupSessions);
+        let cuts_backups = cuts_backups(proxy);
         let mut members = Vec::with_capacity(proxy.servers.len());
         for (server, config) in proxy.servers.iter().enumerate() {
-            let cut = config.check.on_marked_down == MarkedDown::ShutdownSessions || config.backup && cuts_backups;
+            let cut = may_be_cut(cuts_backups, config);
             let cookie = cookie(proxy, config);
             let encryption = config.any_tls().and_then(|_| encryption(&config.name));
             let directory = &next.seen.directory;
             let at = directory.names.find(config.name.as_bytes()).find(|at| next.new[*at].is_none());
-            let mut entry = match at {
-                Some(at) => Entry::of(Arc::clone(&directory.servers[at]), config),
+            let mut entry = match at.and_then(|at| directory.servers[at].as_ref()) {
+                Some(state) => Entry::of(Arc::clone(state), config),
                 None => Entry::new(backend.clone(), config, now),
             };
             (entry.cookie, entry.encryption) = (cookie, encryption);
@@ -120,7 +121,7 @@ impl Replacement {
             next.entries.push(entry);
         }
         next.directory = Arc::new(Directory {
-            servers: next.entries.iter().map(|entry| Arc::clone(&entry.state)).collect(),
+            servers: next.entries.iter().map(|entry| Some(Arc::clone(&entry.state))).collect(),
             names: Words::new(next.entries.iter().map(|entry| Some(entry.state.name()))),
             cookies: Words::new(next.entries.iter().map(|entry| entry.cookie.as_ref())),
         });
@@ -130,8 +131,18 @@ impl Replacement {
     }
 }
 
+/// Whether sessions of backups are cut once another server is up.
+pub(super) fn cuts_backups(proxy: &Proxy) -> bool {
+    proxy.servers.iter().any(|server| server.check.on_marked_up == MarkedUp::ShutdownBackupSessions)
+}
+
+/// Whether sessions of a server may be cut.
+pub(super) fn may_be_cut(cuts_backups: bool, server: &Server) -> bool {
+    server.check.on_marked_down == MarkedDown::ShutdownSessions || server.backup && cuts_backups
+}
+
 /// The value of a server's persistence cookie.
-fn cookie(proxy: &Proxy, server: &Server) -> Option<Arc<str>> {
+pub(super) fn cookie(proxy: &Proxy, server: &Server) -> Option<Arc<str>> {
     let dynamic = proxy.cookie.as_ref().and_then(|cookie| cookie.dynamic_key.as_deref());
     match (&server.cookie, dynamic) {
         (Some(value), _) => Some(value.as_str().into()),
@@ -142,7 +153,7 @@ fn cookie(proxy: &Proxy, server: &Server) -> Option<Arc<str>> {
 
 impl Entry {
     /// Whether its state knows all of this already.
-    fn is_told(&self, may_be_cut: bool, effective: EffectiveServer) -> bool {
+    pub(super) fn is_told(&self, may_be_cut: bool, effective: EffectiveServer) -> bool {
         let state = &self.state;
         let mut notes = state.notes();
         let is_told = *notes.config == *self.config
@@ -162,7 +173,7 @@ impl Entry {
     }
 
     fn is_in_force_by(&self, notes: &Notes, effective: EffectiveServer) -> bool {
-        let encryption = |encryption: &Option<Arc<Encryption>>| encryption.as_ref().map(Arc::as_ptr);
+        let encryption = |encryption: &Option<Arc<ServerTlsContext>>| encryption.as_ref().map(Arc::as_ptr);
         encryption(&notes.encryption) == encryption(&self.encryption)
             && self.settled(effective) == (self.state.weight(), self.state.admin())
     }
@@ -186,7 +197,7 @@ impl Entry {
     }
 
     /// How the algorithm knows it at first.
-    fn member(&self) -> Member {
+    pub(super) fn member(&self) -> Member {
         let nominal = self.state.weight() * WEIGHT_SCALE;
         self.state.effective.store(nominal, Ordering::Relaxed);
         let Server { id, backup, .. } = *self.config;

@@ -130,6 +130,11 @@ impl Ring {
         Ring { free: Bits::with_room(servers), shares, ..Ring::default() }
     }
 
+    /// There is one more server, behind all others.
+    pub(super) fn append(&mut self) {
+        self.shares.iter_mut().for_each(Shares::append);
+    }
+
     /// A server is another one than `before`.
     pub(super) fn update(&mut self, server: usize, before: Member, after: Member) {
         if let Some(shares) = &mut self.shares {
@@ -303,7 +308,7 @@ fn less_loaded(one: usize, other: usize, question: &Question<'_>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::group::Load;
+    use super::super::group::ServerLoad;
     use super::super::hash::sdbm;
     use super::*;
 
@@ -331,7 +336,7 @@ mod tests {
         ring.update(server, before, members[server]);
     }
 
-    fn question(load: &dyn Fn(usize) -> Load) -> Question<'_> {
+    fn question(load: &dyn Fn(usize) -> ServerLoad) -> Question<'_> {
         Question { key: None, random: 7, avoid: None, load }
     }
 
@@ -482,11 +487,11 @@ mod tests {
     #[test]
     fn random_takes_free_servers_and_avoids_the_failed_one() {
         let (ring, members) = ring(&[1, 1, 1], 0);
-        let load = |server: usize| Load { full: server != 2, weight: 16, ..Load::default() };
+        let load = |server: usize| ServerLoad { full: server != 2, weight: 16, ..ServerLoad::default() };
         assert_eq!(ring.draw(&question(&load), 2, &members), Choice::Server(2));
-        let all = |_: usize| Load { full: true, ..Load::default() };
+        let all = |_: usize| ServerLoad { full: true, ..ServerLoad::default() };
         assert_eq!(ring.draw(&question(&all), 2, &members), Choice::Full);
-        let two = |server: usize| Load { full: server == 0, weight: 16, ..Load::default() };
+        let two = |server: usize| ServerLoad { full: server == 0, weight: 16, ..ServerLoad::default() };
         assert_eq!(ring.draw(&Question { avoid: Some(1), ..question(&two) }, 2, &members), Choice::Server(2));
         assert_eq!(Ring::default().draw(&question(&two), 2, &[]), Choice::None);
     }

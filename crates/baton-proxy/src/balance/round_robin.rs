@@ -18,7 +18,7 @@ const WEIGHT_MAX: u64 = 256 * WEIGHT_SCALE as u64;
 /// Servers by index; those without a weight take no part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoundRobin {
-    places: Vec<Place>,
+    places: Vec<RoundRobinEntry>,
     total: u64,
     /// The row's position: choices made.
     position: u64,
@@ -29,7 +29,7 @@ pub(super) struct RoundRobin {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct RoundRobinEntry {
     weight: u64,
     /// It is known to have no free slot.
     full: bool,
@@ -56,7 +56,7 @@ impl RoundRobin {
         if weight > 0 && (!place.fresh || self.position > 0) {
             // Coming (back) it waits for a whole turn; with another weight its running turn gets the new length.
             let from = if before == 0 || place.fresh { self.position } else { place.last };
-            *place = Place {
+            *place = RoundRobinEntry {
                 fresh: false,
                 due: (from + self.total / weight).max(self.position),
                 rest: 0,
@@ -77,7 +77,7 @@ impl RoundRobin {
 
     fn make_room(&mut self, server: usize) {
         if self.places.len() <= server {
-            self.places.resize(server + 1, Place { fresh: true, ..Place::default() });
+            self.places.resize(server + 1, RoundRobinEntry { fresh: true, ..RoundRobinEntry::default() });
         }
     }
 
@@ -123,7 +123,7 @@ impl RoundRobin {
             match kept.filter(|kept| kept.weight > 0) {
                 Some(kept) => {
                     let rest = if kept.weight == place.weight { kept.rest } else { 0 };
-                    *place = Place { weight: place.weight, full: place.full, rest, ..*kept };
+                    *place = RoundRobinEntry { weight: place.weight, full: place.full, rest, ..*kept };
                 }
                 None if before.position > 0 && place.weight > 0 => {
                     place.fresh = false;
@@ -141,8 +141,8 @@ impl RoundRobin {
         if self.position == 0 {
             return Turns::default();
         }
-        let turn = |(server, place): (usize, &Place)| {
-            let Place { weight, fresh, due, rest, last, placed, .. } = *place;
+        let turn = |(server, place): (usize, &RoundRobinEntry)| {
+            let RoundRobinEntry { weight, fresh, due, rest, last, placed, .. } = *place;
             Some((name(server)?, Turn { weight, fresh, due, rest, last, placed }))
         };
         Turns { position: self.position, places: self.places.iter().enumerate().filter_map(turn).collect() }
@@ -162,7 +162,7 @@ impl RoundRobin {
             let Some(server) = index(name).filter(|server| *server < old.len()) else { continue };
             let weight = turn.weight.min(WEIGHT_MAX);
             old[server] = Some(before.places.len());
-            before.places.push(Place {
+            before.places.push(RoundRobinEntry {
                 weight,
                 full: false,
                 fresh: turn.fresh,
@@ -213,7 +213,7 @@ impl RoundRobin {
     }
 }
 
-impl Place {
+impl RoundRobinEntry {
     /// Smaller is earlier.
     fn key(&self, server: usize) -> (u64, i64, u64, u32) {
         (self.due, self.rest as i64 - self.weight as i64, self.placed, server as u32)

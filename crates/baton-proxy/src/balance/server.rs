@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::complaint::Complaint;
 use super::{BackendState, Transition};
-use crate::upstream::Encryption;
+use crate::upstream::ServerTlsContext;
 
 /// A server's state. Figures are atomics that anybody may read; they are written under its backend's lock only.
 pub struct ServerState {
@@ -48,7 +48,7 @@ pub(super) const GONE: usize = usize::MAX;
 /// What is read seldom.
 pub(super) struct Notes {
     pub(super) config: Arc<Server>,
-    pub(super) encryption: Option<Arc<Encryption>>,
+    pub(super) encryption: Option<Arc<ServerTlsContext>>,
     pub(super) cookie: Option<Arc<str>>,
     /// `None`: no check was made yet, as of most of thousands of servers that are not checked.
     pub(super) check: Option<Box<CheckReport>>,
@@ -254,7 +254,7 @@ impl ServerState {
     }
 
     /// TLS with it now; `None`: neither its traffic nor its checks are encrypted.
-    pub fn encryption(&self) -> Option<Arc<Encryption>> {
+    pub fn encryption(&self) -> Option<Arc<ServerTlsContext>> {
         self.notes().encryption.clone()
     }
 

@@ -24,6 +24,14 @@ impl Shares {
         Shares { tree: vec![0; servers + 1], weights: 0, sessions: 0, factor: factor.into() }
     }
 
+    /// There is one more server, behind all others.
+    pub(super) fn append(&mut self) {
+        let at = self.tree.len();
+        // Without a weight of its own, the sum of those that this place stands for.
+        let (all, before) = (self.before(at - 1), self.before(at & (at - 1)));
+        self.tree.push(all - before);
+    }
+
     /// A server is another one than `before`.
     pub(super) fn update(&mut self, server: usize, before: Member, after: Member) {
         let sessions = |member: Member| if member.weight > 0 { u64::from(member.load) } else { 0 };

@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 
 use baton_model::Server;
 
-use super::{BackendState, Found, ServerState};
-use crate::upstream::Encryption;
+use super::{Affinity, BackendState, ServerState};
+use crate::upstream::ServerTlsContext;
 
 /// One of a server's slots, counted in its sessions until dropped. Dropping it hands it to the next one who waits.
 pub struct Slot {
     pub(super) backend: Arc<BackendState>,
     pub(super) server: Arc<ServerState>,
     pub(super) config: Arc<Server>,
-    pub(super) encryption: Option<Arc<Encryption>>,
-    pub(super) found: Found,
+    pub(super) encryption: Option<Arc<ServerTlsContext>>,
+    pub(super) found: Affinity,
     pub(super) cut: u64,
 }
 
@@ -31,7 +31,7 @@ impl Slot {
     }
 
     /// TLS of its connections, as it was when the slot was given.
-    pub fn encryption(&self) -> Option<&Arc<Encryption>> {
+    pub fn encryption(&self) -> Option<&Arc<ServerTlsContext>> {
         self.encryption.as_ref().filter(|_| self.config.tls.is_some())
     }
 
@@ -41,7 +41,7 @@ impl Slot {
     }
 
     /// What became of the server that was wanted.
-    pub fn found(&self) -> Found {
+    pub fn affinity(&self) -> Affinity {
         self.found
     }
 

@@ -65,8 +65,8 @@ impl Bench {
         Bench { state: BackendState::new(&Arc::new(proxy.clone()), now), now }
     }
 
-    fn ask(&self) -> Ask<'static> {
-        Ask::new(self.now)
+    fn ask(&self) -> PickCriteria<'static> {
+        PickCriteria::new(self.now)
     }
 
     fn slot(&self) -> Slot {
@@ -76,7 +76,7 @@ impl Bench {
         }
     }
 
-    fn waiting(&self) -> Waiting {
+    fn waiting(&self) -> QueueWait {
         match self.state.pick(&self.ask()) {
             Picked::Queue(waiting) => waiting,
             other => panic!("{other:?}"),
@@ -107,11 +107,11 @@ impl Bench {
     }
 }
 
-fn poll(waiting: &mut Waiting, waker: &Waker) -> Poll<Granted> {
+fn poll(waiting: &mut QueueWait, waker: &Waker) -> Poll<Granted> {
     Pin::new(waiting).poll(&mut Context::from_waker(waker))
 }
 
-fn expect_slot(waiting: &mut Waiting) -> Slot {
+fn expect_slot(waiting: &mut QueueWait) -> Slot {
     match poll(waiting, Waker::noop()) {
         Poll::Ready(Granted::Slot(slot)) => slot,
         other => panic!("{other:?}"),
@@ -181,7 +181,7 @@ fn a_full_queue_refuses() {
     let mut hashing = proxy(&["a maxconn=1 maxqueue=1", "b maxconn=1 maxqueue=1"]);
     hashing.balance.algorithm = Algorithm::Uri(UriHash::default());
     let bench = Bench::new(&hashing);
-    let ask = Ask { key: Some(0), ..bench.ask() };
+    let ask = PickCriteria { key: Some(0), ..bench.ask() };
     let _slot = bench.state.pick(&ask);
     let waiting = bench.state.pick(&ask);
     assert!(matches!(&waiting, Picked::Queue(waiting) if waiting.server().is_some_and(|a| &**a.name() == "a")));
@@ -192,24 +192,27 @@ fn a_full_queue_refuses() {
 #[test]
 fn cookies_keep_to_their_server() {
     let mut sticky = proxy(&["a cookie=A", "b cookie=B maxconn=1 maxqueue=1"]);
-    let pick =
-        |bench: &Bench, wanted, force| match bench.state.pick(&Ask { wanted: Some(wanted), force, ..bench.ask() }) {
-            Picked::Slot(slot) => format!("{} {:?}", slot.server().name(), slot.found()),
-            other => format!("{other:?}"),
-        };
+    let pick = |bench: &Bench, wanted, force| match bench.state.pick(&PickCriteria {
+        wanted: Some(wanted),
+        force,
+        ..bench.ask()
+    }) {
+        Picked::Slot(slot) => format!("{} {:?}", slot.server().name(), slot.affinity()),
+        other => format!("{other:?}"),
+    };
     let bench = Bench::new(&sticky);
-    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), false), "b Kept");
-    assert_eq!(pick(&bench, Wanted::Name("b"), false), "b Kept");
-    assert_eq!(pick(&bench, Wanted::Cookie(b"X"), false), "a Unknown");
+    assert_eq!(pick(&bench, WantedServer::Cookie(b"B"), false), "b Kept");
+    assert_eq!(pick(&bench, WantedServer::Name("b"), false), "b Kept");
+    assert_eq!(pick(&bench, WantedServer::Cookie(b"X"), false), "a Unknown");
     bench.health("b", HealthState::Stopping);
-    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), false), "b Kept");
+    assert_eq!(pick(&bench, WantedServer::Cookie(b"B"), false), "b Kept");
     assert_eq!(bench.turns(2), "a a");
     bench.health("b", HealthState::Down);
-    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), false), "a Down");
-    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), true), "b Kept");
+    assert_eq!(pick(&bench, WantedServer::Cookie(b"B"), false), "a Down");
+    assert_eq!(pick(&bench, WantedServer::Cookie(b"B"), true), "b Kept");
     sticky.tcp.persist = true;
     bench.reload(sticky);
-    assert_eq!(pick(&bench, Wanted::Cookie(b"B"), false), "b Kept");
+    assert_eq!(pick(&bench, WantedServer::Cookie(b"B"), false), "b Kept");
 }
 
 #[test]
@@ -238,7 +241,7 @@ fn a_redispatch_avoids_the_server_that_failed() {
     let bench = Bench::new(&proxy(&["a", "b"]));
     let failed = bench.server("a");
     for _ in 0..3 {
-        match bench.state.pick(&Ask { avoid: Some(&failed), ..bench.ask() }) {
+        match bench.state.pick(&PickCriteria { avoid: Some(&failed), ..bench.ask() }) {
             Picked::Slot(slot) => assert_eq!(&**slot.server().name(), "b"),
             other => panic!("{other:?}"),
         }
@@ -250,7 +253,7 @@ fn prefer_last_server_needs_the_option() {
     let mut settings = proxy(&["a", "b"]);
     let bench = Bench::new(&settings);
     let last = bench.server("b");
-    let pick = || match bench.state.pick(&Ask { last: Some(&last), ..bench.ask() }) {
+    let pick = || match bench.state.pick(&PickCriteria { last: Some(&last), ..bench.ask() }) {
         Picked::Slot(slot) => slot.server().name().to_string(),
         other => panic!("{other:?}"),
     };
@@ -265,7 +268,7 @@ fn a_server_that_goes_down_sends_its_queue_elsewhere() {
     let mut hashing = proxy(&["a maxconn=1", "b"]);
     hashing.balance.algorithm = Algorithm::Source;
     let bench = Bench::new(&hashing);
-    let ask = Ask { key: Some(0), ..bench.ask() };
+    let ask = PickCriteria { key: Some(0), ..bench.ask() };
     let Picked::Slot(slot) = bench.state.pick(&ask) else { panic!("a is free") };
     let Picked::Queue(mut waiting) = bench.state.pick(&ask) else { panic!("a is full") };
     let transition = bench.health("a", HealthState::Down).expect("it changed");
@@ -292,7 +295,10 @@ fn those_who_wait_for_the_backend_go_to_a_server_that_comes_up() {
 fn maintenance_and_drain() {
     let bench = Bench::new(&proxy(&["a cookie=A", "b"]));
     let set = |admin| bench.server("a").set_admin(admin, bench.now);
-    let wanted = |bench: &Bench| match bench.state.pick(&Ask { wanted: Some(Wanted::Cookie(b"A")), ..bench.ask() }) {
+    let wanted = |bench: &Bench| match bench
+        .state
+        .pick(&PickCriteria { wanted: Some(WantedServer::Cookie(b"A")), ..bench.ask() })
+    {
         Picked::Slot(slot) => slot.server().name().to_string(),
         other => format!("{other:?}"),
     };
@@ -382,7 +388,7 @@ fn sessions_of_another_process_count_for_maxconn() {
 #[test]
 fn the_queue_of_a_removed_server_moves() {
     let bench = Bench::new(&proxy(&["a maxconn=1 cookie=A", "b maxconn=1"]));
-    let wanted = Ask { wanted: Some(Wanted::Cookie(b"A")), ..bench.ask() };
+    let wanted = PickCriteria { wanted: Some(WantedServer::Cookie(b"A")), ..bench.ask() };
     let _held = bench.state.pick(&wanted);
     let Picked::Queue(mut waiting) = bench.state.pick(&wanted) else { panic!("a is full") };
     bench.reload(proxy(&["b maxconn=1"]));
@@ -392,7 +398,7 @@ fn the_queue_of_a_removed_server_moves() {
 #[test]
 fn the_queue_of_a_server_that_a_reload_disables_moves_too() {
     let bench = Bench::new(&proxy(&["a maxconn=1 cookie=A", "b maxconn=1"]));
-    let wanted = Ask { wanted: Some(Wanted::Cookie(b"A")), ..bench.ask() };
+    let wanted = PickCriteria { wanted: Some(WantedServer::Cookie(b"A")), ..bench.ask() };
     let _held = bench.state.pick(&wanted);
     let Picked::Queue(mut waiting) = bench.state.pick(&wanted) else { panic!("a is full") };
     bench.reload(proxy(&["a maxconn=1 cookie=A disabled", "b maxconn=1"]));
@@ -531,4 +537,76 @@ fn a_server_without_an_address_gets_nothing_until_a_reload_finds_one() {
     assert_eq!(bench.turns(4).matches('a').count(), 2);
     bench.reload(proxy(&["a unresolved", "b"]));
     assert_eq!(bench.turns(2), "b b");
+}
+
+#[test]
+fn a_server_that_comes_or_leaves_unused_moves_no_other_one() {
+    for algorithm in
+        [Algorithm::RoundRobin, Algorithm::LeastConn, Algorithm::First, Algorithm::StaticRr, Algorithm::Source]
+    {
+        let now = Instant::now();
+        let server = |id: u32, is_disabled: bool| {
+            let mut server = Server::new(format!("s{id}"), id, Address::Inet(([127, 0, 0, 1], 80).into()));
+            server.disabled = is_disabled;
+            Arc::new(server)
+        };
+        let mut proxy = Proxy::new("app", Role::Backend);
+        proxy.balance.algorithm = algorithm;
+        proxy.servers = (1..=8).map(|id| server(id, false)).collect();
+        let state = BackendState::new(&Arc::new(proxy.clone()), now);
+        let names = || state.servers().iter().map(|server| server.name().to_string()).collect::<Vec<_>>();
+        let places = || state.lock().entries.len();
+        let take = || match state.pick(&PickCriteria { key: Some(7), ..PickCriteria::new(now) }) {
+            Picked::Slot(slot) => slot.server().name().to_string(),
+            other => panic!("{other:?}"),
+        };
+        let change = |proxy: &Proxy| lives::edit(&state, proxy, now);
+
+        proxy.servers.push(server(9, true));
+        change(&proxy);
+        assert_eq!((places(), names().len(), state.active()), (9, 9, 8));
+        let added = state.server("s9").unwrap();
+        added.set_admin(Admin::default(), now);
+        assert_eq!(state.active(), 9);
+        assert!((0..200).any(
+            |number| match state.pick(&PickCriteria { key: Some(number), ..PickCriteria::new(now) }) {
+                Picked::Slot(slot) =>
+                    slot.server().name() == added.name() || proxy.balance.algorithm == Algorithm::First,
+                _ => false,
+            }
+        ));
+
+        // Its place stays empty, and the next one comes behind all others.
+        let third = state.server("s3").unwrap();
+        third.set_admin(Admin { maintenance: true, ..Admin::default() }, now);
+        proxy.servers.remove(2);
+        change(&proxy);
+        assert_eq!(
+            (places(), names()),
+            (9, ["s1", "s2", "s4", "s5", "s6", "s7", "s8", "s9"].map(String::from).to_vec())
+        );
+        assert!(third.is_removed() && state.server("s3").is_none());
+        third.set_admin(Admin::default(), now);
+        assert!((0..50).all(|_| take() != "s3"));
+        proxy.servers.push(server(3, true));
+        change(&proxy);
+        assert_eq!((places(), names().last().map(String::as_str)), (10, Some("s3")));
+
+        // One that somebody uses, or that is up, is taken out with all there is to do.
+        proxy.servers.remove(0);
+        change(&proxy);
+        assert_eq!((places(), names().len(), state.active()), (8, 8, 7));
+
+        // Never more empty places than servers.
+        while proxy.servers.len() > 1 {
+            let server = state.server(&proxy.servers[0].name).unwrap();
+            server.set_admin(Admin { maintenance: true, ..Admin::default() }, now);
+            proxy.servers.remove(0);
+            change(&proxy);
+            assert!(places() <= 2 * names().len(), "{} of {}", names().len(), places());
+        }
+        proxy.servers.clear();
+        change(&proxy);
+        assert_eq!((places(), state.active()), (0, 0));
+    }
 }

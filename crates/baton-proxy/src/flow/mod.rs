@@ -9,7 +9,7 @@ use baton_http::{ChunkDecoder, ChunkStep, Framing, write_chunk_header, write_las
 
 use crate::buffer::Buffer;
 use crate::pipes::Splicer;
-use crate::stream::Stream;
+use crate::transport::Transport;
 
 /// Reads and writes of one direction before other connections get their turn.
 const ROUNDS_PER_TURN: usize = 16;
@@ -22,9 +22,9 @@ pub enum Body {
     Done,
     /// That many bytes.
     Length(u64),
-    /// Chunks, to be passed on as chunks.
+    /// Chunks.
     Chunked,
-    /// All until the connection ends.
+    /// All until the sender ends.
     UntilClose,
 }
 
@@ -52,11 +52,11 @@ pub enum Stopped {
 }
 
 /// The two ends of a direction and the memory between them.
-pub struct Way<'a> {
+pub struct FlowEnds<'a> {
     /// The reading end.
-    pub from: &'a Stream,
+    pub from: Transport<'a>,
     /// The writing end.
-    pub to: &'a Stream,
+    pub to: Transport<'a>,
     /// What was received and not composed yet.
     pub input: &'a mut Buffer,
     /// The place in a chunked body.
@@ -70,6 +70,8 @@ pub struct Way<'a> {
 pub struct Flow {
     /// What is left.
     pub body: Body,
+    /// A body of unknown length is passed on as chunks. Otherwise the receiver's protocol has an end of its own.
+    pub as_chunks: bool,
     /// How much of the composed bytes is written.
     pub sent: usize,
     /// Body bytes received, counted as HAProxy counts them: the framing left out, one for the end of a chunked body, names
@@ -87,11 +89,12 @@ impl Flow {
     /// A direction whose composed bytes begin with a head, followed by what is there of the body.
     pub fn start(
         body: Body,
+        as_chunks: bool,
         input: &mut Buffer,
         decoder: &mut ChunkDecoder,
         out: &mut Vec<u8>,
     ) -> Result<Flow, Stopped> {
-        let mut flow = Flow { body, replayable: true, ..Flow::default() };
+        let mut flow = Flow { body, as_chunks, replayable: true, ..Flow::default() };
         flow.compose(input, decoder, out)?;
         Ok(flow)
     }
@@ -125,7 +128,7 @@ impl Flow {
                     return Ok(());
                 }
                 Body::UntilClose => {
-                    out.extend_from_slice(input);
+                    self.write_data(input, out);
                     self.moved += input.len() as u64;
                     input.consume(input.len());
                     return Ok(());
@@ -136,10 +139,7 @@ impl Flow {
                     }
                     match decoder.step(input).map_err(|_| Stopped::Malformed)? {
                         ChunkStep::Data { skip, len } => {
-                            let data = &input[skip..skip + len];
-                            write_chunk_header(out, len);
-                            out.extend_from_slice(data);
-                            out.extend_from_slice(b"\r\n");
+                            self.write_data(&input[skip..skip + len], out);
                             self.moved += len as u64;
                             input.consume(skip + len);
                         }
@@ -147,7 +147,9 @@ impl Flow {
                         ChunkStep::Done { consumed } => {
                             input.consume(consumed);
                             let (trailers, bytes) = decoder.trailers();
-                            write_last_chunk(out, bytes, trailers);
+                            if self.as_chunks {
+                                write_last_chunk(out, bytes, trailers);
+                            }
                             let named: usize =
                                 trailers.iter(bytes).map(|field| field.name.len() + field.value.len()).sum();
                             self.moved += 1 + named as u64;
@@ -159,15 +161,25 @@ impl Flow {
         }
     }
 
+    fn write_data(&self, data: &[u8], out: &mut Vec<u8>) {
+        if !self.as_chunks {
+            out.extend_from_slice(data);
+        } else if !data.is_empty() {
+            write_chunk_header(out, data.len());
+            out.extend_from_slice(data);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
     /// Writes what is composed and reads more until the message is passed on whole (`Ready(Ok)`).
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        way: Way<'_>,
+        way: FlowEnds<'_>,
         active: &mut Active,
         now: Instant,
     ) -> Poll<Result<(), Stopped>> {
-        let Way { from, to, input, decoder, out } = way;
+        let FlowEnds { from, to, input, decoder, out } = way;
         if self.finished {
             return Poll::Ready(Ok(()));
         }
@@ -180,6 +192,7 @@ impl Flow {
             }
             if let Some(splicer) = &mut self.splicer
                 && splicer.held() > 0
+                && let Some(to) = to.connection()
             {
                 ready!(splicer.poll_drain(cx, to)).map_err(|_| Stopped::Sink)?;
                 active.to = now;
@@ -212,7 +225,12 @@ impl Flow {
                 continue;
             }
             match ready!(from.poll_read(cx, input.room())) {
-                Ok(0) if self.body == Body::UntilClose => self.body = Body::Done,
+                Ok(0) if self.body == Body::UntilClose => {
+                    if self.as_chunks {
+                        write_last_chunk(out, &[], &from.take_trailers());
+                    }
+                    self.body = Body::Done;
+                }
                 Ok(0) => return Poll::Ready(Err(Stopped::Source)),
                 Ok(count) => {
                     input.filled(count);
@@ -233,11 +251,11 @@ impl Flow {
     pub fn discard(
         &mut self,
         cx: &mut Context<'_>,
-        way: Way<'_>,
+        way: FlowEnds<'_>,
         active: &mut Active,
         now: Instant,
     ) -> Poll<Result<(), Stopped>> {
-        let Way { from, input, decoder, out, .. } = way;
+        let FlowEnds { from, input, decoder, out, .. } = way;
         loop {
             out.clear();
             self.compose(input, decoder, out)?;

@@ -5,24 +5,26 @@ use std::task::{Context, Poll, ready};
 
 use crate::flow::{Body, Flow, Stopped};
 use crate::pipes::SPLICED_MIN;
-use crate::stream::Stream;
+use crate::transport::Transport;
 
 impl Flow {
     /// Takes the next bytes of the body into a pipe: how many. `None`: they are to be copied.
     pub(super) fn splice(
         &mut self,
         cx: &mut Context<'_>,
-        from: &Stream,
-        to: &Stream,
+        from: Transport<'_>,
+        to: Transport<'_>,
     ) -> Poll<Result<Option<usize>, Stopped>> {
         let most = match self.body {
             Body::Length(left) => usize::try_from(left).unwrap_or(usize::MAX),
             Body::UntilClose => usize::MAX,
             Body::Chunked | Body::Done => 0,
         };
-        if from.is_secure() || to.is_secure() {
+        let ends = from.spliceable().filter(|_| to.spliceable().is_some() && !self.as_chunks);
+        let Some(from) = ends else {
             self.splicer = None;
-        }
+            return Poll::Ready(Ok(None));
+        };
         let splicer = self.splicer.as_mut().filter(|_| most >= SPLICED_MIN);
         let Some(splicer) = splicer.and_then(|splicer| splicer.is_ready().then_some(splicer)) else {
             return Poll::Ready(Ok(None));

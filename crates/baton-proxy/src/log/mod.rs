@@ -1,7 +1,7 @@
-//! Composing log lines for each of their targets; [`Way`] sends them.
+//! Composing log lines for each of their targets; [`LogRoute`] sends them.
 
 mod date;
-mod way;
+mod route;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::ended::{Cause, Ended};
 use crate::facts::LogFacts;
 use crate::log::date::Dates;
-use crate::log::way::Way;
+use crate::log::route::LogRoute;
 
 /// `err`.
 const ERROR: Level = Level(3);
@@ -30,7 +30,7 @@ pub struct LogWriter {
     clock: Rc<Clock>,
     identity: RefCell<Identity>,
     /// Every address has one, however many `log` lines name it.
-    ways: RefCell<HashMap<LogAddress, Rc<Way>>>,
+    ways: RefCell<HashMap<LogAddress, Rc<LogRoute>>>,
     scratch: RefCell<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -48,7 +48,7 @@ struct Identity {
 pub struct Sinks {
     logging: Logging,
     /// Of each target.
-    ways: Vec<Rc<Way>>,
+    ways: Vec<Rc<LogRoute>>,
     turn: Cell<u64>,
 }
 
@@ -113,7 +113,7 @@ impl LogWriter {
     pub fn sinks(&self, logging: &Logging) -> Rc<Sinks> {
         let mut ways = self.ways.borrow_mut();
         let mut way = |target: &LogTarget| {
-            let new = || Rc::new(Way::new(&target.address));
+            let new = || Rc::new(LogRoute::new(&target.address));
             ways.entry(target.address.clone()).or_insert_with(new).clone()
         };
         Rc::new(Sinks {

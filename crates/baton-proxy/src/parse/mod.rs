@@ -2,85 +2,43 @@
 
 mod body;
 
-use std::task::{Context, Poll};
-
 use baton_http::Parsed;
 
 use crate::body::Arrived;
-use crate::client::Client;
-use crate::core::{Core, Interrupt, Order, poll_until, until};
+use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
-use crate::work::Work;
+use crate::messages::Messages;
+use crate::view::FrontendView;
 
-pub use body::{body, body_begun, buffer_body};
+pub use body::{body, buffer_body};
 
-/// What ended the wait for a request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Arrival {
-    /// Bytes are there, or the client closed: reading tells.
-    Ready,
-    /// The wait took too long, or the connection was told to end.
-    Over(Interrupt),
-}
-
-/// Sets how long the client may take to send something.
-pub fn await_request(core: &Core, client: &mut Client) {
-    let view = client.session.view();
-    let timeouts = &view.plan.proxy.timeouts;
-    let (limit, since) = if client.session.requests() == 0 {
-        (timeouts.http_request.or(timeouts.client), client.connection.accepted)
-    } else {
-        (timeouts.http_keep_alive.or(timeouts.http_request).or(timeouts.client), core.now())
-    };
-    client.deadline.set(limit.map(|limit| since + limit));
-}
-
-/// Waits, without any memory, until the client sends something.
-pub fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> Poll<Arrival> {
-    let Client { connection, deadline, .. } = client;
-    let event = |cx: &mut Context<'_>| match connection.orders().order() {
-        Order::CloseIdle => Poll::Ready(Arrival::Over(Interrupt::Abort)),
-        Order::Run | Order::Abort => connection.stream.poll_readable(cx).map(|()| Arrival::Ready),
-    };
-    poll_until(core, connection.orders(), deadline, cx, event).map(|arrival| arrival.unwrap_or_else(Arrival::Over))
-}
-
-/// Reads until the head is complete and judged. On success it is pinned in the input and `work.request` speaks of it.
-pub async fn head(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<(), Ended> {
+/// Reads until the head is complete and judged. On success the request says what is in it.
+pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended> {
     let view = exchange.progress.frontend.clone();
     let timeouts = &view.plan.proxy.timeouts;
     let limit = timeouts.http_request.or(timeouts.client);
     exchange.deadline.set(limit.map(|limit| exchange.facts.began + limit));
-    work.input.compact();
+    exchange.messages.input.compact();
     loop {
-        if !work.input.is_empty() {
-            match work.request.parse(&work.input, &view.limits) {
+        if !exchange.messages.input.is_empty() {
+            match exchange.messages.request.parse(&exchange.messages.input, &view.limits) {
                 Ok(Parsed::Complete(len)) => {
-                    work.input.pin(len);
-                    work.body.advance(work.request.framing, &work.input);
-                    if work.body.arrived() == Arrived::Malformed {
-                        return Err(Ended::new(Cause::Proxy, Phase::Request));
-                    }
-                    exchange.facts.head_received(len, core.now());
-                    if !view.sinks.is_empty() {
-                        keep_line(work);
-                    }
-                    return Ok(());
+                    return complete(core, exchange, &view, len);
                 }
-                Ok(Parsed::Partial) if work.request.is_hopeless(&work.input) => {
+                Ok(Parsed::Partial) if exchange.messages.request.is_hopeless(&exchange.messages.input) => {
                     return Err(Ended::new(Cause::Proxy, Phase::Request));
                 }
                 Ok(Parsed::Partial) => {}
                 Err(error) => return Err(Ended::refused(Cause::Proxy, Phase::Request, error.request_status())),
             }
-            if work.input.is_full() {
+            if exchange.messages.input.is_full() {
                 return Err(Ended::new(Cause::Proxy, Phase::Request));
             }
         }
-        match read(core, exchange, work).await {
+        match read(core, exchange).await {
             Ok(closed @ (Ok(0) | Err(_))) => {
-                let nothing = work.input.len() <= work.request.blank();
+                let nothing = exchange.messages.input.len() <= exchange.messages.request.blank();
                 if nothing && (!exchange.is_first || view.plan.proxy.logging.dont_log_null) {
                     exchange.facts.silence();
                 }
@@ -92,32 +50,36 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work) -> 
             }
             Ok(Ok(_)) => {}
             Err(Interrupt::Abort) => {
-                if work.input.is_empty() {
+                if exchange.messages.input.is_empty() {
                     exchange.facts.silence();
                 }
                 return Err(Ended::aborted(Phase::Request));
             }
-            Err(Interrupt::Timeout) => return Err(late(exchange, work)),
+            Err(Interrupt::Timeout) => return Err(late(exchange)),
         }
     }
 }
 
-/// Remembers the request line for the log, before rules change it.
-fn keep_line(work: &mut Work) {
-    let Work { input, line, request, .. } = work;
-    let buf = input.pinned();
-    line.clear();
-    line.extend_from_slice(request.method_text(buf));
-    line.push(b' ');
-    line.extend_from_slice(request.target(buf));
-    line.push(b' ');
-    line.extend_from_slice(request.version_text(buf));
+/// The head is complete, in the first `len` bytes, which stay where they are. The log has its line as it is before rules change it.
+fn complete(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView, len: usize) -> Result<(), Ended> {
+    let Exchange { client, messages, facts, .. } = exchange;
+    messages.input.pin(len);
+    messages.request.framing = client.body_framing(messages.request.framing);
+    messages.body.advance(messages.request.framing, &messages.input);
+    if messages.body.arrived() == Arrived::Malformed {
+        return Err(Ended::new(Cause::Proxy, Phase::Request));
+    }
+    facts.head_received(len, core.now());
+    if !view.sinks.is_empty() {
+        facts.keep_line(messages.request());
+    }
+    Ok(())
 }
 
 /// A head that did not come in time. Silence on a connection that was used before is no fault.
-fn late(exchange: &mut Exchange<'_>, work: &Work) -> Ended {
+fn late(exchange: &mut Exchange<'_>) -> Ended {
     let proxy = &exchange.progress.frontend.plan.proxy;
-    let nothing = work.input.is_empty();
+    let nothing = exchange.messages.input.is_empty();
     if nothing && (!exchange.is_first || proxy.logging.dont_log_null || proxy.http.ignore_probes) {
         exchange.facts.silence();
     }
@@ -130,21 +92,21 @@ fn late(exchange: &mut Exchange<'_>, work: &Work) -> Ended {
 
 /// Reads more of the request's body into the input; 0 is the end of what the client sends, or a full buffer. The deadline is the
 /// caller's.
-pub async fn read_body(
-    core: &Core,
-    exchange: &mut Exchange<'_>,
-    work: &mut Work,
-) -> Result<std::io::Result<usize>, Interrupt> {
-    let count = read(core, exchange, work).await?;
-    work.body.advance(work.request.framing, &work.input);
-    Ok(count)
+pub async fn read_body(core: &Core, exchange: &mut Exchange<'_>) -> Result<std::io::Result<usize>, Interrupt> {
+    let read = read(core, exchange).await?;
+    let Messages { body, request, input, .. } = &mut *exchange.messages;
+    match read {
+        Ok(0) => body.end(request.framing, input),
+        Ok(_) | Err(_) => body.advance(request.framing, input),
+    }
+    Ok(read)
 }
 
 /// Reads what the client sends into the input.
-async fn read(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<std::io::Result<usize>, Interrupt> {
-    let Exchange { connection, deadline, .. } = exchange;
-    let input = &mut work.input;
-    let count = until(core, connection.orders(), deadline, |cx| connection.stream.poll_read(cx, input.room())).await?;
+async fn read(core: &Core, exchange: &mut Exchange<'_>) -> Result<std::io::Result<usize>, Interrupt> {
+    let Exchange { client, orders, deadline, messages, .. } = exchange;
+    let input = &mut messages.input;
+    let count = until(core, orders, deadline, |cx| client.poll_read(cx, input.room())).await?;
     if let Ok(count) = count {
         input.filled(count);
     }

@@ -9,19 +9,19 @@ use baton_model::LogFormat;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::ended::Ended;
-use crate::exchange::Exchange;
+use crate::record::Recorded;
 use crate::view::FrontendView;
 
 /// The longest part of a request line that is logged, in bytes.
 const REQUEST_MAX: usize = 1024;
 
 /// Appends the line for `exchange` in the frontend's format.
-pub fn line(core: &Core, exchange: &Exchange<'_>, ended: Ended, request: &[u8], out: &mut Vec<u8>) {
+pub fn line(core: &Core, exchange: Recorded<'_>, ended: Ended, out: &mut Vec<u8>) {
     match exchange.progress.frontend.plan.proxy.logging.format {
         LogFormat::Default => connect_line(exchange.connection, &exchange.progress.frontend, out),
         LogFormat::Tcp => tcp(core, exchange, ended, out),
-        LogFormat::Http => http(core, exchange, ended, request, out),
-        LogFormat::HttpClf => clf(core, exchange, ended, request, out),
+        LogFormat::Http => http(core, exchange, ended, out),
+        LogFormat::HttpClf => clf(core, exchange, ended, out),
     }
 }
 
@@ -33,9 +33,9 @@ pub fn connect_line(connection: &Connection, frontend: &FrontendView, out: &mut 
         baton_model::Mode::Direct => "DIRECT",
     };
     out.extend_from_slice(b"Connect from ");
-    address(connection.addresses.source, out);
+    address(connection.source, out);
     out.extend_from_slice(b" to ");
-    address(connection.addresses.destination, out);
+    address(connection.destination(), out);
     out.extend_from_slice(format!(" ({}/{mode})", frontend.plan.proxy.name).as_bytes());
 }
 
@@ -56,7 +56,7 @@ pub fn refusal_line(core: &Core, connection: &Connection, text: &str, out: &mut 
 }
 
 /// `%ci:%cp [%t] %ft %b/%s %Tw/%Tc/%Tt %B %ts %ac/%fc/%bc/%sc/%rc %sq/%bq` (8.2.2).
-fn tcp(core: &Core, exchange: &Exchange<'_>, ended: Ended, out: &mut Vec<u8>) {
+fn tcp(core: &Core, exchange: Recorded<'_>, ended: Ended, out: &mut Vec<u8>) {
     client_address(exchange.connection, out);
     out.extend_from_slice(b" [");
     core.log.dates.http(wall(core, exchange), out);
@@ -75,7 +75,7 @@ fn tcp(core: &Core, exchange: &Exchange<'_>, ended: Ended, out: &mut Vec<u8>) {
 }
 
 /// `%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r` (8.2.3).
-fn http(core: &Core, exchange: &Exchange<'_>, ended: Ended, request: &[u8], out: &mut Vec<u8>) {
+fn http(core: &Core, exchange: Recorded<'_>, ended: Ended, out: &mut Vec<u8>) {
     client_address(exchange.connection, out);
     out.extend_from_slice(b" [");
     core.log.dates.http(wall(core, exchange), out);
@@ -101,27 +101,27 @@ fn http(core: &Core, exchange: &Exchange<'_>, ended: Ended, request: &[u8], out:
     out.push(b' ');
     loads(core, exchange, out);
     out.extend_from_slice(b" \"");
-    quoted(exchange, request, out);
+    quoted(exchange, out);
     out.push(b'"');
 }
 
 /// `%{+Q}o %{-Q}ci - - [%trg] %r %ST %B "" "" %cp %ms %ft %b %s %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc %sq %bq %CC
 /// %CS %hrl %hsl` (8.2.3).
-fn clf(core: &Core, exchange: &Exchange<'_>, ended: Ended, request: &[u8], out: &mut Vec<u8>) {
+fn clf(core: &Core, exchange: Recorded<'_>, ended: Ended, out: &mut Vec<u8>) {
     let time = wall(core, exchange);
-    match exchange.connection.addresses.source {
+    match exchange.connection.source {
         Some(source) => out.extend_from_slice(source.ip().to_string().as_bytes()),
         None => out.push(b'-'),
     }
     out.extend_from_slice(b" - - [");
     core.log.dates.clf(time, out);
     out.extend_from_slice(b"] \"");
-    quoted(exchange, request, out);
+    quoted(exchange, out);
     out.extend_from_slice(b"\" ");
     status(exchange, out);
     out.push(b' ');
     number(exchange.facts.bytes_out, out);
-    let port = exchange.connection.addresses.source.map_or(0, |source| source.port());
+    let port = exchange.connection.source.map_or(0, |source| source.port());
     let ms = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.subsec_millis());
     out.extend_from_slice(format!(" \"\" \"\" {port} {ms:03} \"").as_bytes());
     let mut names = Vec::new();
@@ -153,7 +153,7 @@ fn clf(core: &Core, exchange: &Exchange<'_>, ended: Ended, request: &[u8], out: 
 }
 
 /// When the request began, by the wall.
-fn wall(core: &Core, exchange: &Exchange<'_>) -> SystemTime {
+fn wall(core: &Core, exchange: Recorded<'_>) -> SystemTime {
     core.clock.wall_at(exchange.facts.began)
 }
 
@@ -166,8 +166,8 @@ fn address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
 
 /// The client's address and port; of a unix socket the number of the `bind` it came in by.
 fn client_address(connection: &Connection, out: &mut Vec<u8>) {
-    if connection.addresses.source.is_some() {
-        return address(connection.addresses.source, out);
+    if connection.source.is_some() {
+        return address(connection.source, out);
     }
     out.extend_from_slice(b"unix:");
     number(connection.listener().number, out);
@@ -175,7 +175,7 @@ fn client_address(connection: &Connection, out: &mut Vec<u8>) {
 
 /// `frontend backend/server`, the frontend with `~` when the client speaks TLS. Without a backend the frontend's own name
 /// stands there.
-fn path(exchange: &Exchange<'_>, out: &mut Vec<u8>) {
+fn path(exchange: Recorded<'_>, out: &mut Vec<u8>) {
     let frontend = &exchange.progress.frontend.plan.proxy.name;
     out.extend_from_slice(frontend.as_bytes());
     if exchange.connection.tls().is_some() {
@@ -200,7 +200,7 @@ fn millis(time: Option<Duration>, out: &mut Vec<u8>) {
 }
 
 /// `Ta` or `Tt`; marked with `+` when the line is written before the end (`option logasap`).
-fn total(core: &Core, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
+fn total(core: &Core, exchange: Recorded<'_>, out: &mut Vec<u8>) {
     if exchange.progress.frontend.plan.proxy.logging.asap {
         out.push(b'+');
     }
@@ -208,28 +208,28 @@ fn total(core: &Core, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
 }
 
 /// `%B`, marked like the total time.
-fn bytes(exchange: &Exchange<'_>, out: &mut Vec<u8>) {
+fn bytes(exchange: Recorded<'_>, out: &mut Vec<u8>) {
     if exchange.progress.frontend.plan.proxy.logging.asap {
         out.push(b'+');
     }
     number(exchange.facts.bytes_out, out);
 }
 
-fn status(exchange: &Exchange<'_>, out: &mut Vec<u8>) {
+fn status(exchange: Recorded<'_>, out: &mut Vec<u8>) {
     match exchange.facts.status {
         0 => out.extend_from_slice(b"-1"),
         status => number(u64::from(status), out),
     }
 }
 
-fn state(exchange: &Exchange<'_>, ended: Ended, out: &mut Vec<u8>) {
+fn state(exchange: Recorded<'_>, ended: Ended, out: &mut Vec<u8>) {
     out.extend_from_slice(&[ended.cause.letter(), ended.phase.letter()]);
     out.extend_from_slice(&exchange.facts.cookie);
 }
 
 /// `actconn/feconn/beconn/srvconn/retries srv_queue/backend_queue`. As in HAProxy, this one has left backend and server by
 /// now, but not the frontend.
-fn loads(core: &Core, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
+fn loads(core: &Core, exchange: Recorded<'_>, out: &mut Vec<u8>) {
     let gauge = |value: i64| u64::try_from(value).unwrap_or(0);
     let backend = exchange.progress.backend().map_or(0, |backend| backend.plan.figures.open.load(Ordering::Relaxed));
     let own = u32::from(exchange.progress.has_slot());
@@ -255,12 +255,13 @@ fn loads(core: &Core, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
 }
 
 /// The request line, with bytes that could mislead a reader of the log written as `#XX`.
-fn quoted(exchange: &Exchange<'_>, request: &[u8], out: &mut Vec<u8>) {
+fn quoted(exchange: Recorded<'_>, out: &mut Vec<u8>) {
     if !exchange.facts.has_request {
         out.extend_from_slice(b"<BADREQ>");
         return;
     }
-    for byte in &request[..request.len().min(REQUEST_MAX)] {
+    let line = &exchange.facts.line;
+    for byte in &line[..line.len().min(REQUEST_MAX)] {
         match byte {
             b'"' | b'#' | 0..=31 | 127..=255 => out.extend_from_slice(format!("#{byte:02X}").as_bytes()),
             byte => out.push(*byte),

@@ -11,16 +11,34 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
-use crate::facts::Ruled;
-use crate::handshake::Failed;
+use crate::facts::{LogFacts, Ruled};
+use crate::handshake::HandshakeFailure;
 use crate::log::INFO;
+use crate::progress::Progress;
 use crate::proxy_protocol::Malformed;
 use crate::state::{CoreCounters, Counter};
 use crate::times::TIMES;
 use crate::view::FrontendView;
 
-/// Counts the request and writes its log line. `line` is the request line as received, empty in `mode tcp`.
-pub fn write(core: &Core, exchange: &Exchange<'_>, outcome: Result<(), Ended>, line: &[u8]) {
+/// What is recorded of an exchange, whatever went through it.
+#[derive(Clone, Copy, Debug)]
+struct Recorded<'a> {
+    connection: &'a Connection,
+    facts: &'a LogFacts,
+    progress: &'a Progress,
+    log_level: Option<LogLevel>,
+}
+
+impl<'a> Recorded<'a> {
+    fn of<M>(exchange: &'a Exchange<'_, M>) -> Recorded<'a> {
+        let Exchange { connection, facts, progress, log_level, .. } = exchange;
+        Recorded { connection, facts, progress, log_level: *log_level }
+    }
+}
+
+/// Counts the request and writes its log line.
+pub fn write<M>(core: &Core, exchange: &Exchange<'_, M>, outcome: Result<(), Ended>) {
+    let exchange = Recorded::of(exchange);
     let ended = outcome.err().unwrap_or_default();
     if !exchange.facts.silent || exchange.facts.has_request {
         count(core, exchange, ended);
@@ -28,30 +46,30 @@ pub fn write(core: &Core, exchange: &Exchange<'_>, outcome: Result<(), Ended>, l
     if exchange.facts.silent
         || exchange.facts.logged
         || exchange.progress.frontend.sinks.is_empty()
-        || !exchange.progress.frontend.sinks.wants(&exchange.facts, ended)
+        || !exchange.progress.frontend.sinks.wants(exchange.facts, ended)
     {
         return;
     }
-    log_line(core, exchange, ended, line);
+    log_line(core, exchange, ended);
 }
 
 /// `option logasap`: writes the line now, before the data; the end is only counted. Of the body, `there` bytes came with the head:
 /// this line has them, the count does not yet.
-pub fn write_early(core: &Core, exchange: &mut Exchange<'_>, line: &[u8], there: usize) {
+pub fn write_early<M>(core: &Core, exchange: &mut Exchange<'_, M>, there: usize) {
     let frontend = &exchange.progress.frontend;
     if frontend.plan.proxy.logging.asap && !exchange.facts.silent && !frontend.sinks.is_empty() {
         exchange.facts.sent(there as u64);
-        log_line(core, exchange, Ended::default(), line);
+        log_line(core, Recorded::of(exchange), Ended::default());
         exchange.facts.logged_early(there as u64);
     }
 }
 
-fn log_line(core: &Core, exchange: &Exchange<'_>, ended: Ended, line: &[u8]) {
+fn log_line(core: &Core, exchange: Recorded<'_>, ended: Ended) {
     let level = match exchange.log_level {
         Some(LogLevel::Level(level)) => Level(level),
         _ => exchange.progress.frontend.sinks.level(ended),
     };
-    core.log.line(&exchange.progress.frontend.sinks, level, |out| format::line(core, exchange, ended, line, out));
+    core.log.line(&exchange.progress.frontend.sinks, level, |out| format::line(core, exchange, ended, out));
 }
 
 /// The line of a connection in the default format, written at accept.
@@ -70,7 +88,7 @@ pub fn refused(core: &Core, connection: &Connection, frontend: &FrontendView, fa
 }
 
 /// The line of a connection that ended before it was one: there was no agreement on TLS.
-pub fn disagreed(core: &Core, connection: &Connection, frontend: &FrontendView, failed: Failed) {
+pub fn disagreed(core: &Core, connection: &Connection, frontend: &FrontendView, failed: HandshakeFailure) {
     let text = failed.text(frontend.plan.proxy.logging.dont_log_null);
     if let Some(text) = text.filter(|_| !frontend.sinks.is_empty()) {
         core.log.line(&frontend.sinks, INFO, |out| format::refusal_line(core, connection, text, out));
@@ -83,7 +101,7 @@ pub fn denied(core: &Core, connection: &Connection, frontend: &FrontendView, cou
     connection.listener().state.counters.add(core.number, counter, 1);
 }
 
-fn count(core: &Core, exchange: &Exchange<'_>, ended: Ended) {
+fn count(core: &Core, exchange: Recorded<'_>, ended: Ended) {
     let blocks = [
         Some(&exchange.progress.frontend.plan.state.counters),
         exchange.progress.backend().map(|backend| &backend.plan.figures.counters),
@@ -137,7 +155,7 @@ fn count(core: &Core, exchange: &Exchange<'_>, ended: Ended) {
 }
 
 /// `qtime`, `ctime`, `rtime` and `ttime` of the statistics.
-fn times(core: &Core, exchange: &Exchange<'_>, is_http: bool) -> [Duration; TIMES] {
+fn times(core: &Core, exchange: Recorded<'_>, is_http: bool) -> [Duration; TIMES] {
     let response = exchange.facts.response_time.filter(|_| is_http);
     let phases = [exchange.facts.queue_time, exchange.facts.connect_time, response].map(Option::unwrap_or_default);
     let whole = core.now().saturating_duration_since(exchange.facts.began);
@@ -145,7 +163,7 @@ fn times(core: &Core, exchange: &Exchange<'_>, is_http: bool) -> [Duration; TIME
 }
 
 /// Counts how a request ended that did not end as it should. `in_front`: at the frontend.
-fn count_end(block: &CoreCounters, in_front: bool, exchange: &Exchange<'_>, ended: Ended) {
+fn count_end(block: &CoreCounters, in_front: bool, exchange: Recorded<'_>, ended: Ended) {
     if exchange.facts.ruled == Some(Ruled::Denied) {
         let is_response = ended.phase == Phase::Headers;
         return block.add(if is_response { Counter::DeniedResponses } else { Counter::DeniedRequests }, 1);

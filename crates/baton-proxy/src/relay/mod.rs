@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use baton_http::ForUpstream;
+use baton_http::{ForUpstream, Framing};
 use baton_model::ConnectionMode;
 
 use crate::balance::Slot;
@@ -17,27 +17,32 @@ use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::flow::{Body, Flow};
+use crate::messages::Messages;
 use crate::pool::ServerConnection;
 use crate::relay::response::Passage;
 use crate::respond::Sent;
 use crate::view::BackendView;
-use crate::work::Work;
 
 pub use response::Failure;
 pub use transfer::NoResponse;
 
 /// Writes the request as the server gets it, with as much of its body as is there. What is left of the body follows when it is
 /// relayed.
-pub fn compose(core: &Core, exchange: &Exchange<'_>, work: &mut Work, backend: &BackendView) -> Result<(), Ended> {
-    work.prepare_exchange(&core.buffers);
+pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) -> Result<(), Ended> {
+    exchange.messages.prepare_exchange(&core.buffers);
     let pretend = backend.plan.proxy.http.pretend_keepalive;
     let keep_alive = exchange.progress.connection_mode() == ConnectionMode::KeepAlive || pretend;
-    let Work { input, request, request_chunks, up, upload, composed, .. } = work;
+    let Messages { input, request, request_chunks, up, upload, composed, .. } = &mut *exchange.messages;
     request.for_upstream(input.pinned(), ForUpstream { keep_alive });
+    if request.framing == Framing::UntilClose {
+        // A server connection that is kept has no end to show.
+        request.headers.add(b"transfer-encoding", b"chunked");
+    }
     up.clear();
     request.write(input.pinned(), up);
     let body = Body::of(request.framing);
-    let flow = Flow::start(body, input, request_chunks, up);
+    let as_chunks = matches!(body, Body::Chunked | Body::UntilClose);
+    let flow = Flow::start(body, as_chunks, input, request_chunks, up);
     *upload = flow.map_err(|_| Ended::refused(Cause::Proxy, Phase::Request, 400))?;
     *composed = true;
     if is_long(core, upload.body) {
@@ -50,12 +55,11 @@ pub fn compose(core: &Core, exchange: &Exchange<'_>, work: &mut Work, backend: &
 pub async fn run(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
-    work: &mut Work,
     backend: &Rc<BackendView>,
     slot: &Slot,
     connection: ServerConnection,
 ) -> Result<Sent, Failure> {
-    let passage = Passage { core, exchange, work, backend, slot };
+    let passage = Passage { core, exchange, backend, slot };
     // Pinned before it is passed on: as a value these kilobytes would be copied.
     let passed = pin!(passage.run(connection));
     unless_cut(slot, passed).await.unwrap_or(Err(Failure::Ended(Ended::down())))

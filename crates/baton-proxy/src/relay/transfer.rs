@@ -14,21 +14,22 @@ use baton_http::Parsed;
 use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
-use crate::flow::{Active, Flow, Stopped, Way};
+use crate::flow::{Active, Flow, FlowEnds, Stopped};
+use crate::messages::Messages;
 use crate::patience::Patience;
 use crate::stream::Stream;
-use crate::work::Work;
+use crate::transport::Transport;
 
 /// The two ends of an exchange and who waits at them.
 pub struct Ends<'a> {
     /// The core.
     pub core: &'a Core,
-    /// The client's orders.
+    /// What the exchange is told.
     pub orders: &'a Orders,
-    /// The client's deadline.
+    /// Its deadline.
     pub deadline: &'a mut Deadline,
     /// The client.
-    pub client: &'a Stream,
+    pub client: Transport<'a>,
     /// The server.
     pub server: &'a Stream,
     /// How long silence may last.
@@ -68,66 +69,67 @@ impl NoResponse {
 
 /// Sends the request (as far as it goes) and reads until the response's head is complete. Its length in the received bytes
 /// is returned; they are consumed by the caller.
-pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work) -> Result<usize, NoResponse> {
+pub async fn response_head(ends: &mut Ends<'_>, messages: &mut Messages) -> Result<usize, NoResponse> {
     let core = ends.core;
-    let (head_bytes, relaxed) = (work.received.capacity(), ends.relaxed);
+    let (head_bytes, relaxed) = (messages.received.capacity(), ends.relaxed);
     let limits = baton_http::Limits { head_bytes, relaxed, ..baton_http::Limits::default() };
-    let to = work.request.response_to();
+    let to = messages.request.response_to();
     let mut up = Active { from: core.now(), to: core.now() };
     let mut broken = false;
     let mut parsed_all = false;
     loop {
-        if !work.received.is_empty() && !parsed_all {
+        if !messages.received.is_empty() && !parsed_all {
             parsed_all = true;
-            match work.response.parse(&work.received, to, &limits) {
+            match messages.response.parse(&messages.received, to, &limits) {
                 Ok(Parsed::Complete(len)) => return Ok(len),
-                Ok(Parsed::Partial) if !work.received.is_full() => {}
+                Ok(Parsed::Partial) if !messages.received.is_full() => {}
                 Ok(Parsed::Partial) | Err(_) => return Err(NoResponse::Malformed),
             }
         }
-        let waiting = head_waits(&up, work, broken);
+        let waiting = head_waits(&up, messages, broken);
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
-        let Work { input, request_chunks, up: out, upload, received, .. } = &mut *work;
+        let Messages { input, request_chunks, up: out, upload, received, .. } = &mut *messages;
         let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
         let event = until(core, ends.orders, ends.deadline, |cx| {
             if !upload.finished && !broken {
-                let way = Way { from: client, to: server, input, decoder: request_chunks, out };
+                let way =
+                    FlowEnds { from: client, to: Transport::Connection(server), input, decoder: request_chunks, out };
                 match upload.poll(cx, way, &mut up, core.now()) {
                     // From now on the wait is for the server alone. The deadline set may be the client's: it is looked at anew
                     // when it has passed.
                     Poll::Ready(Ok(())) => up.to = core.now(),
                     // The server may have answered before it stopped reading.
                     Poll::Ready(Err(Stopped::Sink)) => broken = true,
-                    Poll::Ready(Err(stopped)) => return Poll::Ready(Event::Stopped(stopped)),
+                    Poll::Ready(Err(stopped)) => return Poll::Ready(HeadEvent::Stopped(stopped)),
                     Poll::Pending => {}
                 }
             }
             match server.poll_read(cx, received.room()) {
-                Poll::Ready(Ok(count)) => return Poll::Ready(Event::Received(count)),
-                Poll::Ready(Err(_)) => return Poll::Ready(Event::Received(0)),
+                Poll::Ready(Ok(count)) => return Poll::Ready(HeadEvent::Received(count)),
+                Poll::Ready(Err(_)) => return Poll::Ready(HeadEvent::Received(0)),
                 Poll::Pending => {}
             }
-            if watch { client.poll_closed(cx).map(Event::ClientGone) } else { Poll::Pending }
+            client.poll_gone(cx, watch).map(HeadEvent::ClientGone)
         })
         .await;
         match event {
-            Ok(Event::Received(0)) if received.is_empty() => return Err(NoResponse::Empty),
-            Ok(Event::Received(0)) => return Err(NoResponse::Truncated),
-            Ok(Event::Received(count)) => {
+            Ok(HeadEvent::Received(0)) if received.is_empty() => return Err(NoResponse::Empty),
+            Ok(HeadEvent::Received(0)) => return Err(NoResponse::Truncated),
+            Ok(HeadEvent::Received(count)) => {
                 received.filled(count);
                 parsed_all = false;
             }
-            Ok(Event::Stopped(Stopped::Malformed)) => {
+            Ok(HeadEvent::Stopped(Stopped::Malformed)) => {
                 return Err(NoResponse::Ended(Ended::refused(Cause::Proxy, Phase::Headers, 400)));
             }
-            Ok(Event::Stopped(_)) | Ok(Event::ClientGone(Err(_))) => {
+            Ok(HeadEvent::Stopped(_)) | Ok(HeadEvent::ClientGone(Err(_))) => {
                 return Err(NoResponse::Ended(Ended::aborted_by(Side::Client, Phase::Data)));
             }
-            Ok(Event::ClientGone(Ok(()))) => {
+            Ok(HeadEvent::ClientGone(Ok(()))) => {
                 return Err(NoResponse::Ended(Ended::refused(Cause::ClientAborted, Phase::Headers, 400)));
             }
             Err(Interrupt::Abort) => return Err(NoResponse::Ended(Ended::aborted(Phase::Headers))),
-            Err(Interrupt::Timeout) => match head_waits(&up, work, broken).over(ends.patience, core.now()) {
+            Err(Interrupt::Timeout) => match head_waits(&up, messages, broken).over(ends.patience, core.now()) {
                 Some(Side::Client) => return Err(NoResponse::Ended(Ended::timeout(Side::Client, Phase::Headers))),
                 Some(Side::Server) => return Err(NoResponse::Late),
                 None => {}
@@ -138,24 +140,28 @@ pub async fn response_head(ends: &mut Ends<'_>, work: &mut Work) -> Result<usize
 
 /// Whom a response's head waits for: the server, and the client that still sends. A client whose bytes the server does not
 /// take is not waited for.
-fn head_waits(up: &Active, work: &Work, broken: bool) -> Waiting {
-    let upload = &work.upload;
+fn head_waits(up: &Active, messages: &Messages, broken: bool) -> InactivityWait {
+    let upload = &messages.upload;
     if upload.finished || broken {
-        return Waiting { since: up.to, client: false, server: true };
+        return InactivityWait { since: up.to, client: false, server: true };
     }
-    Waiting { since: up.from.max(up.to), client: !upload.is_blocked(&work.input, &work.up), server: true }
+    InactivityWait {
+        since: up.from.max(up.to),
+        client: !upload.is_blocked(&messages.input, &messages.up),
+        server: true,
+    }
 }
 
 /// Whose silence counts at the moment, and since when. A side that has nothing to do, because the other one does not take
 /// what it sent, is not waited for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct InactivityWait {
     pub since: Instant,
     pub client: bool,
     pub server: bool,
 }
 
-impl Waiting {
+impl InactivityWait {
     /// When to look whether the wait is over. What a side is to do may change without notice, so that even one that is not
     /// waited for is looked at after its limit.
     pub fn look_at(self, patience: &Patience, now: Instant) -> Option<Instant> {
@@ -179,7 +185,7 @@ impl Waiting {
     }
 }
 
-enum Event {
+enum HeadEvent {
     Received(usize),
     Stopped(Stopped),
     /// The client ended its direction, or reset the connection.
@@ -188,27 +194,39 @@ enum Event {
 
 /// Passes the response on to its end. What is left of the request goes on being sent meanwhile, as far as the server takes
 /// it.
-pub async fn response_body(ends: &mut Ends<'_>, work: &mut Work, download: &mut Flow) -> Result<(), Ended> {
+pub async fn response_body(ends: &mut Ends<'_>, messages: &mut Messages, download: &mut Flow) -> Result<(), Ended> {
     let core = ends.core;
     let mut up = Active { from: core.now(), to: core.now() };
     let mut down = up;
     let mut given_up = false;
     loop {
         let since = down.to.max(up.from).max(down.from).max(up.to);
-        let waiting = response_waits(since, work, given_up, download);
+        let waiting = response_waits(since, messages, given_up, download);
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
-        let Work { input, request_chunks, up: up_out, upload, received, response_chunks, down: down_out, .. } =
-            &mut *work;
+        let Messages { input, request_chunks, up: up_out, upload, received, response_chunks, down: down_out, .. } =
+            &mut *messages;
         let (client, server) = (ends.client, ends.server);
         let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !upload.finished && !given_up {
-                let way = Way { from: client, to: server, input, decoder: request_chunks, out: up_out };
+                let way = FlowEnds {
+                    from: client,
+                    to: Transport::Connection(server),
+                    input,
+                    decoder: request_chunks,
+                    out: up_out,
+                };
                 match upload.poll(cx, way, &mut up, core.now()) {
                     Poll::Ready(Ok(())) | Poll::Pending => {}
                     Poll::Ready(Err(_)) => given_up = true,
                 }
             }
-            let way = Way { from: server, to: client, input: received, decoder: response_chunks, out: down_out };
+            let way = FlowEnds {
+                from: Transport::Connection(server),
+                to: client,
+                input: received,
+                decoder: response_chunks,
+                out: down_out,
+            };
             download.poll(cx, way, &mut down, core.now())
         })
         .await;
@@ -220,7 +238,7 @@ pub async fn response_body(ends: &mut Ends<'_>, work: &mut Work, download: &mut 
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
                 let since = down.to.max(up.from).max(down.from).max(up.to);
-                let waiting = response_waits(since, work, given_up, download);
+                let waiting = response_waits(since, messages, given_up, download);
                 if let Some(side) = waiting.over(ends.patience, core.now()) {
                     return Err(Ended::timeout(side, Phase::Data));
                 }
@@ -231,33 +249,34 @@ pub async fn response_body(ends: &mut Ends<'_>, work: &mut Work, download: &mut 
 
 /// Whom a response's body waits for: the client when it does not take it, else the server. A client that has stopped sending
 /// its request does not lose the answer for it.
-fn response_waits(since: Instant, work: &Work, given_up: bool, download: &Flow) -> Waiting {
-    let upload = &work.upload;
-    let held = download.is_blocked(&work.received, &work.down);
-    let stuck = !upload.finished && !given_up && upload.is_blocked(&work.input, &work.up);
-    Waiting { since, client: held, server: !held || stuck }
+fn response_waits(since: Instant, messages: &Messages, given_up: bool, download: &Flow) -> InactivityWait {
+    let upload = &messages.upload;
+    let held = download.is_blocked(&messages.received, &messages.down);
+    let stuck = !upload.finished && !given_up && upload.is_blocked(&messages.input, &messages.up);
+    InactivityWait { since, client: held, server: !held || stuck }
 }
 
 /// The response is complete, but the client is still sending: what comes goes on to the server, or nowhere once the server
 /// does not take it any more. `Ok`: the request is
 /// complete, so that another one can follow; true if the server has all of it.
-pub async fn rest_of_request(ends: &mut Ends<'_>, work: &mut Work) -> Result<bool, Ended> {
+pub async fn rest_of_request(ends: &mut Ends<'_>, messages: &mut Messages) -> Result<bool, Ended> {
     let core = ends.core;
     let mut up = Active { from: core.now(), to: core.now() };
     let mut refused = false;
     loop {
         ends.deadline.set(ends.patience.client.map(|limit| up.from.max(up.to) + limit));
-        let Work { input, request_chunks, up: out, upload, .. } = &mut *work;
+        let Messages { input, request_chunks, up: out, upload, .. } = &mut *messages;
         let (client, server) = (ends.client, ends.server);
         let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !refused {
-                let way = Way { from: client, to: server, input, decoder: request_chunks, out };
+                let way =
+                    FlowEnds { from: client, to: Transport::Connection(server), input, decoder: request_chunks, out };
                 match ready!(upload.poll(cx, way, &mut up, core.now())) {
                     Err(Stopped::Sink) => refused = true,
                     other => return Poll::Ready(other),
                 }
             }
-            let way = Way { from: client, to: server, input, decoder: request_chunks, out };
+            let way = FlowEnds { from: client, to: Transport::Connection(server), input, decoder: request_chunks, out };
             upload.discard(cx, way, &mut up, core.now())
         })
         .await;

@@ -14,7 +14,7 @@ use crate::deadline::Deadline;
 use crate::ended::{Ended, Phase, Side};
 use crate::patience::Patience;
 use crate::pipes::{SPLICED_MIN, Splicer};
-use crate::stream::Stream;
+use crate::transport::Transport;
 
 /// Reads and writes of one direction before other connections get their turn.
 const ROUNDS_PER_TURN: usize = 16;
@@ -46,7 +46,7 @@ struct Activity {
 }
 
 /// What happened in a tunnel.
-enum Step {
+enum TunnelEvent {
     Done,
     /// Other limits hold from now on.
     HalfClosed,
@@ -55,7 +55,7 @@ enum Step {
 
 /// Which end of a pump failed. Why does not matter: the peer is gone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Failed {
+enum BrokenEnd {
     Reading,
     Writing,
 }
@@ -77,9 +77,9 @@ impl Pump {
         &mut self,
         cx: &mut Context<'_>,
         core: &Core,
-        (from, from_active): (&Stream, &mut Activity),
-        (to, to_active): (&Stream, &mut Activity),
-    ) -> Poll<Result<(), Failed>> {
+        (from, from_active): (Transport<'_>, &mut Activity),
+        (to, to_active): (Transport<'_>, &mut Activity),
+    ) -> Poll<Result<(), BrokenEnd>> {
         if self.shut {
             return Poll::Ready(Ok(()));
         }
@@ -87,7 +87,7 @@ impl Pump {
             if let Some(buffer) = &mut self.buffer
                 && !buffer.is_empty()
             {
-                let count = ready!(to.poll_write(cx, buffer)).map_err(|_| Failed::Writing)?;
+                let count = ready!(to.poll_write(cx, buffer)).map_err(|_| BrokenEnd::Writing)?;
                 buffer.consume(count);
                 to_active.written = core.now();
                 from_active.read = core.now();
@@ -98,8 +98,9 @@ impl Pump {
             }
             if let Some(splicer) = &mut self.splicer
                 && splicer.held() > 0
+                && let Some(to) = to.connection()
             {
-                ready!(splicer.poll_drain(cx, to)).map_err(|_| Failed::Writing)?;
+                ready!(splicer.poll_drain(cx, to)).map_err(|_| BrokenEnd::Writing)?;
                 to_active.written = core.now();
                 from_active.read = core.now();
                 continue;
@@ -111,8 +112,7 @@ impl Pump {
                 return Poll::Ready(Ok(()));
             }
             if self.busy
-                && !from.is_secure()
-                && !to.is_secure()
+                && let (Some(from), Some(_)) = (from.spliceable(), to.spliceable())
                 && let Some(splicer) = &mut self.splicer
                 && splicer.is_ready()
             {
@@ -125,7 +125,7 @@ impl Pump {
                         self.busy = count >= SPLICED_MIN;
                     }
                     Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::InvalidInput => self.splicer = None,
-                    Poll::Ready(Err(_)) => return Poll::Ready(Err(Failed::Reading)),
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(BrokenEnd::Reading)),
                     Poll::Pending => return Poll::Pending,
                 }
                 continue;
@@ -144,7 +144,7 @@ impl Pump {
                     to_active.written = core.now();
                     self.busy = count == size;
                 }
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(Failed::Reading)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(BrokenEnd::Reading)),
                 Poll::Pending => {
                     self.release(core);
                     return Poll::Pending;
@@ -171,10 +171,10 @@ impl Pump {
     }
 }
 
-impl Failed {
+impl BrokenEnd {
     /// Who ended the tunnel by it, of a direction with these ends.
     fn ended(self, from: Side, to: Side) -> Ended {
-        Ended::aborted_by(if self == Failed::Reading { from } else { to }, Phase::Data)
+        Ended::aborted_by(if self == BrokenEnd::Reading { from } else { to }, Phase::Data)
     }
 }
 
@@ -185,8 +185,8 @@ pub async fn run(
     core: &Core,
     orders: &Orders,
     deadline: &mut Deadline,
-    (client, up): (&Stream, &mut Pump),
-    (server, down): (&Stream, &mut Pump),
+    (client, up): (Transport<'_>, &mut Pump),
+    (server, down): (Transport<'_>, &mut Pump),
     patience: &Patience,
 ) -> Result<(), Ended> {
     let start = Activity { read: core.now(), written: core.now() };
@@ -194,38 +194,42 @@ pub async fn run(
     // Why a direction ended that its own side did not end.
     let mut cause = None;
     let outcome = loop {
-        let waits = Waits::new(patience, (up, client_active), (down, server_active));
+        let waits = TunnelWaits::new(patience, (up, client_active), (down, server_active));
         deadline.set(waits.look_at(patience, core.now()));
         let half_closed = up.shut || down.shut;
         let event = until(core, orders, deadline, |cx| {
             let mut done = true;
             match up.poll(cx, core, (client, &mut client_active), (server, &mut server_active)) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(failed)) => return Poll::Ready(Step::Failed(failed.ended(Side::Client, Side::Server))),
+                Poll::Ready(Err(failed)) => {
+                    return Poll::Ready(TunnelEvent::Failed(failed.ended(Side::Client, Side::Server)));
+                }
                 Poll::Pending => done = false,
             }
             match down.poll(cx, core, (server, &mut server_active), (client, &mut client_active)) {
                 Poll::Ready(Ok(())) => done |= patience.ends_with_server,
-                Poll::Ready(Err(failed)) => return Poll::Ready(Step::Failed(failed.ended(Side::Server, Side::Client))),
+                Poll::Ready(Err(failed)) => {
+                    return Poll::Ready(TunnelEvent::Failed(failed.ended(Side::Server, Side::Client)));
+                }
                 Poll::Pending => done = false,
             }
             if done {
-                Poll::Ready(Step::Done)
+                Poll::Ready(TunnelEvent::Done)
             } else if half_closed != (up.shut || down.shut) {
-                Poll::Ready(Step::HalfClosed)
+                Poll::Ready(TunnelEvent::HalfClosed)
             } else {
                 Poll::Pending
             }
         })
         .await;
         match event {
-            Ok(Step::Done) => break cause.map_or(Ok(()), Err),
-            Ok(Step::HalfClosed) => {}
-            Ok(Step::Failed(ended)) => break Err(cause.unwrap_or(ended)),
+            Ok(TunnelEvent::Done) => break cause.map_or(Ok(()), Err),
+            Ok(TunnelEvent::HalfClosed) => {}
+            Ok(TunnelEvent::Failed(ended)) => break Err(cause.unwrap_or(ended)),
             Err(Interrupt::Abort) => break Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
                 // Activity only moves the instant that is due, not the timer: look again before giving up.
-                let (waits, now) = (Waits::new(patience, (up, client_active), (down, server_active)), core.now());
+                let (waits, now) = (TunnelWaits::new(patience, (up, client_active), (down, server_active)), core.now());
                 let over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
                 let sides = [
                     (Side::Client, over(waits.client_write), over(waits.client_read), &mut *up),
@@ -257,15 +261,15 @@ pub async fn run(
 
 /// When each side must have said or taken something; `None` where it is not waited for. A side whose bytes the other one
 /// does not take can say nothing meanwhile.
-struct Waits {
+struct TunnelWaits {
     client_read: Option<Instant>,
     client_write: Option<Instant>,
     server_read: Option<Instant>,
     server_write: Option<Instant>,
 }
 
-impl Waits {
-    fn new(patience: &Patience, (up, client): (&Pump, Activity), (down, server): (&Pump, Activity)) -> Waits {
+impl TunnelWaits {
+    fn new(patience: &Patience, (up, client): (&Pump, Activity), (down, server): (&Pump, Activity)) -> TunnelWaits {
         let says = |direction: &Pump, active: Activity, limit: Option<Duration>, independent: bool| {
             let waited_for = !direction.ended && !direction.is_blocked();
             let since = if independent { active.read } else { active.read.max(active.written) };
@@ -277,7 +281,7 @@ impl Waits {
         let told = |direction: &Pump, fin: Option<Duration>, usual| fin.filter(|_| direction.shut).or(usual);
         let client_limit = told(down, patience.client_fin, patience.client);
         let server_limit = told(up, patience.server_fin, patience.server);
-        Waits {
+        TunnelWaits {
             client_read: says(up, client, client_limit, patience.client_independent),
             client_write: takes(down, client, patience.client),
             server_read: says(down, server, server_limit, patience.server_independent),

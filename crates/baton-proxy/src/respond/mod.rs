@@ -4,14 +4,14 @@ mod pages;
 
 use std::rc::Rc;
 
-use baton_http::{ForClient, Limits, Method, Parsed, ResponseTo};
+use baton_http::{Method, ResponseView};
 use baton_model::{ErrorPage, Proxy};
 
 use crate::core::Core;
-use crate::ended::Ended;
+use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
-use crate::rules::{self, Answer};
-use crate::work::Work;
+use crate::rules::{self, OwnResponse};
+use crate::sink;
 
 /// A response that went to the client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,18 +24,84 @@ pub struct Sent {
     pub ended: Option<Ended>,
 }
 
-/// Composes the answer with this status in `work.down`: the proxy's own page for it or the standard one. `keep`: the
-/// connection may stay. Returns whether it stays.
-pub fn compose(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, status: u16, keep: bool) -> bool {
+/// What became of the client's end of an exchange.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ending {
+    /// The response is whole, and so is the request: another one may follow.
+    Kept,
+    /// The response is whole, and nothing follows.
+    Closed {
+        /// The client may still be sending the body of its request.
+        unread: bool,
+    },
+    /// Only the end tells the client that there is no response, or that it is not whole.
+    Broken,
+}
+
+/// The end of an exchange: an early one becomes its answer. What became of the client's end, and how the log says it ended.
+pub async fn finish(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_>,
+    outcome: Result<Sent, Ended>,
+) -> (Ending, Result<(), Ended>) {
+    let ended = match outcome {
+        Ok(Sent { keep: true, ended, .. }) => return (Ending::Kept, ended.map_or(Ok(()), Err)),
+        Ok(Sent { keep: false, unread, ended }) => {
+            return (Ending::Closed { unread }, ended.map_or(Ok(()), Err));
+        }
+        Err(ended) => ended,
+    };
+    if ended.phase == Phase::Headers
+        && ended.cause == Cause::ServerAborted
+        && !exchange.is_first
+        && exchange.progress.is_reused()
+    {
+        // The server closed a kept connection under a request that must not be repeated by us. Closing without an answer
+        // leaves that decision to the client, which knows what it asked for (RFC 9112 9.3.1).
+        exchange.facts.silence();
+        return (Ending::Broken, Err(ended));
+    }
+    if exchange.facts.status != 0 {
+        // The response was begun: only closing tells the client that it is not whole.
+        return (Ending::Broken, Err(ended));
+    }
+    if ended.status == 0 {
+        exchange.facts.responds(ended.logged);
+        return (Ending::Broken, Err(ended));
+    }
+    let whole = exchange.messages.has_whole_body();
+    let keep = whole && exchange.facts.has_request && sink::may_keep(core, exchange);
+    let keep = match exchange.progress.take_replacement() {
+        Some(page) => {
+            exchange.messages.down.clear();
+            forward(core, exchange, &page, keep)
+        }
+        None => compose(core, exchange, ended.status, keep),
+    };
+    let sent = exchange.send(core).await;
+    if keep {
+        exchange.messages.skip_body();
+    }
+    let ending = match (sent, keep) {
+        (Err(_), _) => Ending::Broken,
+        (Ok(()), true) => Ending::Kept,
+        (Ok(()), false) => Ending::Closed { unread: !whole || !exchange.facts.has_request },
+    };
+    (ending, Err(ended))
+}
+
+/// Composes the answer with this status: the proxy's own page for it or the standard one. `keep`: the connection may stay. Returns
+/// whether it stays.
+fn compose(core: &Core, exchange: &mut Exchange<'_>, status: u16, keep: bool) -> bool {
     let proxies =
         [exchange.progress.backend().map(|backend| &backend.plan.proxy), Some(&exchange.progress.frontend.plan.proxy)];
     let custom = proxies.into_iter().flatten().find_map(|proxy| custom_page(proxy, status)).cloned();
     exchange.facts.responds(status);
-    work.down.clear();
+    exchange.messages.down.clear();
     if !exchange.facts.has_request {
         // The connection layer has pages of its own; only an empty one is heeded: it says to close without an answer.
         if !custom.is_some_and(|page| matches!(page, ErrorPage::File { content, .. } if content.is_empty())) {
-            pages::raw(status, &mut work.down);
+            sink::plain(exchange, &pages::raw(status));
         }
         return false;
     }
@@ -46,8 +112,8 @@ pub fn compose(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, status
         Some(ErrorPage::SeeOther(location)) => pages::redirect(303, &location, &mut page),
         None => pages::standard(status, &mut page),
     }
-    let keep = forward(core, exchange, work, &page, keep);
-    if work.response.status != 0 {
+    let keep = forward(core, exchange, &page, keep);
+    if exchange.messages.response.status != 0 {
         // A page may have another one in it.
         exchange.facts.responds(status);
     }
@@ -56,76 +122,47 @@ pub fn compose(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, status
 
 /// Composes a response given as bytes: its head is written as one from a server would be. Returns whether the connection
 /// stays.
-pub fn forward(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, page: &[u8], keep: bool) -> bool {
-    work.response.clear();
-    let limits = Limits { head_bytes: page.len().max(1), ..Limits::default() };
-    let parsed = work.response.parse(page, ResponseTo::default(), &limits);
-    let Ok(Parsed::Complete(len)) = parsed else {
+fn forward(core: &Core, exchange: &mut Exchange<'_>, page: &[u8], keep: bool) -> bool {
+    let Some(len) = exchange.messages.read_page(page) else {
         // An empty errorfile closes without an answer; a malformed one was refused when it was read.
         return false;
     };
-    let is_head = work.request.method == Method::Head;
-    if !rules::after(core, exchange, work, Some(page), None) {
+    let is_head = exchange.messages.request.method == Method::Head;
+    if !rules::after(core, exchange, Some(page), None) {
         // Without the rules that cannot be followed, and without what they were meant for.
-        work.response.clear();
-        pages::raw(500, &mut work.down);
+        exchange.messages.response.clear();
+        let page = pages::raw(500);
+        sink::plain(exchange, &page);
         exchange.facts.responds(500);
-        exchange.facts.sent(work.down.len() as u64);
+        exchange.facts.sent(page.len() as u64);
         return false;
     }
-    exchange.facts.responds(work.response.status);
-    let says_close = work.response.connection.close;
+    exchange.facts.responds(exchange.messages.response.status);
+    let says_close = exchange.messages.response.connection.close;
     // A page that says so itself has the field counted.
     let close = if says_close { (b"connection".len() + b"close".len()) as u64 } else { 0 };
     let body = if is_head { 0 } else { (page.len() - len) as u64 };
-    exchange.facts.sent_head(&work.response, page);
+    exchange.facts.sent_head(ResponseView::new(&exchange.messages.response, page));
     exchange.facts.sent(close + body);
     let keep = keep && !says_close && !exchange.session.slot.is_removed();
-    let keep = work.response.for_client(page, ForClient { keep_alive: keep, version: work.request.version });
-    work.response.write(page, &mut work.down);
+    let keep = sink::head(exchange, Some(page), keep);
     if !is_head {
-        work.down.extend_from_slice(&page[len..]);
+        exchange.messages.down.extend_from_slice(&page[len..]);
     }
     keep
 }
 
 /// Sends an answer of our own: a rule's, a redirect, the monitor's.
-pub async fn answer(
-    core: &Rc<Core>,
-    exchange: &mut Exchange<'_>,
-    work: &mut Work,
-    answer: Answer,
-) -> Result<Sent, Ended> {
-    let complete = work.has_whole_body();
-    let keep = complete && may_keep(core, exchange, work);
-    work.down.clear();
-    let keep = forward(core, exchange, work, &answer.page, keep);
-    exchange.send(core, work).await?;
+pub async fn answer(core: &Rc<Core>, exchange: &mut Exchange<'_>, answer: OwnResponse) -> Result<Sent, Ended> {
+    let complete = exchange.messages.has_whole_body();
+    let keep = complete && sink::may_keep(core, exchange);
+    exchange.messages.down.clear();
+    let keep = forward(core, exchange, &answer.page, keep);
+    exchange.send(core).await?;
     if keep {
-        work.skip_body();
+        exchange.messages.skip_body();
     }
     Ok(Sent { keep, unread: !complete, ended: answer.ended })
-}
-
-/// Whether the client's connection may stay after a request, as far as the request and we are concerned.
-pub fn may_keep(core: &Core, exchange: &Exchange<'_>, work: &Work) -> bool {
-    // What a refused CONNECT is followed by was meant for the tunnel: it is nobody's next request.
-    work.request.method != Method::Connect && may_stay(core, exchange, work)
-}
-
-/// Whether the client's connection may stay after a response to CONNECT: only for the second step of an authentication that is
-/// bound to the connection (NTLM), and when the client has waited for it.
-pub fn may_authenticate(core: &Core, exchange: &Exchange<'_>, work: &Work) -> bool {
-    let is_asked = work.request.method == Method::Connect && work.response.status == 407;
-    is_asked && work.input.is_empty() && may_stay(core, exchange, work) && !exchange.connection.stream.is_stale()
-}
-
-fn may_stay(core: &Core, exchange: &Exchange<'_>, work: &Work) -> bool {
-    use baton_model::ConnectionMode::Close;
-    work.request.keep_alive()
-        && !core.draining.get()
-        && !exchange.session.slot.is_removed()
-        && exchange.progress.frontend.plan.proxy.http.connection != Close
 }
 
 /// The standard answer with this status, as a server would send it.

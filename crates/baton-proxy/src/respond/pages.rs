@@ -64,8 +64,8 @@ pub fn standard(status: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(body.as_bytes());
 }
 
-/// Appends the answer to bytes that were no request. HAProxy spells it differently there, and so do we.
-pub fn raw(status: u16, out: &mut Vec<u8>) {
+/// The answer to bytes that were no request. HAProxy spells it differently there, and so do we.
+pub fn raw(status: u16) -> Vec<u8> {
     let page = find(status);
     let body = body(page);
     let close = if page.closes { "Connection: close\r\n" } else { "" };
@@ -75,8 +75,7 @@ pub fn raw(status: u16, out: &mut Vec<u8>) {
         page.reason,
         body.len()
     );
-    out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(body.as_bytes());
+    (head + &body).into_bytes()
 }
 
 /// Appends what `errorloc302` and `errorloc303` answer.

@@ -2,28 +2,28 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use baton_http::RequestMut;
 use baton_model::{ForwardedFor, HttpOptions};
 
-use crate::proxy_protocol::Addresses;
-use crate::work::Work;
+use crate::connection::Connection;
 
 /// Adds the headers that the frontend or the backend asks for. The backend's settings win over the frontend's.
-pub fn add(addresses: &Addresses, work: &mut Work, frontend: &HttpOptions, backend: &HttpOptions) {
+pub fn add(connection: &Connection, mut request: RequestMut<'_>, frontend: &HttpOptions, backend: &HttpOptions) {
     let forwarded = backend.forwarded_for.as_ref().or(frontend.forwarded_for.as_ref());
     let original = backend.original_to.as_ref().or(frontend.original_to.as_ref());
     if let Some(option) = forwarded {
-        add_one(option, addresses.source, work);
+        add_one(option, connection.source, &mut request);
     }
     if let Some(option) = original {
-        add_one(option, addresses.destination, work);
+        add_one(option, connection.destination(), &mut request);
     }
 }
 
-fn add_one(option: &ForwardedFor, address: Option<SocketAddr>, work: &mut Work) {
+fn add_one(option: &ForwardedFor, address: Option<SocketAddr>, request: &mut RequestMut<'_>) {
     let Some(ip) = address.map(|address| address.ip()) else { return };
     let name = option.header.as_bytes();
     if option.except.is_some_and(|(network, bits)| contains(network, bits, ip))
-        || (option.if_none && work.request.headers.find(work.input.pinned(), name).is_some())
+        || (option.if_none && request.view().fields().find(name).is_some())
     {
         return;
     }
@@ -32,7 +32,7 @@ fn add_one(option: &ForwardedFor, address: Option<SocketAddr>, work: &mut Work) 
     // An address in text is at most 45 bytes long.
     let _ = std::io::Write::write_fmt(&mut rest, format_args!("{ip}"));
     let left = rest.len();
-    work.request.headers.add(name, &text[..text.len() - left]);
+    request.fields().add(name, &text[..text.len() - left]);
 }
 
 /// Whether `ip` is in the network.

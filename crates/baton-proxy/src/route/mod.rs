@@ -18,18 +18,17 @@ use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::parse;
+use crate::preference::Preference;
 use crate::respond;
-use crate::rules::{self, Answer};
+use crate::rules::{self, OwnResponse};
 use crate::view::{BackendView, FrontendView};
-use crate::wish::Wish;
-use crate::work::Work;
 
 /// What is to be done with a request.
 pub enum Routed {
     /// To a server of this backend.
-    Backend(Rc<BackendView>, Wish),
+    Backend(Rc<BackendView>, Preference),
     /// Answered here.
-    Answered(Answer),
+    Answered(OwnResponse),
 }
 
 /// `tcp-request connection`: whether a client is heard at all.
@@ -48,37 +47,38 @@ pub fn admits_session(core: &Core, client: &Client, view: &FrontendView) -> bool
 }
 
 /// Rules of the frontend, the choice of a backend, its rules, and the headers that are ours to add.
-pub async fn choose(core: &Rc<Core>, exchange: &mut Exchange<'_>, work: &mut Work) -> Result<Routed, Ended> {
+pub async fn choose(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Routed, Ended> {
     let view = exchange.progress.frontend.clone();
-    if let Some(answer) = monitor(core, exchange, work, &view) {
+    if let Some(answer) = monitor(core, exchange, &view) {
         return Ok(Routed::Answered(answer));
     }
-    if let Some(answer) = judge_in_frontend(core, exchange, work, &view).await? {
+    if let Some(answer) = judge_in_frontend(core, exchange, &view).await? {
         return Ok(Routed::Answered(answer));
     }
-    let backend = backend(core, exchange, work, &view)?;
-    if let Some(answer) = judge_in_backend(core, exchange, work, &backend).await? {
+    let backend = backend(core, exchange, &view)?;
+    if let Some(answer) = judge_in_backend(core, exchange, &backend).await? {
         return Ok(Routed::Answered(answer));
     }
-    forwarded::add(&exchange.connection.addresses, work, &view.plan.proxy.http, &backend.plan.proxy.http);
-    if key::is_in_body(&backend.plan.proxy, work) {
-        parse::body(core, exchange, work, &backend.plan.proxy).await?;
+    let connection = exchange.connection;
+    forwarded::add(connection, exchange.messages.request_mut(), &view.plan.proxy.http, &backend.plan.proxy.http);
+    if key::is_in_body(&backend.plan.proxy, exchange.messages.request()) {
+        parse::body(core, exchange, &backend.plan.proxy).await?;
     }
-    let wish = wish(core, exchange, work, &backend);
-    Ok(Routed::Backend(backend, wish))
+    let preference = preference(core, exchange, &backend);
+    Ok(Routed::Backend(backend, preference))
 }
 
 /// `monitor-uri`.
-fn monitor(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, view: &FrontendView) -> Option<Answer> {
+fn monitor(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -> Option<OwnResponse> {
     let uri = view.plan.proxy.http.monitor_uri.as_ref()?;
-    if work.request.target(work.input.pinned()) != uri.as_bytes() {
+    if exchange.messages.request().target() != uri.as_bytes() {
         return None;
     }
     exchange.facts.silence();
     exchange.facts.intercepted();
     let fails = view.plan.rules.has(Ruleset::MonitorFail)
-        && rules::with_request(core, exchange, work, None, |cx| view.plan.rules.monitor_fail(cx));
-    Some(Answer { page: respond::page(if fails { 503 } else { 200 }), ended: None })
+        && rules::with_request(core, exchange, None, |cx| view.plan.rules.monitor_fail(cx));
+    Some(OwnResponse { page: respond::page(if fails { 503 } else { 200 }), ended: None })
 }
 
 /// The frontend's rules, which see the whole body with `option http-buffer-request`; only `tcp-request content` comes before
@@ -86,20 +86,19 @@ fn monitor(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, view: &Fro
 async fn judge_in_frontend(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
-    work: &mut Work,
     view: &FrontendView,
-) -> Result<Option<Answer>, Ended> {
+) -> Result<Option<OwnResponse>, Ended> {
     let (proxy, rules) = (&view.plan.proxy, &view.plan.rules);
     if rules.judge_requests() {
-        rules::content(core, exchange, work, rules, None).await?;
+        rules::content(core, exchange, rules, None).await?;
     }
     if proxy.http.buffer_request {
-        parse::buffer_body(core, exchange, work, proxy).await?;
+        parse::buffer_body(core, exchange, proxy).await?;
     }
     if !rules.judge_requests() {
         return Ok(None);
     }
-    let answer = rules::request(core, exchange, work, rules, None).await?;
+    let answer = rules::request(core, exchange, rules, None).await?;
     if answer.is_some() {
         exchange.facts.intercepted();
     }
@@ -110,9 +109,8 @@ async fn judge_in_frontend(
 async fn judge_in_backend(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
-    work: &mut Work,
     backend: &Rc<BackendView>,
-) -> Result<Option<Answer>, Ended> {
+) -> Result<Option<OwnResponse>, Ended> {
     let (proxy, rules) = (&backend.plan.proxy, &backend.plan.rules);
     if !(rules.judge_requests() || proxy.http.buffer_request)
         || proxy.name == exchange.progress.frontend.plan.proxy.name
@@ -121,10 +119,10 @@ async fn judge_in_backend(
     }
     let judged = async {
         if proxy.http.buffer_request {
-            parse::buffer_body(core, exchange, work, proxy).await?;
+            parse::buffer_body(core, exchange, proxy).await?;
         }
-        rules::content(core, exchange, work, rules, Some(backend)).await?;
-        rules::request(core, exchange, work, rules, Some(backend)).await
+        rules::content(core, exchange, rules, Some(backend)).await?;
+        rules::request(core, exchange, rules, Some(backend)).await
     };
     let judged = judged.await;
     if !matches!(judged, Ok(None)) {
@@ -134,16 +132,11 @@ async fn judge_in_backend(
 }
 
 /// `use_backend`, else `default_backend`.
-fn backend(
-    core: &Core,
-    exchange: &mut Exchange<'_>,
-    work: &mut Work,
-    view: &FrontendView,
-) -> Result<Rc<BackendView>, Ended> {
+fn backend(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -> Result<Rc<BackendView>, Ended> {
     let rules = &view.plan.rules;
     let mut missing = None;
     if rules.has(Ruleset::UseBackend) {
-        let named = rules::with_request(core, exchange, work, None, |cx| {
+        let named = rules::with_request(core, exchange, None, |cx| {
             rules.backend(cx).map(|name| match view.backends.get(&name) {
                 Some(backend) => Ok(backend),
                 None => Err(Arc::from(&*name)),
@@ -163,50 +156,47 @@ fn backend(
 }
 
 /// What the request wants from the balancer: its key, its cookie, `use-server`.
-fn wish(core: &Core, exchange: &mut Exchange<'_>, work: &mut Work, backend: &Rc<BackendView>) -> Wish {
+fn preference(core: &Core, exchange: &mut Exchange<'_>, backend: &Rc<BackendView>) -> Preference {
     let proxy = &backend.plan.proxy;
     let compiled = &backend.plan.rules;
-    let mut wish = Wish { key: key::of_request(proxy, exchange.connection, work), ..Wish::default() };
+    let mut preference =
+        Preference { key: key::of_request(proxy, exchange.connection, &exchange.messages), ..Preference::default() };
     if compiled.has_balance_key() {
-        wish.key = rules::with_request(core, exchange, work, Some(backend), |cx| {
+        preference.key = rules::with_request(core, exchange, Some(backend), |cx| {
             compiled.balance_key(cx, |bytes| keys::bytes(&proxy.balance.hash, bytes))
         });
     }
     if proxy.tcp.prefer_last_server {
-        wish.last = exchange.session.preferred_server();
+        preference.last = exchange.session.preferred_server();
     }
     if let Some(cookie) = &proxy.cookie {
         let ignored = compiled.has(Ruleset::IgnorePersist)
-            && rules::with_request(core, exchange, work, Some(backend), |cx| compiled.ignore_persist(cx));
-        persistence::read(core, cookie, work, &mut wish, ignored);
+            && rules::with_request(core, exchange, Some(backend), |cx| compiled.ignore_persist(cx));
+        persistence::read(core, cookie, exchange.messages.request_mut(), &mut preference, ignored);
     }
     if compiled.has(Ruleset::ForcePersist) {
-        wish.force = rules::with_request(core, exchange, work, Some(backend), |cx| compiled.force_persist(cx));
+        preference.force = rules::with_request(core, exchange, Some(backend), |cx| compiled.force_persist(cx));
     }
-    wish.force |= proxy.tcp.persist;
+    preference.force |= proxy.tcp.persist;
     if compiled.has(Ruleset::UseServer) {
         let state = &backend.plan.state;
-        wish.server = rules::with_request(core, exchange, work, Some(backend), |cx| {
+        preference.server = rules::with_request(core, exchange, Some(backend), |cx| {
             let mut usable = |name: &str| state.server(name).is_some_and(|server| server.is_running());
             compiled.server(cx, &mut usable).map(|name| name.into_owned())
         });
     }
-    wish
+    preference
 }
 
 /// The backend of a connection in `mode tcp`: content rules, then `use_backend` and `default_backend`.
-pub async fn tcp_backend(
-    core: &Rc<Core>,
-    exchange: &mut Exchange<'_>,
-    input: &mut Input,
-) -> Result<Rc<BackendView>, Ended> {
+pub async fn tcp_backend(core: &Rc<Core>, exchange: &mut Exchange<'_, Input>) -> Result<Rc<BackendView>, Ended> {
     let view = exchange.progress.frontend.clone();
     let rules = &view.plan.rules;
     let began = core.now();
-    rules::stream_content(core, exchange, input, rules, None).await?;
+    rules::stream_content(core, exchange, rules, None).await?;
     let mut named = None;
     if rules.has(Ruleset::UseBackend) {
-        named = rules::with_stream(core, exchange, input, None, true, |cx| {
+        named = rules::with_stream(core, exchange, None, true, |cx| {
             rules.backend(cx).and_then(|name| view.backends.get(&name))
         });
     }
@@ -214,7 +204,7 @@ pub async fn tcp_backend(
         return Err(Ended::new(Cause::ServerAborted, Phase::Connect));
     };
     if backend.plan.proxy.name != view.plan.proxy.name
-        && let Err(ended) = rules::stream_content(core, exchange, input, &backend.plan.rules, Some(&backend)).await
+        && let Err(ended) = rules::stream_content(core, exchange, &backend.plan.rules, Some(&backend)).await
     {
         exchange.progress.enter(&backend);
         return Err(ended);
@@ -228,14 +218,14 @@ pub async fn tcp_backend(
 }
 
 /// The hash of what `balance` looks at of a connection in `mode tcp`.
-pub fn stream_key(core: &Core, exchange: &mut Exchange<'_>, input: &Input, backend: &BackendView) -> Option<u32> {
+pub fn stream_key(core: &Core, exchange: &mut Exchange<'_, Input>, backend: &BackendView) -> Option<u32> {
     let rules = &backend.plan.rules;
     let key = key::of_connection(&backend.plan.proxy, exchange.connection);
     if key.is_some() || !rules.has_balance_key() {
         return key;
     }
     let kind = &backend.plan.proxy.balance.hash;
-    rules::with_stream(core, exchange, input, Some(backend), true, |cx| {
+    rules::with_stream(core, exchange, Some(backend), true, |cx| {
         rules.balance_key(cx, |bytes| keys::bytes(kind, bytes))
     })
 }
@@ -244,24 +234,23 @@ pub fn stream_key(core: &Core, exchange: &mut Exchange<'_>, input: &Input, backe
 pub fn response(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
-    work: &mut Work,
     backend: &Rc<BackendView>,
     slot: &Slot,
     server_tls: Option<&Facts>,
 ) -> Result<(), Ended> {
     if let Some(cookie) = &backend.plan.proxy.cookie {
-        persistence::write(core, cookie, work, exchange, slot);
+        persistence::write(core, cookie, exchange, slot);
     }
     if !backend.plan.rules.judge_responses() && !exchange.progress.frontend.plan.rules.judge_responses() {
         return Ok(());
     }
     let frontend = exchange.progress.frontend.clone();
     let same = backend.plan.proxy.name == frontend.plan.proxy.name;
-    rules::response(core, exchange, work, &backend.plan.rules, backend, server_tls)?;
+    rules::response(core, exchange, &backend.plan.rules, backend, server_tls)?;
     if !same {
-        rules::response(core, exchange, work, &frontend.plan.rules, backend, server_tls)?;
+        rules::response(core, exchange, &frontend.plan.rules, backend, server_tls)?;
     }
-    if !rules::after(core, exchange, work, None, server_tls) {
+    if !rules::after(core, exchange, None, server_tls) {
         return Err(Ended::refused(Cause::Proxy, Phase::Headers, 500));
     }
     Ok(())

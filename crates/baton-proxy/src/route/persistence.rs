@@ -1,28 +1,26 @@
 //! Persistence by cookie (configuration manual, 4.2 `cookie`): reading it from the request, writing it to the response.
 
-use baton_http::{Headers, Method, Name};
+use baton_http::{FieldsMut, FieldsView, Method, Name, RequestMut};
 use baton_model::{Cookie, CookieMode};
 
 use crate::balance::Slot;
 use crate::core::Core;
 use crate::exchange::Exchange;
+use crate::preference::Preference;
 use crate::progress::CookieDates;
 use crate::route::dates;
-use crate::wish::Wish;
-use crate::work::Work;
 
 /// Stands between the server's value and the application's in `prefix` mode.
 const DELIMITER: u8 = b'~';
 
 /// Takes the server's value out of the request's cookie, and the cookie out of the request where the server is not to see
 /// it.
-pub fn read(core: &Core, cookie: &Cookie, work: &mut Work, wish: &mut Wish, ignored: bool) {
-    let buf = work.input.pinned();
-    let headers = &mut work.request.headers;
+pub fn read(core: &Core, cookie: &Cookie, mut request: RequestMut<'_>, preference: &mut Preference, ignored: bool) {
+    let mut fields = request.fields();
     let mut value = None;
     let mut seen = false;
     let mut edits = Vec::new();
-    for field in headers.all_known(buf, Name::Cookie) {
+    for field in fields.view().all_known(Name::Cookie) {
         let mut line = field.value.to_vec();
         let mut changed = false;
         let mut from = 0;
@@ -43,7 +41,7 @@ pub fn read(core: &Core, cookie: &Cookie, work: &mut Work, wish: &mut Wish, igno
                 value = parts.next().map(<[u8]>::to_vec);
                 if cookie.max_idle.is_some() || cookie.max_life.is_some() {
                     let mut date = || parts.next().and_then(dates::decode);
-                    wish.cookie_dates = Some(CookieDates { last: date(), first: date() });
+                    preference.cookie_dates = Some(CookieDates { last: date(), first: date() });
                 }
             }
             if !(cookie.indirect && cookie.mode == CookieMode::Insert) {
@@ -60,36 +58,39 @@ pub fn read(core: &Core, cookie: &Cookie, work: &mut Work, wish: &mut Wish, igno
             edits.push((field.index, line));
         }
     }
-    wish.cookie_seen = seen;
-    wish.cookie_expired = wish
+    preference.cookie_seen = seen;
+    preference.cookie_expired = preference
         .cookie_dates
         .and_then(|dates| dates.expired(cookie.max_idle, cookie.max_life, dates::in_steps(core.wall())));
     for (index, kept) in edits {
         if kept.is_empty() {
-            headers.remove_at(index);
+            fields.remove_at(index);
         } else {
-            headers.replace_value(index, &kept);
+            fields.replace_value(index, &kept);
         }
     }
-    if !ignored && wish.cookie_expired.is_none() {
-        wish.cookie = value.filter(|value| !value.is_empty());
+    if !ignored && preference.cookie_expired.is_none() {
+        preference.cookie = value.filter(|value| !value.is_empty());
     }
-    wish.ignore_persist = ignored;
+    preference.ignore_persist = ignored;
 }
 
 /// Rewrites, removes or adds the cookie in the response.
-pub fn write(core: &Core, cookie: &Cookie, work: &mut Work, exchange: &mut Exchange<'_>, slot: &Slot) {
+pub fn write(core: &Core, cookie: &Cookie, exchange: &mut Exchange<'_>, slot: &Slot) {
+    let Exchange { messages, progress, facts, .. } = exchange;
+    let (request, mut response) = messages.both_mut(None);
+    let method = request.view().method();
     let id = slot.server().cookie();
     if id.is_none() && cookie.mode != CookieMode::Insert {
         return;
     }
     let value = id.as_deref().unwrap_or_default().as_bytes();
-    let buf: &[u8] = &work.received;
-    let headers = &mut work.response.headers;
+    let status = response.view().status();
+    let mut fields = response.fields();
     let mut kept_by_server = false;
     let mut done = None;
     let mut edits: Vec<(usize, Option<Vec<u8>>)> = Vec::new();
-    for field in headers.all_known(buf, Name::SetCookie) {
+    for field in fields.view().all_known(Name::SetCookie) {
         let Some((start, end)) = set_cookie_value(field.value, cookie.name.as_bytes()) else { continue };
         if cookie.preserve {
             kept_by_server = true;
@@ -117,35 +118,31 @@ pub fn write(core: &Core, cookie: &Cookie, work: &mut Work, exchange: &mut Excha
     }
     for (index, value) in edits {
         match value {
-            Some(value) => headers.replace_value(index, &value),
-            None => headers.remove_at(index),
+            Some(value) => fields.replace_value(index, &value),
+            None => fields.remove_at(index),
         }
     }
-    let given = &exchange.progress.persistence;
-    let post_only = cookie.postonly && work.request.method != Method::Post;
+    let given = &progress.persistence;
+    let post_only = cookie.postonly && method != Method::Post;
     if cookie.mode == CookieMode::Insert && !kept_by_server && !post_only && !given.is_ignored {
         let (idle, life) = (cookie.max_idle, cookie.max_life);
         let today = if idle.is_some() || life.is_some() { dates::in_steps(core.wall()) } else { 0 };
         let old = given.dates.filter(|dates| dates.is_due(idle, life, today));
         if !given.by_cookie || old.is_some() {
-            insert(cookie, id.as_deref(), old, today, headers);
+            insert(cookie, id.as_deref(), old, today, &mut fields);
             done = Some(if old.is_some() { b'U' } else { b'I' });
         }
     }
-    let safe = matches!(work.request.method, Method::Get | Method::Head | Method::Options);
-    if cookie.nocache
-        && safe
-        && matches!(done, Some(b'I' | b'R' | b'U'))
-        && is_cacheable(work.response.status, headers, buf)
-    {
-        headers.add(b"cache-control", b"private");
+    let safe = matches!(method, Method::Get | Method::Head | Method::Options);
+    if cookie.nocache && safe && matches!(done, Some(b'I' | b'R' | b'U')) && is_cacheable(status, fields.view()) {
+        fields.add(b"cache-control", b"private");
     }
-    done.into_iter().for_each(|letter| exchange.facts.response_cookie(letter));
+    done.into_iter().for_each(|letter| facts.response_cookie(letter));
 }
 
 /// Adds the cookie; for a server without a value it takes the client's away. `old`: the dates of the cookie that is
 /// refreshed.
-fn insert(cookie: &Cookie, id: Option<&str>, old: Option<CookieDates>, today: u32, headers: &mut Headers) {
+fn insert(cookie: &Cookie, id: Option<&str>, old: Option<CookieDates>, today: u32, fields: &mut FieldsMut<'_>) {
     let mut value = match id {
         Some(id) => format!("{}={id}", cookie.name),
         None => format!("{}=; Expires=Thu, 01-Jan-1970 00:00:01 GMT", cookie.name),
@@ -172,13 +169,13 @@ fn insert(cookie: &Cookie, id: Option<&str>, old: Option<CookieDates>, today: u3
         value.push_str("; ");
         value.push_str(attribute);
     }
-    headers.add(b"set-cookie", value.as_bytes());
+    fields.add(b"set-cookie", value.as_bytes());
 }
 
 /// Whether a cache would keep the response: `nocache` is for these only, as in HAProxy 2.6.
-fn is_cacheable(status: u16, headers: &Headers, buf: &[u8]) -> bool {
+fn is_cacheable(status: u16, fields: FieldsView<'_>) -> bool {
     if !matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 404 | 405 | 410 | 414 | 501)
-        || headers.find(buf, b"pragma").is_some_and(|field| field.value.eq_ignore_ascii_case(b"no-cache"))
+        || fields.find(b"pragma").is_some_and(|field| field.value.eq_ignore_ascii_case(b"no-cache"))
     {
         return false;
     }
@@ -188,13 +185,13 @@ fn is_cacheable(status: u16, headers: &Headers, buf: &[u8]) -> bool {
             .any(|word| value.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)))
     };
     let mut says_so = false;
-    for value in headers.values(buf, b"cache-control") {
+    for value in fields.values(b"cache-control") {
         if FORBID_CACHING.iter().any(|word| value.eq_ignore_ascii_case(word)) {
             return false;
         }
         says_so |= is_age(value);
     }
-    says_so || [&b"expires"[..], b"etag", b"last-modified"].iter().any(|name| headers.find(buf, name).is_some())
+    says_so || [&b"expires"[..], b"etag", b"last-modified"].iter().any(|name| fields.find(name).is_some())
 }
 
 /// Values of `Cache-Control` that forbid it.

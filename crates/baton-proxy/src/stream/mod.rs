@@ -37,6 +37,11 @@ impl Stream {
         Ok(Stream { wire: Wire::new(socket)?, tls: None })
     }
 
+    /// A non-blocking socket that was accepted; it is registered with the current runtime when it has to be waited for.
+    pub fn accepted(socket: Socket) -> Stream {
+        Stream { wire: Wire::unwatched(socket), tls: None }
+    }
+
     /// The socket, for options and addresses.
     pub fn socket(&self) -> &Socket {
         self.wire.socket()

@@ -41,7 +41,7 @@ impl From<UnbufferedClientConnection> for TlsConnection {
 }
 
 /// What one step with the received bytes led to.
-pub enum Step {
+pub enum TlsStep {
     /// So many bytes are in the reader's room; there may be more in `plain`.
     Data(usize),
     /// Look again.
@@ -92,7 +92,7 @@ impl Places<'_> {
     }
 
     /// Does what rustls asks for. Bytes of the received ones that are used up, and what came of it.
-    pub fn settle<D>(&mut self, status: UnbufferedStatus<'_, '_, D>) -> (usize, Result<Step, rustls::Error>) {
+    pub fn settle<D>(&mut self, status: UnbufferedStatus<'_, '_, D>) -> (usize, Result<TlsStep, rustls::Error>) {
         let UnbufferedStatus { mut discard, state } = status;
         let step = match state {
             Err(error) => Err(error),
@@ -108,7 +108,7 @@ impl Places<'_> {
                         Err(error) => step = Err(error),
                     }
                 }
-                step.map(|()| Step::Data(count))
+                step.map(|()| TlsStep::Data(count))
             }
             Ok(ConnectionState::EncodeTlsData(mut record)) => {
                 let unsent = self.unsent.get_or_insert_with(|| self.pool.take());
@@ -119,7 +119,7 @@ impl Places<'_> {
                 match encoded {
                     Ok(count) => {
                         unsent.filled(count);
-                        Ok(Step::Again)
+                        Ok(TlsStep::Again)
                     }
                     Err(error) => Err(rustls::Error::General(error.to_string())),
                 }
@@ -127,19 +127,19 @@ impl Places<'_> {
             Ok(ConnectionState::TransmitTlsData(records)) => {
                 // They are in `unsent`, in front of whatever follows.
                 records.done();
-                Ok(Step::Again)
+                Ok(TlsStep::Again)
             }
             Ok(ConnectionState::WriteTraffic(traffic)) => self.utter(traffic),
-            Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(Step::Ended),
-            Ok(_) => Ok(Step::More),
+            Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(TlsStep::Ended),
+            Ok(_) => Ok(TlsStep::More),
         };
         (discard, step)
     }
 
     /// Says what there is to be said.
-    fn utter<D>(&mut self, mut traffic: WriteTraffic<'_, D>) -> Result<Step, rustls::Error> {
+    fn utter<D>(&mut self, mut traffic: WriteTraffic<'_, D>) -> Result<TlsStep, rustls::Error> {
         let (plain, mut size) = match self.say {
-            Utterance::Nothing => return Ok(Step::More),
+            Utterance::Nothing => return Ok(TlsStep::More),
             Utterance::Bytes(bytes) => (bytes, bytes.len() + OVERHEAD),
             Utterance::End => (&[][..], OVERHEAD),
         };
@@ -153,7 +153,7 @@ impl Places<'_> {
             match written {
                 Ok(count) => {
                     unsent.filled(count);
-                    return Ok(Step::Said);
+                    return Ok(TlsStep::Said);
                 }
                 Err(EncryptError::InsufficientSize(needed)) if needed.required_size > size => {
                     size = needed.required_size;

@@ -240,3 +240,55 @@ fn a_peer_that_leaves_during_the_handshake_is_missed() {
         assert!(matches!(outcome, Err(Broken::Closed)), "{outcome:?}");
     });
 }
+
+/// The two ends of a connection, of which neither is watched.
+fn unwatched() -> [Stream; 2] {
+    let pair = Socket::pair(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("two sockets");
+    [pair.0, pair.1].map(|socket| {
+        socket.set_nonblocking(true).expect("a socket");
+        Stream::accepted(socket)
+    })
+}
+
+#[test]
+fn a_connection_that_need_not_be_waited_for_is_never_registered() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let [client, server] = unwatched();
+        write(&client, b"request").await;
+        poll_fn(|cx| server.poll_readable(cx)).await;
+        assert_eq!(read(&server, 100).await, b"request");
+        write(&server, b"response").await;
+        assert_eq!(read(&client, 100).await, b"response");
+        assert!(!server.wire.is_watched() && !client.wire.is_watched());
+    });
+}
+
+#[test]
+fn what_has_to_be_waited_for_is_registered_and_comes() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let [client, server] = unwatched();
+        let look = || poll_fn(|cx| Poll::Ready((server.poll_readable(cx).is_ready(), server.wire.is_watched())));
+        assert_eq!([look().await, look().await], [(false, false), (false, true)]);
+        let request = async {
+            poll_fn(|cx| server.poll_readable(cx)).await;
+            read(&server, 100).await
+        };
+        let (request, ()) = tokio::join!(request, write(&client, b"request"));
+        assert_eq!(request, b"request");
+        // Neither side was watched when more was written than the socket takes.
+        let [client, server] = unwatched();
+        let long = vec![b'x'; 4 << 20];
+        let receive = async {
+            let mut received = 0;
+            while received < long.len() {
+                received += read(&server, 1 << 16).await.len();
+            }
+        };
+        tokio::join!(write(&client, &long), receive);
+        drop(client);
+        assert_eq!(read(&server, 1).await, b"", "the end");
+        assert!(server.is_stale());
+    });
+}

@@ -18,7 +18,7 @@ use baton_tls::rustls::{self, CommonState, ProtocolVersion};
 use baton_tls::{Facts, Refusal};
 
 use crate::stream::records::{RecordPool, Records, WRITTEN_MAX};
-use crate::stream::step::{Places, Step, TlsConnection, Utterance};
+use crate::stream::step::{Places, TlsConnection, TlsStep, Utterance};
 use crate::stream::wire::Wire;
 
 /// Bytes in front of a record that tell its length (RFC 8446 5.1).
@@ -39,11 +39,11 @@ pub enum Broken {
 
 /// TLS on one connection.
 pub struct Tls {
-    inner: RefCell<Inner>,
+    inner: RefCell<TlsState>,
     facts: OnceCell<Facts>,
 }
 
-struct Inner {
+struct TlsState {
     connection: TlsConnection,
     pool: Rc<RecordPool>,
     /// Encrypted, from the peer.
@@ -56,13 +56,13 @@ struct Inner {
     promised: usize,
     /// The last read filled its room: the next one gets more.
     busy: bool,
-    reading: Way,
-    writing: Way,
+    reading: TlsDirection,
+    writing: TlsDirection,
 }
 
 /// A direction of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Way {
+enum TlsDirection {
     Open,
     /// Its end was said.
     Ended,
@@ -73,7 +73,7 @@ enum Way {
 impl Tls {
     /// TLS that begins with what was received already.
     pub fn new(connection: impl Into<TlsConnection>, received: Option<Records>, pool: Rc<RecordPool>) -> Tls {
-        let inner = Inner {
+        let inner = TlsState {
             connection: connection.into(),
             pool,
             received,
@@ -81,8 +81,8 @@ impl Tls {
             unsent: None,
             promised: 0,
             busy: false,
-            reading: Way::Open,
-            writing: Way::Open,
+            reading: TlsDirection::Open,
+            writing: TlsDirection::Open,
         };
         Tls { inner: RefCell::new(inner), facts: OnceCell::new() }
     }
@@ -100,7 +100,7 @@ impl Tls {
     /// Whether a read finds something without asking the socket.
     pub(super) fn has_news(&self) -> bool {
         let inner = self.inner.borrow();
-        inner.reading != Way::Open || inner.plain.is_some() || inner.has_record()
+        inner.reading != TlsDirection::Open || inner.plain.is_some() || inner.has_record()
     }
 
     /// [`Stream::poll_handshake`](super::Stream::poll_handshake) of a TLS connection.
@@ -111,9 +111,9 @@ impl Tls {
                 return inner.poll_last_word(wire, cx).map_err(Broken::Socket);
             }
             match inner.step(&mut [], Utterance::Nothing) {
-                Ok(Step::Data(_) | Step::Again | Step::Said) => continue,
-                Ok(Step::Ended) => return Poll::Ready(Err(Broken::Closed)),
-                Ok(Step::More) => {}
+                Ok(TlsStep::Data(_) | TlsStep::Again | TlsStep::Said) => continue,
+                Ok(TlsStep::Ended) => return Poll::Ready(Err(Broken::Closed)),
+                Ok(TlsStep::More) => {}
                 Err(error) => {
                     let refusal = Refusal::take(&error);
                     inner.take_alert();
@@ -146,13 +146,13 @@ impl Tls {
                 return Poll::Ready(Ok(got));
             }
             match inner.take_in(wire, &mut room[got..]) {
-                Ok(Step::Data(count)) => got += count,
-                Ok(Step::Again | Step::Said) => {}
-                Ok(Step::Ended) => return Poll::Ready(Ok(got)),
+                Ok(TlsStep::Data(count)) => got += count,
+                Ok(TlsStep::Again | TlsStep::Said) => {}
+                Ok(TlsStep::Ended) => return Poll::Ready(Ok(got)),
                 Err(_) if got > 0 => return Poll::Ready(Ok(got)),
                 Err(error) => return Poll::Ready(Err(error)),
-                Ok(Step::More) if got > 0 => return Poll::Ready(Ok(got)),
-                Ok(Step::More) => {
+                Ok(TlsStep::More) if got > 0 => return Poll::Ready(Ok(got)),
+                Ok(TlsStep::More) => {
                     inner.flush_own(wire);
                     ready!(inner.poll_receive(wire, cx))?;
                 }
@@ -167,7 +167,7 @@ impl Tls {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        if inner.writing != Way::Open {
+        if inner.writing != TlsDirection::Open {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         if inner.promised == 0 {
@@ -189,13 +189,13 @@ impl Tls {
     pub(super) fn is_stale(&self, wire: &Wire) -> bool {
         let mut inner = self.inner.borrow_mut();
         loop {
-            if inner.plain.is_some() || inner.reading != Way::Open {
+            if inner.plain.is_some() || inner.reading != TlsDirection::Open {
                 return true;
             }
             match inner.take_in(wire, &mut []) {
-                Ok(Step::Data(_) | Step::Again | Step::Said) => continue,
-                Ok(Step::Ended) | Err(_) => return true,
-                Ok(Step::More) => {}
+                Ok(TlsStep::Data(_) | TlsStep::Again | TlsStep::Said) => continue,
+                Ok(TlsStep::Ended) | Err(_) => return true,
+                Ok(TlsStep::More) => {}
             }
             match inner.receive(|room| wire.try_read(room)) {
                 Ok(count) if count > 0 => {}
@@ -216,10 +216,10 @@ impl Tls {
                 return Poll::Pending;
             }
             match inner.take_in(wire, &mut []) {
-                Ok(Step::Data(_) | Step::Again | Step::Said) => continue,
-                Ok(Step::Ended) => return Poll::Ready(Ok(())),
+                Ok(TlsStep::Data(_) | TlsStep::Again | TlsStep::Said) => continue,
+                Ok(TlsStep::Ended) => return Poll::Ready(Ok(())),
                 Err(error) => return Poll::Ready(Err(error)),
-                Ok(Step::More) => {
+                Ok(TlsStep::More) => {
                     ready!(inner.poll_receive(wire, cx))?;
                 }
             }
@@ -229,10 +229,10 @@ impl Tls {
     /// Sends what waits, as far as the socket takes it, and the end of our direction (close_notify). Once.
     pub(super) fn end(&self, wire: &Wire) {
         let mut inner = self.inner.borrow_mut();
-        if inner.writing != Way::Open {
+        if inner.writing != TlsDirection::Open {
             return;
         }
-        inner.writing = Way::Ended;
+        inner.writing = TlsDirection::Ended;
         if inner.connection.common().is_handshaking() || inner.say(Utterance::End).is_err() {
             return;
         }
@@ -248,11 +248,11 @@ impl Tls {
 
     /// Nothing is said any more, not even the end.
     pub(super) fn give_up(&self) {
-        self.inner.borrow_mut().writing = Way::Broken;
+        self.inner.borrow_mut().writing = TlsDirection::Broken;
     }
 }
 
-impl Inner {
+impl TlsState {
     /// Whether a whole record was received.
     fn has_record(&self) -> bool {
         self.has_record_of(usize::MAX)
@@ -292,16 +292,16 @@ impl Inner {
     }
 
     /// One step, by which a connection that is open may end or break.
-    fn take_in(&mut self, wire: &Wire, room: &mut [u8]) -> io::Result<Step> {
+    fn take_in(&mut self, wire: &Wire, room: &mut [u8]) -> io::Result<TlsStep> {
         match self.reading {
-            Way::Open => {}
-            Way::Ended => return Ok(Step::Ended),
-            Way::Broken => return Err(io::ErrorKind::InvalidData.into()),
+            TlsDirection::Open => {}
+            TlsDirection::Ended => return Ok(TlsStep::Ended),
+            TlsDirection::Broken => return Err(io::ErrorKind::InvalidData.into()),
         }
         match self.step(room, Utterance::Nothing) {
-            Ok(Step::Ended) => {
-                self.reading = Way::Ended;
-                Ok(Step::Ended)
+            Ok(TlsStep::Ended) => {
+                self.reading = TlsDirection::Ended;
+                Ok(TlsStep::Ended)
             }
             Ok(step) => Ok(step),
             Err(error) => {
@@ -312,8 +312,8 @@ impl Inner {
     }
 
     /// Works through what was received, as far as one thing.
-    fn step(&mut self, room: &mut [u8], say: Utterance<'_>) -> Result<Step, rustls::Error> {
-        let Inner { connection, pool, received, plain, unsent, .. } = self;
+    fn step(&mut self, room: &mut [u8], say: Utterance<'_>) -> Result<TlsStep, rustls::Error> {
+        let TlsState { connection, pool, received, plain, unsent, .. } = self;
         let bytes = received.as_mut().map(Records::bytes_mut).unwrap_or_default();
         let mut places = Places { pool, room, plain, unsent, say };
         let (discard, step) = match connection {
@@ -332,7 +332,7 @@ impl Inner {
                             Err(error) => failed = Some(error),
                         }
                     }
-                    (used, failed.map_or(Ok(Step::Data(count)), Err))
+                    (used, failed.map_or(Ok(TlsStep::Data(count)), Err))
                 }
                 status => places.settle(status),
             },
@@ -346,7 +346,7 @@ impl Inner {
     /// rustls has an alert ready, and gives it out before it looks at what was received once more.
     fn take_alert(&mut self) {
         while self.connection.common().wants_write() {
-            if !matches!(self.step(&mut [], Utterance::Nothing), Ok(Step::Again)) {
+            if !matches!(self.step(&mut [], Utterance::Nothing), Ok(TlsStep::Again)) {
                 break;
             }
         }
@@ -371,7 +371,7 @@ impl Inner {
     fn refuse(&mut self, wire: &Wire) {
         self.take_alert();
         self.send_now(wire);
-        (self.reading, self.writing) = (Way::Broken, Way::Broken);
+        (self.reading, self.writing) = (TlsDirection::Broken, TlsDirection::Broken);
         // A socket that is closed with bytes unread takes the alert back.
         let scratch = self.received.get_or_insert_with(|| self.pool.take());
         scratch.consume(usize::MAX);
@@ -391,10 +391,10 @@ impl Inner {
     fn say(&mut self, what: Utterance<'_>) -> io::Result<()> {
         loop {
             match self.step(&mut [], what) {
-                Ok(Step::Said) => return Ok(()),
-                Ok(Step::Data(_) | Step::Again) => {}
-                Ok(Step::Ended) => self.reading = Way::Ended,
-                Ok(Step::More) => return Err(io::ErrorKind::NotConnected.into()),
+                Ok(TlsStep::Said) => return Ok(()),
+                Ok(TlsStep::Data(_) | TlsStep::Again) => {}
+                Ok(TlsStep::Ended) => self.reading = TlsDirection::Ended,
+                Ok(TlsStep::More) => return Err(io::ErrorKind::NotConnected.into()),
                 Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
             }
         }
@@ -410,7 +410,7 @@ impl Inner {
                 Poll::Ready(Ok(count))
             }
             Err(error) => {
-                self.writing = Way::Broken;
+                self.writing = TlsDirection::Broken;
                 Poll::Ready(Err(error))
             }
         }
@@ -436,7 +436,7 @@ impl Inner {
 
     /// Before a wait for bytes: what TLS itself has to say is sent. What a writer said is the writer's to send on.
     fn flush_own(&mut self, wire: &Wire) {
-        if self.promised == 0 && self.writing != Way::Broken {
+        if self.promised == 0 && self.writing != TlsDirection::Broken {
             self.send_now(wire);
         }
     }
@@ -463,11 +463,11 @@ impl Inner {
     /// Reads from the socket by `read`. The end of the stream is the end of what the peer says, also when it did not say so:
     /// whether that is too early, the message tells.
     fn receive(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
-        let Inner { pool, received, busy, .. } = self;
+        let TlsState { pool, received, busy, .. } = self;
         let piece = received.get_or_insert_with(|| if *busy { pool.take_large() } else { pool.take() });
         if piece.is_full() || *busy && !pool.is_large(piece) {
             if pool.is_large(piece) {
-                self.reading = Way::Broken;
+                self.reading = TlsDirection::Broken;
                 return Err(io::ErrorKind::InvalidData.into());
             }
             let mut larger = pool.take_large();
@@ -480,7 +480,7 @@ impl Inner {
         piece.filled(count);
         *busy = count == size;
         if count == 0 {
-            self.reading = Way::Ended;
+            self.reading = TlsDirection::Ended;
         }
         Ok(count)
     }

@@ -3,37 +3,52 @@
 //! A read that does not fill its buffer has emptied the socket, so readiness is cleared at once and the next wait costs no
 //! extra `recv`. The calls go to the kernel without the C library in between, whose `recv` and `send` are cancellation points
 //! that cost each of them two atomic operations in a process with threads.
+//!
+//! A client's connection is registered with the reactor when it has to be waited for. A request that was there when its connection was
+//! accepted is answered without: that saves a connection with one request two system calls and a turn of the event loop.
 
-use std::cell::Cell;
+use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
+use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
 use baton_kernel::splice::{Moved, Pipe};
-use rustix::io::Errno;
+use baton_kernel::watch::LazyStream;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::Socket;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 /// A socket with its readiness.
 #[derive(Debug)]
 pub struct Wire {
-    fd: AsyncFd<Socket>,
-    /// The last write met a full socket.
-    full: Cell<bool>,
+    stream: LazyStream,
 }
 
 impl Wire {
-    /// Registers a non-blocking socket with the current runtime.
+    /// A non-blocking socket, registered with the current runtime.
     pub fn new(socket: Socket) -> io::Result<Wire> {
-        Ok(Wire { fd: baton_kernel::watch::stream(socket)?, full: Cell::new(false) })
+        let wire = Wire::unwatched(socket);
+        wire.stream.watch()?;
+        Ok(wire)
+    }
+
+    /// A non-blocking socket that is registered with the current runtime when it has to be waited for.
+    pub fn unwatched(socket: Socket) -> Wire {
+        Wire { stream: LazyStream::new(socket) }
     }
 
     /// The socket, for options and addresses.
     pub fn socket(&self) -> &Socket {
-        self.fd.get_ref()
+        self.stream.socket()
+    }
+
+    /// Whether it is registered with the reactor.
+    #[cfg(test)]
+    pub fn is_watched(&self) -> bool {
+        self.stream.watched().is_some()
     }
 
     /// Reads into `room`; 0 is the end of the stream. In line, like the two below, so that a plain connection pays for no call
@@ -41,15 +56,24 @@ impl Wire {
     #[inline(always)]
     pub fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
-            let mut ready = ready!(self.fd.poll_read_ready(cx))?;
-            match recv(self.fd.get_ref(), &mut *room, RecvFlags::empty()) {
+            let mut ready = match self.stream.watched() {
+                Some(watch) => Some(ready!(watch.poll_read_ready(cx))?),
+                None => None,
+            };
+            match recv(self.socket(), &mut *room, RecvFlags::empty()) {
                 Ok((count, _)) => {
-                    if count > 0 && count < room.len() {
+                    if let Some(ready) = &mut ready
+                        && count > 0
+                        && count < room.len()
+                    {
                         ready.clear_ready();
                     }
                     return Poll::Ready(Ok(count));
                 }
-                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::AGAIN) => match &mut ready {
+                    Some(ready) => ready.clear_ready(),
+                    None => drop(self.stream.watch()?),
+                },
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
@@ -58,9 +82,24 @@ impl Wire {
 
     /// Ready when a read will find bytes, the end or an error; reads nothing. May be wrong once in a while: the read then
     /// waits.
+    ///
+    /// The first bytes of a connection often come while the core is busy with others: who finds none looks once more when those had
+    /// their turn, and is registered only then.
     #[inline(always)]
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.fd.poll_read_ready(cx).map(|_| ())
+        if self.stream.watched().is_none() {
+            if ioctl_fionread(self.socket()).is_ok_and(|count| count > 0) {
+                return Poll::Ready(());
+            }
+            if !self.stream.looked.replace(true) {
+                return pin!(tokio::task::yield_now()).poll(cx);
+            }
+        }
+        match self.stream.watch() {
+            Ok(watch) => watch.poll_read_ready(cx).map(|_| ()),
+            // The read will say it.
+            Err(_) => Poll::Ready(()),
+        }
     }
 
     /// Writes some of `bytes`.
@@ -69,11 +108,8 @@ impl Wire {
     #[inline(always)]
     pub fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            if self.full.get() {
-                let _ready = ready!(self.fd.poll_write_ready(cx))?;
-                self.full.set(false);
-            }
-            match send(self.fd.get_ref(), bytes, SendFlags::NOSIGNAL) {
+            ready!(self.poll_room(cx))?;
+            match send(self.socket(), bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => {
                     if count < bytes.len() {
                         self.note_full(cx);
@@ -91,8 +127,8 @@ impl Wire {
     /// Moves at most `most` bytes into an empty pipe; 0 is the end of the stream.
     pub fn poll_splice_in(&self, cx: &mut Context<'_>, pipe: &mut Pipe, most: usize) -> Poll<io::Result<usize>> {
         loop {
-            let mut ready = ready!(self.fd.poll_read_ready(cx))?;
-            match pipe.fill(self.fd.get_ref(), most)? {
+            let mut ready = ready!(self.stream.watch()?.poll_read_ready(cx))?;
+            match pipe.fill(self.socket(), most)? {
                 Moved::Bytes(count) => return Poll::Ready(Ok(count)),
                 Moved::End => return Poll::Ready(Ok(0)),
                 Moved::WouldBlock => ready.clear_ready(),
@@ -103,11 +139,8 @@ impl Wire {
     /// Moves some of what a pipe holds. A part does not mean that the socket is full: only the next call can say.
     pub fn poll_splice_out(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
         loop {
-            if self.full.get() {
-                let _ready = ready!(self.fd.poll_write_ready(cx))?;
-                self.full.set(false);
-            }
-            match pipe.drain(self.fd.get_ref(), usize::MAX, false)? {
+            ready!(self.poll_room(cx))?;
+            match pipe.drain(self.socket(), usize::MAX, false)? {
                 Moved::Bytes(count) => return Poll::Ready(Ok(count)),
                 Moved::End => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Moved::WouldBlock => self.note_full(cx),
@@ -118,16 +151,29 @@ impl Wire {
     /// The socket took less than it was given: the next write waits for room. The reactor notes events on this thread between
     /// two polls, so that what it noted before this write can be forgotten, and what comes after it is not.
     fn note_full(&self, cx: &mut Context<'_>) {
-        self.full.set(true);
-        if let Poll::Ready(Ok(mut ready)) = self.fd.poll_write_ready(cx) {
+        self.stream.full.set(true);
+        // One that is registered only now was not noted before.
+        if let Some(watch) = self.stream.watched()
+            && let Poll::Ready(Ok(mut ready)) = watch.poll_write_ready(cx)
+        {
             ready.clear_ready();
         }
     }
 
+    /// Ready at once unless the last write met a full socket: then when there is room.
+    #[inline(always)]
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.stream.full.get() {
+            let _ready = ready!(self.stream.watch()?.poll_write_ready(cx))?;
+            self.stream.full.set(false);
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Ready when a connection that was started is established, or with the reason why not.
     pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let _ready = ready!(self.fd.poll_write_ready(cx))?;
-        Poll::Ready(match self.fd.get_ref().take_error() {
+        let _ready = ready!(self.stream.watch()?.poll_write_ready(cx))?;
+        Poll::Ready(match self.socket().take_error() {
             Ok(None) => Ok(()),
             Ok(Some(error)) | Err(error) => Err(error),
         })
@@ -136,7 +182,7 @@ impl Wire {
     /// Whether the peer closed (or sent something) while the connection was idle. Costs no system call as long as nothing
     /// happened.
     pub fn is_stale(&self) -> bool {
-        let look = self.fd.try_io(Interest::READABLE, |socket| socket.peek(&mut [MaybeUninit::uninit()]));
+        let look = self.if_readable(|socket| socket.peek(&mut [MaybeUninit::uninit()]));
         !matches!(look, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
@@ -144,9 +190,9 @@ impl Wire {
     /// event when it has not; bytes that wait hide what comes after them.
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            let mut ready = ready!(self.fd.poll_read_ready(cx))?;
+            let mut ready = ready!(self.stream.watch()?.poll_read_ready(cx))?;
             let mut byte = [MaybeUninit::uninit()];
-            match self.fd.get_ref().peek(&mut byte) {
+            match self.socket().peek(&mut byte) {
                 Ok(0) => return Poll::Ready(Ok(())),
                 Ok(_) => return Poll::Pending,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
@@ -158,23 +204,31 @@ impl Wire {
     /// Reads what is there, without waiting for more: [`WouldBlock`](io::ErrorKind::WouldBlock) when nothing is, which costs no
     /// system call as long as nothing happened.
     pub fn try_read(&self, room: &mut [u8]) -> io::Result<usize> {
-        self.fd.try_io(Interest::READABLE, |socket| {
+        self.if_readable(|socket| {
             recv(socket, room, RecvFlags::empty()).map(|(count, _)| count).map_err(io::Error::from)
         })
     }
 
+    /// Asks the socket, unless it is known that nothing came.
+    fn if_readable<T>(&self, ask: impl FnOnce(&Socket) -> io::Result<T>) -> io::Result<T> {
+        match self.stream.watched() {
+            Some(watch) => watch.try_io(Interest::READABLE, |_| ask(self.socket())),
+            None => ask(self.socket()),
+        }
+    }
+
     /// Writes what the socket takes, without waiting for room.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(send(self.fd.get_ref(), bytes, SendFlags::NOSIGNAL)?)
+        Ok(send(self.socket(), bytes, SendFlags::NOSIGNAL)?)
     }
 
     /// Ends our direction: the peer reads the end of the stream.
     pub fn shutdown_write(&self) {
-        let _ = self.fd.get_ref().shutdown(Shutdown::Write);
+        let _ = self.socket().shutdown(Shutdown::Write);
     }
 
     /// Makes the coming close a reset.
     pub fn reset_on_close(&self) {
-        let _ = self.fd.get_ref().set_linger(Some(std::time::Duration::ZERO));
+        let _ = self.socket().set_linger(Some(std::time::Duration::ZERO));
     }
 }

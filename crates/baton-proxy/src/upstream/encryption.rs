@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_model::Server;
-use baton_rules::{Context, Expr, Files, Place};
+use baton_rules::{Context, Expr, Files, RulePosition};
 use baton_tls::rustls;
 use baton_tls::rustls::client::UnbufferedClientConnection;
 use baton_tls::rustls::sign::CertifiedKey;
@@ -14,14 +14,14 @@ use crate::stream::{RecordPool, Stream, Tls};
 
 /// The settings of TLS with a server, ready for use. They go with the server's other settings, of which they are a part.
 #[derive(Debug)]
-pub struct Encryption {
+pub struct ServerTlsContext {
     /// For connections, and for health checks.
     pub connector: Arc<Connector>,
     /// `sni`.
     sni: Option<Expr>,
 }
 
-impl Encryption {
+impl ServerTlsContext {
     /// What a server needs; `None` when neither its traffic nor its checks are encrypted. `before` is what was in use under its
     /// name.
     ///
@@ -31,14 +31,15 @@ impl Encryption {
         server: &Server,
         connectors: Connectors<'_>,
         files: &dyn Files,
-        before: Option<&Encryption>,
-    ) -> Result<Option<Arc<Encryption>>, String> {
+        before: Option<&ServerTlsContext>,
+    ) -> Result<Option<Arc<ServerTlsContext>>, String> {
         let Some(settings) = server.any_tls() else { return Ok(None) };
         let connector = connectors.build(settings, before.map(|before| &before.connector));
         let connector = connector.map_err(|problem| problem.0)?;
-        let sni = settings.sni.as_deref().map(|text| Expr::compile(text, Place::BackendRequest, files)).transpose();
+        let sni =
+            settings.sni.as_deref().map(|text| Expr::compile(text, RulePosition::BackendRequest, files)).transpose();
         let sni = sni.map_err(|fault| format!("'sni' : {}", fault.message))?;
-        Ok(Some(Arc::new(Encryption { connector, sni })))
+        Ok(Some(Arc::new(ServerTlsContext { connector, sni })))
     }
 
     /// Whether a connection needs to know what `sni` gives.
@@ -80,14 +81,14 @@ pub struct Begun {
 /// By what a connection was encrypted.
 #[derive(Clone, Debug)]
 pub struct Agreed {
-    encryption: Arc<Encryption>,
+    encryption: Arc<ServerTlsContext>,
     /// The state of the files that were used: see [`Connector::edition`].
     edition: u64,
 }
 
 impl Agreed {
     /// By `encryption`, as it was when the handshake began.
-    pub fn new(encryption: Arc<Encryption>, begun: &Begun) -> Agreed {
+    pub fn new(encryption: Arc<ServerTlsContext>, begun: &Begun) -> Agreed {
         Agreed { encryption, edition: begun.edition }
     }
 
@@ -98,7 +99,7 @@ impl Agreed {
 }
 
 /// Whether connections of one may be used where the other is asked for.
-pub fn is_same(one: Option<&Agreed>, other: Option<&Arc<Encryption>>) -> bool {
+pub fn is_same(one: Option<&Agreed>, other: Option<&Arc<ServerTlsContext>>) -> bool {
     match (one, other) {
         (None, None) => true,
         (Some(one), Some(other)) => Arc::ptr_eq(&one.encryption.connector, &other.connector) && one.is_current(),

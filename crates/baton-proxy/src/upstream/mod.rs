@@ -3,4 +3,4 @@
 pub mod dialer;
 mod encryption;
 
-pub use encryption::{Agreed, Encryption, is_same};
+pub use encryption::{Agreed, ServerTlsContext, is_same};

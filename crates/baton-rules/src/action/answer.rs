@@ -1,9 +1,9 @@
 //! Actions that end the evaluation: allow, accept, deny, tarpit, reject, return.
 
-use super::{Action, Row, Words, sets};
+use super::{Action, Row, RuleArguments, sets};
 use crate::context::Context;
 use crate::format::Format;
-use crate::problem::{Fault, Located};
+use crate::problem::{LocatedError, RuleError};
 use crate::reply::{PAGES, Reply};
 use crate::rules::Denial;
 
@@ -32,12 +32,12 @@ pub(crate) enum Page {
     /// The proxy's error page of that status.
     Standard(u16),
     /// What the rule says.
-    Own(Content),
+    Own(ResponseContent),
 }
 
-/// What an answer consists of.
+/// What a response consists of.
 #[derive(Clone, Debug)]
-pub(crate) struct Content {
+pub(crate) struct ResponseContent {
     status: u16,
     headers: Vec<(Vec<u8>, Format)>,
     content_type: Option<Vec<u8>>,
@@ -53,7 +53,7 @@ impl Page {
     }
 }
 
-impl Content {
+impl ResponseContent {
     pub fn make(&self, cx: &Context<'_>) -> Reply {
         let text = |format: &Format| {
             let mut out = Vec::new();
@@ -70,16 +70,16 @@ impl Content {
     }
 }
 
-fn deny(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn deny(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     let status = if words.set == sets::REQUEST { 403 } else { 502 };
     page(words, status).map(Action::Deny)
 }
 
-fn tarpit(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn tarpit(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     page(words, 500).map(Action::Tarpit)
 }
 
-fn return_(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn return_(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     let (content, standard) = content(words, 200)?;
     Ok(match standard {
         true => Action::Deny(standard_page(words, content.status)?),
@@ -88,7 +88,7 @@ fn return_(words: &mut Words<'_, '_>) -> Result<Action, Located> {
 }
 
 /// Without anything, or with `deny_status` alone, the answer is the proxy's own page.
-fn page(words: &mut Words<'_, '_>, status: u16) -> Result<Page, Located> {
+fn page(words: &mut RuleArguments<'_, '_>, status: u16) -> Result<Page, LocatedError> {
     let start = words.at;
     let (content, standard) = content(words, status)?;
     let only_status = words.at == start || (words.at == start + 2 && words.words[start] == "deny_status");
@@ -98,19 +98,19 @@ fn page(words: &mut Words<'_, '_>, status: u16) -> Result<Page, Located> {
     Ok(Page::Own(content))
 }
 
-fn standard_page(words: &Words<'_, '_>, status: u16) -> Result<Page, Located> {
+fn standard_page(words: &RuleArguments<'_, '_>, status: u16) -> Result<Page, LocatedError> {
     match PAGES.contains(&status) {
         true => Ok(Page::Standard(status)),
         false => Err(words.blame(
-            Fault::new(format!("there is no standard page for status {status}"))
+            RuleError::new(format!("there is no standard page for status {status}"))
                 .hint("give 'content-type' and 'string', or 'status' instead of 'deny_status'"),
         )),
     }
 }
 
 /// The arguments `return` and `deny` share; true: `default-errorfiles`.
-fn content(words: &mut Words<'_, '_>, status: u16) -> Result<(Content, bool), Located> {
-    let mut content = Content { status, headers: Vec::new(), content_type: None, body: None };
+fn content(words: &mut RuleArguments<'_, '_>, status: u16) -> Result<(ResponseContent, bool), LocatedError> {
+    let mut content = ResponseContent { status, headers: Vec::new(), content_type: None, body: None };
     let mut standard = false;
     while let Some(word) = words.peek() {
         match word {
@@ -120,7 +120,7 @@ fn content(words: &mut Words<'_, '_>, status: u16) -> Result<(Content, bool), Lo
                 content.status = match text.parse() {
                     Ok(status @ 200..=599) => status,
                     _ => {
-                        return Err(words.blame(Fault::new(format!("'{text}' is not a status from 200 to 599"))));
+                        return Err(words.blame(RuleError::new(format!("'{text}' is not a status from 200 to 599"))));
                     }
                 };
             }
@@ -140,7 +140,7 @@ fn content(words: &mut Words<'_, '_>, status: u16) -> Result<(Content, bool), Lo
                     .around
                     .files
                     .read(path)
-                    .map_err(|error| words.blame(Fault::new(format!("cannot read '{path}': {error}"))))?;
+                    .map_err(|error| words.blame(RuleError::new(format!("cannot read '{path}': {error}"))))?;
                 content.body = Some(match word {
                     "lf-file" => body(words, &String::from_utf8_lossy(&bytes), true)?,
                     _ => Format::verbatim(&bytes),
@@ -158,19 +158,19 @@ fn content(words: &mut Words<'_, '_>, status: u16) -> Result<(Content, bool), Lo
             }
             "errorfile" | "errorfiles" => {
                 words.at += 1;
-                return Err(words.blame(Fault::new(format!("'{word}' is not supported here yet"))));
+                return Err(words.blame(RuleError::new(format!("'{word}' is not supported here yet"))));
             }
             _ => break,
         }
     }
     let empty = content.body.as_ref().is_none_or(|body| body.constant().is_some_and(<[u8]>::is_empty));
     if !empty && content.content_type.is_none() {
-        return Err(words.blame(Fault::new("content needs a content type").hint("add 'content-type text/plain'")));
+        return Err(words.blame(RuleError::new("content needs a content type").hint("add 'content-type text/plain'")));
     }
     Ok((content, standard))
 }
 
-fn body(words: &Words<'_, '_>, text: &str, is_format: bool) -> Result<Format, Located> {
+fn body(words: &RuleArguments<'_, '_>, text: &str, is_format: bool) -> Result<Format, LocatedError> {
     match is_format {
         true => Format::compile_lines(text, words.around.place, words.around.files).map_err(|fault| words.blame(fault)),
         false => Ok(Format::verbatim(text.as_bytes())),

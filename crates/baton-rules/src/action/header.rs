@@ -3,13 +3,13 @@
 //! `Content-Length` and `Transfer-Encoding` describe how a body is delimited on the wire and are not changed by rules:
 //! such a rule compiles with a warning and does nothing.
 
-use baton_http::Headers;
+use baton_http::FieldsMut;
 use regex::bytes::Regex;
 
-use super::{Action, Row, Unfit, Words, sets, with_text};
+use super::{Action, InvalidRewrite, Row, RuleArguments, sets, with_text};
 use crate::context::Context;
 use crate::format::Format;
-use crate::problem::{Fault, Located};
+use crate::problem::{LocatedError, RuleError};
 use crate::substitute::{self, Template};
 
 pub(super) const ROWS: &[Row] = &[
@@ -32,13 +32,13 @@ pub(super) const ROWS: &[Row] = &[
 
 /// A compiled edit.
 #[derive(Clone, Debug)]
-pub(crate) struct Edit {
+pub(crate) struct HeaderEdit {
     on_request: bool,
-    what: What,
+    what: HeaderOperation,
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum HeaderOperation {
     Set { name: Box<[u8]>, value: Format },
     Add { name: Box<[u8]>, value: Format },
     Del(Names),
@@ -56,46 +56,46 @@ enum Names {
 }
 
 /// Takes a header's name. HAProxy takes any text; only a token can stand in a message (RFC 9110 5.1).
-pub(super) fn name(words: &mut Words<'_, '_>) -> Result<Vec<u8>, Located> {
+pub(super) fn name(words: &mut RuleArguments<'_, '_>) -> Result<Vec<u8>, LocatedError> {
     let name = words.take("a header's name")?;
     match name.bytes().find(|byte| !(byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))) {
         Some(byte) => {
-            Err(words.blame(Fault::new(format!("'{}' cannot stand in the name of a header", byte.escape_ascii()))))
+            Err(words.blame(RuleError::new(format!("'{}' cannot stand in the name of a header", byte.escape_ascii()))))
         }
         None => Ok(name.as_bytes().to_vec()),
     }
 }
 
 /// The edit, unless it would change how bodies are delimited.
-fn edit(words: &mut Words<'_, '_>, name: Option<&[u8]>, what: What) -> Action {
+fn edit(words: &mut RuleArguments<'_, '_>, name: Option<&[u8]>, what: HeaderOperation) -> Action {
     let framing = name.is_some_and(is_framing);
     if framing {
-        words.warn(Fault::new("this does nothing: how a body is delimited is not changed by rules"));
+        words.warn(RuleError::new("this does nothing: how a body is delimited is not changed by rules"));
     }
     let on_request = words.set == sets::REQUEST;
-    Action::Header(Edit { on_request, what: if framing { What::Nothing } else { what } })
+    Action::Header(HeaderEdit { on_request, what: if framing { HeaderOperation::Nothing } else { what } })
 }
 
 fn is_framing(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 
-fn set(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn set(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     let name = name(words)?;
     let value = words.line("the header's value")?;
-    Ok(edit(words, Some(&name), What::Set { name: name.clone().into(), value }))
+    Ok(edit(words, Some(&name), HeaderOperation::Set { name: name.clone().into(), value }))
 }
 
-fn add(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn add(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     let name = name(words)?;
     let value = words.line("the header's value")?;
-    Ok(edit(words, Some(&name), What::Add { name: name.clone().into(), value }))
+    Ok(edit(words, Some(&name), HeaderOperation::Add { name: name.clone().into(), value }))
 }
 
-fn del(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn del(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     let text = words.take("a header's name")?;
     if words.peek() != Some("-m") {
-        return Ok(edit(words, Some(text.as_bytes()), What::Del(Names::Exact(text.as_bytes().into()))));
+        return Ok(edit(words, Some(text.as_bytes()), HeaderOperation::Del(Names::Exact(text.as_bytes().into()))));
     }
     words.at += 1;
     let method = words.take("a matching method")?;
@@ -108,18 +108,18 @@ fn del(words: &mut Words<'_, '_>) -> Result<Action, Located> {
         "reg" => Names::Regex(substitute::regex(text, false).map_err(|fault| words.blame(fault))?),
         _ => {
             let known = ["str", "beg", "end", "sub", "reg"];
-            return Err(words.blame(Fault::unknown("matching method", method, &[], known.into_iter())));
+            return Err(words.blame(RuleError::unknown("matching method", method, &[], known.into_iter())));
         }
     };
-    Ok(edit(words, None, What::Del(names)))
+    Ok(edit(words, None, HeaderOperation::Del(names)))
 }
 
-fn replace(words: &mut Words<'_, '_>, each_value: bool) -> Result<Action, Located> {
+fn replace(words: &mut RuleArguments<'_, '_>, each_value: bool) -> Result<Action, LocatedError> {
     let name = name(words)?;
     let pattern = words.take("a regular expression")?;
     let regex = substitute::regex(pattern, false).map_err(|fault| words.blame(fault))?;
     let with = words.line("the new value")?;
-    Ok(edit(words, Some(&name), What::Replace { name: name.clone().into(), regex, with, each_value }))
+    Ok(edit(words, Some(&name), HeaderOperation::Replace { name: name.clone().into(), regex, with, each_value }))
 }
 
 impl Names {
@@ -137,38 +137,38 @@ impl Names {
     }
 }
 
-impl Edit {
-    pub fn run(&self, cx: &mut Context<'_>) -> Result<(), Unfit> {
+impl HeaderEdit {
+    pub fn run(&self, cx: &mut Context<'_>) -> Result<(), InvalidRewrite> {
         match &self.what {
-            What::Nothing => return Ok(()),
-            What::Set { name, value } => with_text(value, cx, |cx, text| {
-                if let Some((headers, buf)) = self.headers(cx) {
-                    headers.set(buf, name, text);
+            HeaderOperation::Nothing => return Ok(()),
+            HeaderOperation::Set { name, value } => with_text(value, cx, |cx, text| {
+                if let Some(mut fields) = self.fields(cx) {
+                    fields.set(name, text);
                 }
             }),
-            What::Add { name, value } => with_text(value, cx, |cx, text| {
-                if let Some((headers, _)) = self.headers(cx) {
-                    headers.add(name, text);
+            HeaderOperation::Add { name, value } => with_text(value, cx, |cx, text| {
+                if let Some(mut fields) = self.fields(cx) {
+                    fields.add(name, text);
                 }
             }),
-            What::Del(names) => {
-                if let Some((headers, buf)) = self.headers(cx) {
-                    delete(headers, buf, names);
+            HeaderOperation::Del(names) => {
+                if let Some(fields) = self.fields(cx) {
+                    delete(fields, names);
                 }
             }
-            What::Replace { name, regex, with, each_value } => {
-                with_text(with, cx, |cx, text| match self.headers(cx) {
-                    Some((headers, buf)) => replace_lines(headers, buf, name, regex, &Template::new(text), *each_value),
+            HeaderOperation::Replace { name, regex, with, each_value } => {
+                with_text(with, cx, |cx, text| match self.fields(cx) {
+                    Some(fields) => replace_lines(fields, name, regex, &Template::new(text), *each_value),
                     None => Ok(()),
                 })?
             }
         }
         match &mut cx.request {
             Some(request) if self.on_request && self.is_about_host() => {
-                if request.head.follow_host(request.buf) {
+                if request.head.follow_host() {
                     Ok(())
                 } else {
-                    Err(Unfit)
+                    Err(InvalidRewrite)
                 }
             }
             _ => Ok(()),
@@ -178,59 +178,59 @@ impl Edit {
     /// Whether it may give `Host` another value.
     fn is_about_host(&self) -> bool {
         match &self.what {
-            What::Set { name, .. } | What::Add { name, .. } | What::Replace { name, .. } => {
-                name.eq_ignore_ascii_case(b"host")
-            }
-            What::Del(_) | What::Nothing => false,
+            HeaderOperation::Set { name, .. }
+            | HeaderOperation::Add { name, .. }
+            | HeaderOperation::Replace { name, .. } => name.eq_ignore_ascii_case(b"host"),
+            HeaderOperation::Del(_) | HeaderOperation::Nothing => false,
         }
     }
 
-    fn headers<'c>(&self, cx: &'c mut Context<'_>) -> Option<(&'c mut Headers, &'c [u8])> {
+    fn fields<'c>(&self, cx: &'c mut Context<'_>) -> Option<FieldsMut<'c>> {
         match self.on_request {
-            true => cx.request.as_mut().map(|request| (&mut request.head.headers, request.buf)),
-            false => cx.response.as_mut().map(|response| (&mut response.head.headers, response.buf)),
+            true => cx.request.as_mut().map(|request| request.head.fields()),
+            false => cx.response.as_mut().map(|response| response.head.fields()),
         }
     }
 }
 
-fn delete(headers: &mut Headers, buf: &[u8], names: &Names) {
+fn delete(mut fields: FieldsMut<'_>, names: &Names) {
     if let Names::Exact(name) = names {
-        headers.remove(buf, name);
+        fields.remove(name);
         return;
     }
-    let indices: Vec<usize> = headers
-        .iter(buf)
+    let indices: Vec<usize> = fields
+        .view()
+        .iter()
         .filter(|field| !is_framing(field.name) && names.match_name(field.name))
         .map(|field| field.index)
         .collect();
     for index in indices {
-        headers.remove_at(index);
+        fields.remove_at(index);
     }
 }
 
 /// None of the lines is changed when one of the new values is more than a line: `\\x0a` in a template is a line end.
 fn replace_lines(
-    headers: &mut Headers,
-    buf: &[u8],
+    mut fields: FieldsMut<'_>,
     name: &[u8],
     regex: &Regex,
     template: &Template,
     each_value: bool,
-) -> Result<(), Unfit> {
+) -> Result<(), InvalidRewrite> {
     let mut changed: Vec<(usize, Vec<u8>)> = Vec::new();
-    for field in headers.all(buf, name) {
+    for field in fields.view().all(name) {
         if let Some(value) = match each_value {
             true => replace_values(field.value, regex, template),
             false => filled(field.value, regex, template),
         } {
             if value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-                return Err(Unfit);
+                return Err(InvalidRewrite);
             }
             changed.push((field.index, value));
         }
     }
     for (index, value) in changed {
-        headers.replace_value(index, &value);
+        fields.replace_value(index, &value);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::condition::{Condition, Surroundings};
 use crate::context::Context;
 use crate::expr::name_at;
 use crate::format::Format;
-use crate::problem::{Fault, Located};
+use crate::problem::{LocatedError, RuleError};
 use crate::rules::Verdict;
 
 pub(crate) use redirect::RedirectRule;
@@ -33,7 +33,7 @@ pub(crate) struct Row {
     /// Where it may stand.
     pub sets: u8,
     /// Reads what follows the name, up to the condition.
-    pub parse: fn(&mut Words<'_, '_>) -> Result<Action, Located>,
+    pub parse: fn(&mut RuleArguments<'_, '_>) -> Result<Action, LocatedError>,
     /// What it does, for help and manual.
     pub doc: &'static str,
 }
@@ -45,11 +45,11 @@ pub(crate) enum Action {
     Reject,
     Deny(answer::Page),
     Tarpit(answer::Page),
-    Return(answer::Content),
+    Return(answer::ResponseContent),
     Redirect(Box<RedirectRule>),
-    Header(header::Edit),
-    Uri(uri::Edit),
-    State(state::Edit),
+    Header(header::HeaderEdit),
+    Uri(uri::UriEdit),
+    State(state::StateEdit),
     /// `strict-mode`: whether a rewrite that fails after it ends the request.
     Strict(bool),
 }
@@ -69,17 +69,22 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// Compiles the words of a rule for the set with the bit `set`, called `keyword`.
-    pub fn compile(words: &[String], set: u8, keyword: &str, around: &mut Surroundings<'_>) -> Result<Rule, Located> {
+    pub fn compile(
+        words: &[String],
+        set: u8,
+        keyword: &str,
+        around: &mut Surroundings<'_>,
+    ) -> Result<Rule, LocatedError> {
         let Some(first) = words.first() else {
-            return Err(Fault::new(format!("'{keyword}' misses its action")).at(0));
+            return Err(RuleError::new(format!("'{keyword}' misses its action")).at(0));
         };
         let (name, rest) = name_at(first);
         let row = rows().find(|row| row.name == name && row.sets & set != 0);
         let Some(row) = row else {
             let fits = rows().filter(|row| row.sets & set != 0).map(|row| row.name);
             let fault = match rows().any(|row| row.name == name) {
-                true => Fault::new(format!("'{keyword}' has no action '{name}'")),
-                false => Fault::unknown(&format!("{keyword} action"), name, crate::later::ACTIONS, fits),
+                true => RuleError::new(format!("'{keyword}' has no action '{name}'")),
+                false => RuleError::unknown(&format!("{keyword} action"), name, crate::later::ACTIONS, fits),
             };
             return Err(fault.at(0));
         };
@@ -87,13 +92,13 @@ impl Rule {
             "" => None,
             _ => match rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
                 Some(inner) => Some(inner),
-                None => return Err(Fault::new(format!("'{rest}' is not expected after '{name}'")).at(0)),
+                None => return Err(RuleError::new(format!("'{rest}' is not expected after '{name}'")).at(0)),
             },
         };
-        let mut input = Words { words, at: 1, set, argument, around };
+        let mut input = RuleArguments { words, at: 1, set, argument, around };
         let action = (row.parse)(&mut input)?;
         if argument.is_some() && !matches!(action, Action::State(_)) {
-            return Err(Fault::new(format!("'{name}' takes no argument in parentheses")).at(0));
+            return Err(RuleError::new(format!("'{name}' takes no argument in parentheses")).at(0));
         }
         let at = input.at;
         Ok(Rule { action, condition: Condition::compile(words, at, around)? })
@@ -135,22 +140,22 @@ impl Action {
     }
 }
 
-fn rewritten(outcome: Result<(), Unfit>, cx: &mut Context<'_>) -> Verdict {
+fn rewritten(outcome: Result<(), InvalidRewrite>, cx: &mut Context<'_>) -> Verdict {
     match outcome {
         Ok(()) => Verdict::Continue,
-        Err(Unfit) => {
+        Err(InvalidRewrite) => {
             cx.failed_rewrites += 1;
             Verdict::Failed
         }
     }
 }
 
-/// What came out of a rewrite cannot be sent, and nothing was changed.
+/// The result of a rewrite cannot be sent; nothing was changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Unfit;
+pub(crate) struct InvalidRewrite;
 
-/// The words of a rule while they are read.
-pub(crate) struct Words<'a, 'b> {
+/// The arguments of a rule while they are read.
+pub(crate) struct RuleArguments<'a, 'b> {
     pub words: &'a [String],
     pub at: usize,
     pub set: u8,
@@ -159,44 +164,44 @@ pub(crate) struct Words<'a, 'b> {
     pub around: &'a mut Surroundings<'b>,
 }
 
-impl<'a> Words<'a, '_> {
+impl<'a> RuleArguments<'a, '_> {
     /// The next word, if the action goes on: not at the end and not at the condition.
     pub fn peek(&self) -> Option<&'a str> {
         self.words.get(self.at).map(String::as_str).filter(|word| !matches!(*word, "if" | "unless"))
     }
 
     /// Takes the next word, whatever it is.
-    pub fn take(&mut self, what: &str) -> Result<&'a str, Located> {
+    pub fn take(&mut self, what: &str) -> Result<&'a str, LocatedError> {
         match self.words.get(self.at) {
             Some(word) if !word.is_empty() => {
                 self.at += 1;
                 Ok(word)
             }
-            _ => Err(Fault::new(format!("{what} is missing")).at(self.at)),
+            _ => Err(RuleError::new(format!("{what} is missing")).at(self.at)),
         }
     }
 
     /// Takes the next word as a format.
-    pub fn format(&mut self, what: &str) -> Result<Format, Located> {
+    pub fn format(&mut self, what: &str) -> Result<Format, LocatedError> {
         let text = self.take(what)?;
         Format::compile(text, self.around.place, self.around.files).map_err(|fault| self.blame(fault))
     }
 
     /// Takes the next word as a format of what stands in one line of a message.
-    pub fn line(&mut self, what: &str) -> Result<Format, Located> {
+    pub fn line(&mut self, what: &str) -> Result<Format, LocatedError> {
         let format = self.format(what)?;
         if format.texts().flatten().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            return Err(self.blame(Fault::new(format!("{what} is one line")).hint("leave the line end out")));
+            return Err(self.blame(RuleError::new(format!("{what} is one line")).hint("leave the line end out")));
         }
         Ok(format)
     }
 
     /// The fault, at the word taken last.
-    pub fn blame(&self, fault: Fault) -> Located {
+    pub fn blame(&self, fault: RuleError) -> LocatedError {
         fault.at(self.at - 1)
     }
 
-    pub fn warn(&mut self, fault: Fault) {
+    pub fn warn(&mut self, fault: RuleError) {
         let located = fault.at(self.at - 1);
         self.around.warnings.push(located);
     }

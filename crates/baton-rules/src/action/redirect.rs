@@ -1,9 +1,9 @@
 //! `redirect`, as an action and as a keyword of its own (configuration manual 4.2 `redirect`).
 
-use super::{Action, Row, Words, sets};
+use super::{Action, Row, RuleArguments, sets};
 use crate::context::Context;
 use crate::format::Format;
-use crate::problem::{Fault, Located};
+use crate::problem::{LocatedError, RuleError};
 use crate::reply::Redirect;
 
 pub(super) const ROWS: &[Row] = &[Row {
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[Row {
 /// A compiled `redirect`.
 #[derive(Clone, Debug)]
 pub(crate) struct RedirectRule {
-    kind: Kind,
+    kind: RedirectKind,
     target: Format,
     status: u16,
     cookie: Option<Vec<u8>>,
@@ -26,7 +26,7 @@ pub(crate) struct RedirectRule {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
+enum RedirectKind {
     Location,
     Prefix,
     Scheme,
@@ -34,7 +34,7 @@ enum Kind {
 
 impl RedirectRule {
     /// Reads the words up to the condition.
-    pub fn parse(words: &mut Words<'_, '_>) -> Result<RedirectRule, Located> {
+    pub fn parse(words: &mut RuleArguments<'_, '_>) -> Result<RedirectRule, LocatedError> {
         let mut to = None;
         let mut status = 302;
         let mut cookie = None;
@@ -42,15 +42,15 @@ impl RedirectRule {
         while let Some(word) = words.peek() {
             words.at += 1;
             match word {
-                "location" => to = Some((Kind::Location, words.line("the location")?)),
-                "prefix" => to = Some((Kind::Prefix, words.line("the prefix")?)),
-                "scheme" => to = Some((Kind::Scheme, words.line("the scheme")?)),
+                "location" => to = Some((RedirectKind::Location, words.line("the location")?)),
+                "prefix" => to = Some((RedirectKind::Prefix, words.line("the prefix")?)),
+                "scheme" => to = Some((RedirectKind::Scheme, words.line("the scheme")?)),
                 "code" => {
                     let text = words.take("a status")?;
                     status = match text.parse() {
                         Ok(code @ (301 | 302 | 303 | 307 | 308)) => code,
                         _ => {
-                            let fault = Fault::new(format!("'{text}' is not a status of a redirection"));
+                            let fault = RuleError::new(format!("'{text}' is not a status of a redirection"));
                             return Err(words.blame(fault.hint("301, 302, 303, 307 or 308")));
                         }
                     };
@@ -74,17 +74,17 @@ impl RedirectRule {
                         "append-slash",
                         "ignore-empty",
                     ];
-                    return Err(words.blame(Fault::unknown("redirect argument", word, &[], KNOWN.into_iter())));
+                    return Err(words.blame(RuleError::unknown("redirect argument", word, &[], KNOWN.into_iter())));
                 }
             }
         }
         let Some((kind, target)) = to else {
-            return Err(Fault::new("where to redirect to is missing")
+            return Err(RuleError::new("where to redirect to is missing")
                 .hint("'location', 'prefix' or 'scheme' with a value")
                 .at(words.at));
         };
-        if kind != Kind::Location && words.set != sets::REQUEST {
-            return Err(words.blame(Fault::new("a response can only be redirected with 'location'")));
+        if kind != RedirectKind::Location && words.set != sets::REQUEST {
+            return Err(words.blame(RuleError::new("a response can only be redirected with 'location'")));
         }
         Ok(RedirectRule { kind, target, status, cookie, drop_query, append_slash, ignore_empty })
     }
@@ -98,8 +98,8 @@ impl RedirectRule {
     pub fn make(&self, cx: &Context<'_>) -> Option<Redirect> {
         let mut location = Vec::new();
         match self.kind {
-            Kind::Location => self.target.write(cx, &mut location),
-            Kind::Prefix => {
+            RedirectKind::Location => self.target.write(cx, &mut location),
+            RedirectKind::Prefix => {
                 self.target.write(cx, &mut location);
                 // A prefix "/" alone adds nothing, so that the target is only normalised.
                 if location == b"/" {
@@ -107,11 +107,11 @@ impl RedirectRule {
                 }
                 self.write_path(cx, &mut location);
             }
-            Kind::Scheme => {
+            RedirectKind::Scheme => {
                 self.target.write(cx, &mut location);
                 location.extend_from_slice(b"://");
                 if let Some(request) = &cx.request {
-                    location.extend_from_slice(request.head.host(request.buf).unwrap_or(&[]));
+                    location.extend_from_slice(request.head.view().host().unwrap_or(&[]));
                 }
                 self.write_path(cx, &mut location);
             }
@@ -126,7 +126,7 @@ impl RedirectRule {
         let Some(request) = &cx.request else {
             return;
         };
-        let whole = request.head.path_and_query(request.buf);
+        let whole = request.head.view().path_and_query();
         let path = match self.drop_query {
             true => &whole[..memchr::memchr(b'?', whole).unwrap_or(whole.len())],
             false => whole,

@@ -1,10 +1,10 @@
 //! Actions on variables, the response's status and what is logged.
 
-use super::{Action, Row, Words, sets, with_text};
+use super::{Action, Row, RuleArguments, sets, with_text};
 use crate::context::{Context, LogLevel};
 use crate::expr::Expr;
 use crate::format::Format;
-use crate::problem::{Fault, Located};
+use crate::problem::{LocatedError, RuleError};
 use crate::reply::reason;
 use crate::sample::Sample;
 use crate::variable::VariableName;
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "disable-l7-retry",
         sets: sets::REQUEST,
-        parse: |words| no_argument(words).map(|()| Action::State(Edit::NoRetry)),
+        parse: |words| no_argument(words).map(|()| Action::State(StateEdit::NoRetry)),
         doc: "Does not send the request again when its response fails.",
     },
     Row {
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
 
 /// A compiled edit.
 #[derive(Clone, Debug)]
-pub(crate) enum Edit {
+pub(crate) enum StateEdit {
     Set(VariableName, Expr),
     SetFormat(VariableName, Format),
     Unset(VariableName),
@@ -52,19 +52,19 @@ pub(crate) enum Edit {
     NoRetry,
 }
 
-fn variable(words: &Words<'_, '_>) -> Result<VariableName, Located> {
+fn variable(words: &RuleArguments<'_, '_>) -> Result<VariableName, LocatedError> {
     let Some(name) = words.argument else {
         return Err(
-            words.blame(Fault::new("the variable's name is missing").hint("write it in parentheses: (txn.name)"))
+            words.blame(RuleError::new("the variable's name is missing").hint("write it in parentheses: (txn.name)"))
         );
     };
     if name.contains(',') {
-        return Err(words.blame(Fault::new("conditions of 'set-var' are not supported yet")));
+        return Err(words.blame(RuleError::new("conditions of 'set-var' are not supported yet")));
     }
     VariableName::parse(name).map_err(|fault| words.blame(fault))
 }
 
-fn set_var(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn set_var(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     let name = variable(words)?;
     // HAProxy lets an expression go on in the next word after a comma.
     let mut text = words.take("an expression")?.to_owned();
@@ -72,43 +72,43 @@ fn set_var(words: &mut Words<'_, '_>) -> Result<Action, Located> {
         text.push_str(words.take("a converter")?);
     }
     let expr = Expr::compile(&text, words.around.place, words.around.files).map_err(|fault| words.blame(fault))?;
-    Ok(Action::State(Edit::Set(name, expr)))
+    Ok(Action::State(StateEdit::Set(name, expr)))
 }
 
-fn set_var_fmt(words: &mut Words<'_, '_>) -> Result<Action, Located> {
-    Ok(Action::State(Edit::SetFormat(variable(words)?, words.format("a format")?)))
+fn set_var_fmt(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
+    Ok(Action::State(StateEdit::SetFormat(variable(words)?, words.format("a format")?)))
 }
 
-fn unset_var(words: &mut Words<'_, '_>) -> Result<Action, Located> {
-    Ok(Action::State(Edit::Unset(variable(words)?)))
+fn unset_var(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
+    Ok(Action::State(StateEdit::Unset(variable(words)?)))
 }
 
-fn no_argument(words: &Words<'_, '_>) -> Result<(), Located> {
+fn no_argument(words: &RuleArguments<'_, '_>) -> Result<(), LocatedError> {
     match words.argument {
         None => Ok(()),
-        Some(_) => Err(words.blame(Fault::new("this action takes no argument in parentheses"))),
+        Some(_) => Err(words.blame(RuleError::new("this action takes no argument in parentheses"))),
     }
 }
 
-fn set_status(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn set_status(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     no_argument(words)?;
     let text = words.take("a status")?;
     let status = match text.parse() {
         Ok(status @ 100..=999) => status,
-        _ => return Err(words.blame(Fault::new(format!("'{text}' is not a status from 100 to 999")))),
+        _ => return Err(words.blame(RuleError::new(format!("'{text}' is not a status from 100 to 999")))),
     };
     let mut phrase = reason(status).as_bytes().to_vec();
     if words.peek() == Some("reason") {
         words.at += 1;
         phrase = words.take("a reason")?.as_bytes().to_vec();
         if phrase.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            return Err(words.blame(Fault::new("a reason is one line")));
+            return Err(words.blame(RuleError::new("a reason is one line")));
         }
     }
-    Ok(Action::State(Edit::Status { status, reason: phrase }))
+    Ok(Action::State(StateEdit::Status { status, reason: phrase }))
 }
 
-fn set_log_level(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn set_log_level(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
     no_argument(words)?;
     let text = words.take("a log level")?;
@@ -117,41 +117,41 @@ fn set_log_level(words: &mut Words<'_, '_>) -> Result<Action, Located> {
         (_, Some(level)) => LogLevel::Level(level as u8),
         _ => {
             let known = LEVELS.into_iter().chain(["silent"]);
-            return Err(words.blame(Fault::unknown("log level", text, &[], known)));
+            return Err(words.blame(RuleError::unknown("log level", text, &[], known)));
         }
     };
-    Ok(Action::State(Edit::LogLevel(level)))
+    Ok(Action::State(StateEdit::LogLevel(level)))
 }
 
-fn strict_mode(words: &mut Words<'_, '_>) -> Result<Action, Located> {
+fn strict_mode(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     match words.take("'on' or 'off'")? {
         "on" => Ok(Action::Strict(true)),
         "off" => Ok(Action::Strict(false)),
-        other => Err(words.blame(Fault::new(format!("'{other}' is neither 'on' nor 'off'")))),
+        other => Err(words.blame(RuleError::new(format!("'{other}' is neither 'on' nor 'off'")))),
     }
 }
 
-impl Edit {
+impl StateEdit {
     pub fn run(&self, cx: &mut Context<'_>) {
         match self {
-            Edit::Set(name, expr) => {
+            StateEdit::Set(name, expr) => {
                 let value = expr.eval(cx).map(Sample::into_owned);
                 match value {
                     Some(value) => cx.variables.set(name, value),
                     None => cx.variables.unset(name),
                 }
             }
-            Edit::SetFormat(name, format) => {
+            StateEdit::SetFormat(name, format) => {
                 with_text(format, cx, |cx, text| cx.variables.set(name, Sample::Str(text.to_vec().into())));
             }
-            Edit::Unset(name) => cx.variables.unset(name),
-            Edit::Status { status, reason } => {
+            StateEdit::Unset(name) => cx.variables.unset(name),
+            StateEdit::Status { status, reason } => {
                 if let Some(response) = &mut cx.response {
                     response.head.set_status(*status, reason);
                 }
             }
-            Edit::LogLevel(level) => cx.log_level = Some(*level),
-            Edit::NoRetry => cx.no_retry = true,
+            StateEdit::LogLevel(level) => cx.log_level = Some(*level),
+            StateEdit::NoRetry => cx.no_retry = true,
         }
     }
 }

@@ -9,10 +9,10 @@ use std::io::Write;
 use baton_http::{Name, TargetForm};
 use regex::bytes::Regex;
 
-use super::{Action, Row, Unfit, Words, sets, with_text};
+use super::{Action, InvalidRewrite, Row, RuleArguments, sets, with_text};
 use crate::context::{Context, Request};
 use crate::format::Format;
-use crate::problem::Located;
+use crate::problem::LocatedError;
 use crate::substitute::{self, Template};
 
 pub(super) const ROWS: &[Row] = &[
@@ -20,79 +20,84 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "set-path",
         sets: sets::REQUEST,
-        parse: |w| set(w, Part::Path),
+        parse: |w| set(w, UriPart::Path),
         doc: "Changes the path, not the query.",
     },
     Row {
         name: "set-pathq",
         sets: sets::REQUEST,
-        parse: |w| set(w, Part::PathAndQuery),
+        parse: |w| set(w, UriPart::PathAndQuery),
         doc: "Changes path and query.",
     },
-    Row { name: "set-query", sets: sets::REQUEST, parse: |w| set(w, Part::Query), doc: "Changes the query." },
-    Row { name: "set-uri", sets: sets::REQUEST, parse: |w| set(w, Part::Whole), doc: "Changes the whole target." },
-    Row { name: "replace-path", sets: sets::REQUEST, parse: |w| replace(w, Part::Path), doc: "Replaces in the path." },
+    Row { name: "set-query", sets: sets::REQUEST, parse: |w| set(w, UriPart::Query), doc: "Changes the query." },
+    Row { name: "set-uri", sets: sets::REQUEST, parse: |w| set(w, UriPart::Whole), doc: "Changes the whole target." },
+    Row {
+        name: "replace-path",
+        sets: sets::REQUEST,
+        parse: |w| replace(w, UriPart::Path),
+        doc: "Replaces in the path.",
+    },
     Row {
         name: "replace-pathq",
         sets: sets::REQUEST,
-        parse: |w| replace(w, Part::PathAndQuery),
+        parse: |w| replace(w, UriPart::PathAndQuery),
         doc: "Replaces in path and query.",
     },
     Row {
         name: "replace-uri",
         sets: sets::REQUEST,
-        parse: |w| replace(w, Part::Whole),
+        parse: |w| replace(w, UriPart::Whole),
         doc: "Replaces in the target.",
     },
 ];
 
 /// A compiled edit.
 #[derive(Clone, Debug)]
-pub(crate) enum Edit {
+pub(crate) enum UriEdit {
     Method(Format),
-    Set(Part, Format),
-    Replace { part: Part, regex: Regex, with: Format },
+    Set(UriPart, Format),
+    Replace { part: UriPart, regex: Regex, with: Format },
 }
 
 /// What of the target is changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum UriPart {
     Path,
     PathAndQuery,
     Query,
     Whole,
 }
 
-fn set_method(words: &mut Words<'_, '_>) -> Result<Action, Located> {
-    Ok(Action::Uri(Edit::Method(words.line("a method")?)))
+fn set_method(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
+    Ok(Action::Uri(UriEdit::Method(words.line("a method")?)))
 }
 
-fn set(words: &mut Words<'_, '_>, part: Part) -> Result<Action, Located> {
-    Ok(Action::Uri(Edit::Set(part, words.line("the new value")?)))
+fn set(words: &mut RuleArguments<'_, '_>, part: UriPart) -> Result<Action, LocatedError> {
+    Ok(Action::Uri(UriEdit::Set(part, words.line("the new value")?)))
 }
 
-fn replace(words: &mut Words<'_, '_>, part: Part) -> Result<Action, Located> {
+fn replace(words: &mut RuleArguments<'_, '_>, part: UriPart) -> Result<Action, LocatedError> {
     let pattern = words.take("a regular expression")?;
     let regex = substitute::regex(pattern, false).map_err(|fault| words.blame(fault))?;
-    Ok(Action::Uri(Edit::Replace { part, regex, with: words.line("the new value")? }))
+    Ok(Action::Uri(UriEdit::Replace { part, regex, with: words.line("the new value")? }))
 }
 
-impl Edit {
-    pub fn run(&self, cx: &mut Context<'_>) -> Result<(), Unfit> {
+impl UriEdit {
+    pub fn run(&self, cx: &mut Context<'_>) -> Result<(), InvalidRewrite> {
         match self {
-            Edit::Method(format) => with_text(format, cx, |cx, text| match &mut cx.request {
+            UriEdit::Method(format) => with_text(format, cx, |cx, text| match &mut cx.request {
                 Some(request) => set_request_method(request, text),
                 None => Ok(()),
             }),
-            Edit::Set(part, format) => with_text(format, cx, |cx, text| match &mut cx.request {
+            UriEdit::Set(part, format) => with_text(format, cx, |cx, text| match &mut cx.request {
                 Some(request) => change(request, *part, text),
                 None => Ok(()),
             }),
-            Edit::Replace { part, regex, with } => with_text(with, cx, |cx, text| {
+            UriEdit::Replace { part, regex, with } => with_text(with, cx, |cx, text| {
                 let Some(request) = &mut cx.request else {
                     return Ok(());
                 };
-                let target = request.head.target(request.buf);
+                let target = request.head.view().target();
                 let (start, end) = range(request, *part);
                 let Some(captures) = regex.captures(&target[start..end]) else {
                     return Ok(());
@@ -108,20 +113,20 @@ impl Edit {
 }
 
 /// A method is a token, and CONNECT has a target of its own form.
-fn set_request_method(request: &mut Request<'_>, text: &[u8]) -> Result<(), Unfit> {
+fn set_request_method(request: &mut Request<'_>, text: &[u8]) -> Result<(), InvalidRewrite> {
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    let is_authority = request.head.form() == TargetForm::Authority;
+    let is_authority = request.head.view().form() == TargetForm::Authority;
     if text.is_empty() || !text.iter().all(is_token) || (text == b"CONNECT") != is_authority {
-        return Err(Unfit);
+        return Err(InvalidRewrite);
     }
     request.head.set_method(text);
     Ok(())
 }
 
 /// Where the part stands in the target.
-fn range(request: &Request<'_>, part: Part) -> (usize, usize) {
-    let target = request.head.target(request.buf);
-    let both = request.head.path_and_query(request.buf);
+fn range(request: &Request<'_>, part: UriPart) -> (usize, usize) {
+    let target = request.head.view().target();
+    let both = request.head.view().path_and_query();
     let start = match both.is_empty() && !target.is_empty() {
         // `*`, an authority, or `http://host`: the path is the whole target, or stands at its end.
         true if memchr::memmem::find(target, b"://").is_some() => target.len(),
@@ -130,23 +135,23 @@ fn range(request: &Request<'_>, part: Part) -> (usize, usize) {
     };
     let path_end = memchr::memchr(b'?', &target[start..]).map_or(target.len(), |mark| start + mark);
     match part {
-        Part::Path => (start, path_end),
-        Part::PathAndQuery => (start, target.len()),
-        Part::Query => ((path_end + 1).min(target.len()), target.len()),
-        Part::Whole => (0, target.len()),
+        UriPart::Path => (start, path_end),
+        UriPart::PathAndQuery => (start, target.len()),
+        UriPart::Query => ((path_end + 1).min(target.len()), target.len()),
+        UriPart::Whole => (0, target.len()),
     }
 }
 
-fn change(request: &mut Request<'_>, part: Part, text: &[u8]) -> Result<(), Unfit> {
-    let target = request.head.target(request.buf);
+fn change(request: &mut Request<'_>, part: UriPart, text: &[u8]) -> Result<(), InvalidRewrite> {
+    let target = request.head.view().target();
     let (start, end) = range(request, part);
     let mut new = Vec::with_capacity(target.len() + text.len() + 1);
     new.extend_from_slice(&target[..start]);
     match (part, text) {
-        (Part::Path, []) | (Part::PathAndQuery, [] | [b'?', ..]) => new.push(b'/'),
+        (UriPart::Path, []) | (UriPart::PathAndQuery, [] | [b'?', ..]) => new.push(b'/'),
         // What does not begin with a slash would go on what stands before it, the host at worst.
-        (Part::Path | Part::PathAndQuery, [first, ..]) if *first != b'/' => return Err(Unfit),
-        (Part::Query, _) if memchr::memchr(b'?', target).is_none() => new.push(b'?'),
+        (UriPart::Path | UriPart::PathAndQuery, [first, ..]) if *first != b'/' => return Err(InvalidRewrite),
+        (UriPart::Query, _) if memchr::memchr(b'?', target).is_none() => new.push(b'?'),
         _ => {}
     }
     for &byte in text {
@@ -157,22 +162,22 @@ fn change(request: &mut Request<'_>, part: Part, text: &[u8]) -> Result<(), Unfi
     }
     new.extend_from_slice(&target[end..]);
     if !request.head.set_target(&new) {
-        return Err(Unfit);
+        return Err(InvalidRewrite);
     }
-    if part != Part::Whole {
+    if part != UriPart::Whole {
         return Ok(());
     }
     // A new authority is the new host too (RFC 9112 3.2.2).
-    let authority = request.head.authority(request.buf).to_vec();
+    let authority = request.head.view().authority().to_vec();
     let host = match memchr::memrchr(b'@', &authority) {
         Some(at) => &authority[at + 1..],
         None => &authority[..],
     };
-    let index = request.head.headers.known(request.buf, Name::Host).map(|field| field.index);
+    let index = request.head.view().fields().known(Name::Host).map(|field| field.index);
     if let Some(index) = index
         && !host.is_empty()
     {
-        request.head.headers.replace_value(index, host);
+        request.head.fields().replace_value(index, host);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Converter;
-use crate::args::{Arg, Kind, Value};
+use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
 use crate::sample::{Sample, Type};
 
@@ -12,15 +12,29 @@ pub(super) const ROWS: &[Converter] = &[
     Converter::new("base64", Type::Bin, Type::Str, base64, "The bytes in Base64, padded."),
     Converter::new("b64dec", Type::Str, Type::Bin, b64dec, "The bytes that padded Base64 stands for."),
     Converter::new(
+        "ub64enc",
+        Type::Bin,
+        Type::Str,
+        ub64enc,
+        "The bytes in Base64 for URLs (RFC 4648 5), without padding.",
+    ),
+    Converter::new(
+        "ub64dec",
+        Type::Str,
+        Type::Bin,
+        ub64dec,
+        "The bytes that Base64 for URLs without padding stands for.",
+    ),
+    Converter::new(
         "url_dec",
         Type::Str,
         Type::Str,
         url_dec,
         "The text with %XX decoded; '+' is a blank when asked for or after '?'.",
     )
-    .args(&[Arg::opt(Kind::Int)]),
+    .args(&[Arg::opt(ArgKind::Int)]),
     Converter::new("url_enc", Type::Str, Type::Str, url_enc, "The text with all but unreserved characters as %XX.")
-        .args(&[Arg::opt(Kind::Word(&["query"]))]),
+        .args(&[Arg::opt(ArgKind::Word(&["query"]))]),
 ];
 
 fn hex<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
@@ -36,21 +50,29 @@ pub(crate) fn hex_pair(byte: u8) -> [u8; 2] {
     [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
 }
 
+/// The alphabet of RFC 4648 4.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// The alphabet of RFC 4648 5, safe in URLs and names of files.
+const URL_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 fn base64<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
-    let bytes = sample.into_bytes();
+    let mut out = digits(&sample.into_bytes(), ALPHABET);
+    out.resize(out.len().next_multiple_of(4), b'=');
+    Some(Sample::Str(Cow::Owned(out)))
+}
+
+fn ub64enc<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    Some(Sample::Str(Cow::Owned(digits(&sample.into_bytes(), URL_ALPHABET))))
+}
+
+/// The digits that stand for `bytes`, six bits each, without padding.
+fn digits(bytes: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let bits = group.iter().fold(0u32, |bits, &byte| bits << 8 | u32::from(byte)) << (8 * (3 - group.len()));
-        for place in 0..4 {
-            out.push(match place <= group.len() {
-                true => ALPHABET[(bits >> (18 - 6 * place) & 63) as usize],
-                false => b'=',
-            });
-        }
+        out.extend((0..=group.len()).map(|place| alphabet[(bits >> (18 - 6 * place) & 63) as usize]));
     }
-    Some(Sample::Str(Cow::Owned(out)))
+    out
 }
 
 /// Nothing for what is not Base64 with its padding.
@@ -60,15 +82,25 @@ fn b64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<
         return None;
     }
     let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
-    let digits = &text[..text.len() - padding];
     if padding > 2 {
         return None;
     }
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    bytes_of(&text[..text.len() - padding], ALPHABET)
+}
+
+/// Nothing for what is no Base64 for URLs; padding is none of its characters.
+fn ub64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    if text.len() % 4 == 1 { None } else { bytes_of(&text, URL_ALPHABET) }
+}
+
+/// The bytes that digits of six bits stand for.
+fn bytes_of<'c>(digits: &[u8], alphabet: &[u8; 64]) -> Option<Sample<'c>> {
+    let mut out = Vec::with_capacity(digits.len().div_ceil(4) * 3);
     for group in digits.chunks(4) {
         let mut bits = 0u32;
         for &digit in group {
-            bits = bits << 6 | ALPHABET.iter().position(|&known| known == digit)? as u32;
+            bits = bits << 6 | alphabet.iter().position(|&known| known == digit)? as u32;
         }
         bits <<= 6 * (4 - group.len());
         out.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);

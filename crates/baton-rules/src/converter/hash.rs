@@ -3,10 +3,10 @@
 //! The functions are also the ones of `hash-type`; the values equal HAProxy 2.6's (see the tests).
 
 use super::Converter;
-use crate::args::{Arg, Kind, Value};
+use crate::args::{Arg, ArgKind, Value};
 use crate::sample::{Sample, Type};
 
-const AVALANCHE: &[Arg] = &[Arg::opt(Kind::Int)];
+const AVALANCHE: &[Arg] = &[Arg::opt(ArgKind::Int)];
 
 pub(super) const ROWS: &[Converter] = &[
     Converter::new("crc32", Type::Bin, Type::Int, |s, a, _| hash(s, a, crc32), "CRC32 as in Ethernet and gzip.")

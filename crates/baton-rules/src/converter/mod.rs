@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::sample::{Sample, Type};
 
 /// Changes a sample, which was cast to the row's `takes` before.
-pub(crate) type Eval = for<'c> fn(Sample<'c>, &'c [Value], &'c Context<'_>) -> Option<Sample<'c>>;
+pub(crate) type ConverterFn = for<'c> fn(Sample<'c>, &'c [Value], &'c Context<'_>) -> Option<Sample<'c>>;
 
 /// A row.
 pub(crate) struct Converter {
@@ -24,13 +24,13 @@ pub(crate) struct Converter {
     pub gives: Type,
     /// Checks the arguments further and may replace them.
     pub check: Option<Check>,
-    pub eval: Eval,
+    pub eval: ConverterFn,
     /// What it gives, for help and manual.
     pub doc: &'static str,
 }
 
 impl Converter {
-    const fn new(name: &'static str, takes: Type, gives: Type, eval: Eval, doc: &'static str) -> Converter {
+    const fn new(name: &'static str, takes: Type, gives: Type, eval: ConverterFn, doc: &'static str) -> Converter {
         Converter { name, args: &[], takes, gives, check: None, eval, doc }
     }
 

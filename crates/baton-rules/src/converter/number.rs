@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Converter;
-use crate::args::{Arg, Kind, Value, prefix4, prefix6};
+use crate::args::{Arg, ArgKind, Value, prefix4, prefix6};
 use crate::context::Context;
 use crate::sample::{Sample, Type};
 
-const OPERAND: &[Arg] = &[Arg::req(Kind::IntOrVariable)];
+const OPERAND: &[Arg] = &[Arg::req(ArgKind::IntOrVariable)];
 
 pub(super) const ROWS: &[Converter] = &[
     Converter::new("add", Type::Int, Type::Int, |s, a, c| math(s, a, c, i64::saturating_add), "The sum, saturating.")
@@ -63,9 +63,9 @@ pub(super) const ROWS: &[Converter] = &[
     Converter::new("even", Type::Int, Type::Bool, |s, _, _| test(s, |x| x & 1 == 0), "Whether the number is even."),
     Converter::new("odd", Type::Int, Type::Bool, |s, _, _| test(s, |x| x & 1 == 1), "Whether the number is odd."),
     Converter::new("iif", Type::Bool, Type::Str, iif, "The first text if true, the second if false.")
-        .args(&[Arg::req(Kind::Str), Arg::req(Kind::Str)]),
+        .args(&[Arg::req(ArgKind::Str), Arg::req(ArgKind::Str)]),
     Converter::new("ipmask", Type::Ip, Type::Ip, ipmask, "The address under a mask, one for IPv4 and one for IPv6.")
-        .args(&[Arg::req(Kind::Mask4), Arg::opt(Kind::Mask6)]),
+        .args(&[Arg::req(ArgKind::Mask4), Arg::opt(ArgKind::Mask6)]),
 ];
 
 fn math<'c>(

@@ -4,22 +4,22 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::Converter;
-use crate::args::{Arg, Kind, Value};
+use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
-use crate::problem::Fault;
+use crate::problem::RuleError;
 use crate::sample::{Sample, Type, cut, leading_int};
 use crate::substitute::{self, Substitution, Template};
 
-const FIELD: &[Arg] = &[Arg::req(Kind::Int), Arg::req(Kind::Str), Arg::opt(Kind::Int)];
+const FIELD: &[Arg] = &[Arg::req(ArgKind::Int), Arg::req(ArgKind::Str), Arg::opt(ArgKind::Int)];
 
 pub(super) const ROWS: &[Converter] = &[
     Converter::new("lower", Type::Str, Type::Str, lower, "The text in lower case."),
     Converter::new("upper", Type::Str, Type::Str, upper, "The text in upper case."),
     Converter::new("length", Type::Str, Type::Int, length, "The text's length in bytes."),
     Converter::new("ltrim", Type::Str, Type::Str, ltrim, "The text without these characters at its start.")
-        .args(&[Arg::req(Kind::Str)]),
+        .args(&[Arg::req(ArgKind::Str)]),
     Converter::new("rtrim", Type::Str, Type::Str, rtrim, "The text without these characters at its end.")
-        .args(&[Arg::req(Kind::Str)]),
+        .args(&[Arg::req(ArgKind::Str)]),
     Converter::new("cut_crlf", Type::Str, Type::Str, cut_crlf, "The text up to its first CR or LF."),
     Converter::new("field", Type::Str, Type::Str, field, "A field between delimiters, empty fields counted.")
         .args(FIELD)
@@ -28,16 +28,16 @@ pub(super) const ROWS: &[Converter] = &[
         .args(FIELD)
         .check(index_not_zero),
     Converter::new("bytes", Type::Bin, Type::Bin, bytes, "The bytes from an offset on, of a length.")
-        .args(&[Arg::req(Kind::Int), Arg::opt(Kind::Int)]),
+        .args(&[Arg::req(ArgKind::Int), Arg::opt(ArgKind::Int)]),
     Converter::new("concat", Type::Str, Type::Str, concat, "The text, a text, a variable and another text.").args(&[
-        Arg::opt(Kind::Str),
-        Arg::opt(Kind::Variable),
-        Arg::opt(Kind::Str),
+        Arg::opt(ArgKind::Str),
+        Arg::opt(ArgKind::Variable),
+        Arg::opt(ArgKind::Str),
     ]),
     Converter::new("strcmp", Type::Str, Type::Int, strcmp, "The order of the text and a variable: below, 0, above.")
-        .args(&[Arg::req(Kind::Variable)]),
+        .args(&[Arg::req(ArgKind::Variable)]),
     Converter::new("regsub", Type::Str, Type::Str, regsub, "The text with what an expression matches replaced.")
-        .args(&[Arg::req(Kind::Str), Arg::req(Kind::Str), Arg::opt(Kind::Str)])
+        .args(&[Arg::req(ArgKind::Str), Arg::req(ArgKind::Str), Arg::opt(ArgKind::Str)])
         .check(substitution),
     Converter::new("host_only", Type::Str, Type::Str, host_only, "A Host value without its port."),
     Converter::new("port_only", Type::Str, Type::Int, port_only, "The port of a Host value, 0 without one."),
@@ -81,9 +81,9 @@ fn cut_crlf<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Optio
     Some(Sample::Str(cut(text, 0, end)))
 }
 
-fn index_not_zero(args: &mut [Value]) -> Result<(), Fault> {
+fn index_not_zero(args: &mut [Value]) -> Result<(), RuleError> {
     match args[0].int() {
-        Some(0) => Err(Fault::new("index 0 is not possible").hint("count from 1, or from -1 at the end")),
+        Some(0) => Err(RuleError::new("index 0 is not possible").hint("count from 1, or from -1 at the end")),
         _ => Ok(()),
     }
 }
@@ -108,7 +108,7 @@ fn pick<'c>(text: Cow<'c, [u8]>, args: &[Value], words: bool) -> Option<Sample<'
         Some(count) => usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX),
     };
     let nth = usize::try_from(index.unsigned_abs()).ok()?.checked_sub(1)?;
-    let mut ranges = Pieces { text: &text, delimiters, words, front: 0, back: text.len(), done: false };
+    let mut ranges = Fields { text: &text, delimiters, words, front: 0, back: text.len(), done: false };
     let (start, end) = if index > 0 {
         let first = ranges.nth(nth)?;
         let last = if count > 1 { ranges.take(count - 1).last() } else { None };
@@ -122,7 +122,7 @@ fn pick<'c>(text: Cow<'c, [u8]>, args: &[Value], words: bool) -> Option<Sample<'
 }
 
 /// The ranges between delimiters, from both ends.
-struct Pieces<'t> {
+struct Fields<'t> {
     text: &'t [u8],
     delimiters: &'t [u8],
     words: bool,
@@ -131,7 +131,7 @@ struct Pieces<'t> {
     done: bool,
 }
 
-impl Iterator for Pieces<'_> {
+impl Iterator for Fields<'_> {
     type Item = (usize, usize);
 
     fn next(&mut self) -> Option<(usize, usize)> {
@@ -151,7 +151,7 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-impl DoubleEndedIterator for Pieces<'_> {
+impl DoubleEndedIterator for Fields<'_> {
     fn next_back(&mut self) -> Option<(usize, usize)> {
         while !self.done {
             let rest = &self.text[self.front..self.back];
@@ -204,11 +204,11 @@ fn strcmp<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Opt
     }))
 }
 
-fn substitution(args: &mut [Value]) -> Result<(), Fault> {
+fn substitution(args: &mut [Value]) -> Result<(), RuleError> {
     let (all, ignore_case) = flags(args[2].bytes())?;
     let pattern = String::from_utf8_lossy(args[0].bytes()).into_owned();
     if pattern.is_empty() {
-        return Err(Fault::new("the regular expression of converter 'regsub' is missing"));
+        return Err(RuleError::new("the regular expression of converter 'regsub' is missing"));
     }
     let regex = substitute::regex(&pattern, ignore_case)?;
     let template = Template::new(args[1].bytes());
@@ -216,9 +216,9 @@ fn substitution(args: &mut [Value]) -> Result<(), Fault> {
     Ok(())
 }
 
-fn flags(text: &[u8]) -> Result<(bool, bool), Fault> {
+fn flags(text: &[u8]) -> Result<(bool, bool), RuleError> {
     match text.iter().find(|flag| !b"gi".contains(flag)) {
-        Some(flag) => Err(Fault::new(format!("unknown flag '{}' of converter 'regsub'", flag.escape_ascii()))
+        Some(flag) => Err(RuleError::new(format!("unknown flag '{}' of converter 'regsub'", flag.escape_ascii()))
             .hint("'g' replaces all matches, 'i' ignores the case")),
         None => Ok((text.contains(&b'g'), text.contains(&b'i'))),
     }

@@ -5,18 +5,30 @@ use std::net::SocketAddr;
 use super::Fetch;
 use crate::args::Value;
 use crate::context::Context;
-use crate::place::Needs;
+use crate::place::FetchNeeds;
 use crate::sample::{Sample, Type};
 
 pub(super) const ROWS: &[Fetch] = &[
-    Fetch::new(&["src"], Type::Ip, Needs::NOTHING, |cx, _| ip(cx.client), "The client's address."),
-    Fetch::new(&["src_port"], Type::Int, Needs::NOTHING, |cx, _| port(cx.client), "The client's port."),
-    Fetch::new(&["dst"], Type::Ip, Needs::NOTHING, |cx, _| ip(cx.destination), "The address the client connected to."),
-    Fetch::new(&["dst_port"], Type::Int, Needs::NOTHING, |cx, _| port(cx.destination), "The port connected to."),
-    Fetch::new(&["fe_name"], Type::Str, Needs::NOTHING, fe_name, "The frontend's name."),
-    Fetch::new(&["fe_id"], Type::Int, Needs::NOTHING, fe_id, "The frontend's id."),
-    Fetch::new(&["so_id"], Type::Int, Needs::NOTHING, so_id, "The id of the bind it came in by."),
-    Fetch::new(&["so_name"], Type::Str, Needs::NOTHING, so_name, "The name of the bind it came in by."),
+    Fetch::new(&["src"], Type::Ip, FetchNeeds::NOTHING, |cx, _| ip(cx.client), "The client's address."),
+    Fetch::new(&["src_port"], Type::Int, FetchNeeds::NOTHING, |cx, _| port(cx.client), "The client's port."),
+    Fetch::new(
+        &["dst"],
+        Type::Ip,
+        FetchNeeds::NOTHING,
+        |cx, _| ip((cx.destination)()),
+        "The address the client connected to.",
+    ),
+    Fetch::new(
+        &["dst_port"],
+        Type::Int,
+        FetchNeeds::NOTHING,
+        |cx, _| port((cx.destination)()),
+        "The port connected to.",
+    ),
+    Fetch::new(&["fe_name"], Type::Str, FetchNeeds::NOTHING, fe_name, "The frontend's name."),
+    Fetch::new(&["fe_id"], Type::Int, FetchNeeds::NOTHING, fe_id, "The frontend's id."),
+    Fetch::new(&["so_id"], Type::Int, FetchNeeds::NOTHING, so_id, "The id of the bind it came in by."),
+    Fetch::new(&["so_name"], Type::Str, FetchNeeds::NOTHING, so_name, "The name of the bind it came in by."),
 ];
 
 fn ip<'c>(address: Option<SocketAddr>) -> Option<Sample<'c>> {

@@ -8,22 +8,22 @@ use baton_tls::Hello;
 use super::Fetch;
 use crate::args::Value;
 use crate::context::Context;
-use crate::place::Needs;
+use crate::place::FetchNeeds;
 use crate::sample::{Sample, Type};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Fetch] = &[
-    Fetch::new(&["req.ssl_hello_type", "req_ssl_hello_type"], Type::Int, Needs::NOTHING, hello_type,
+    Fetch::new(&["req.ssl_hello_type", "req_ssl_hello_type"], Type::Int, FetchNeeds::NOTHING, hello_type,
         "1 when what the client sent is a TLS ClientHello; waits for all of it."),
-    Fetch::new(&["req.ssl_ver", "req_ssl_ver"], Type::Int, Needs::NOTHING, version,
+    Fetch::new(&["req.ssl_ver", "req_ssl_ver"], Type::Int, FetchNeeds::NOTHING, version,
         "The version that a ClientHello names: major * 65536 + minor, 3.3 for all from TLS 1.2 on."),
-    Fetch::new(&["req.ssl_sni", "req_ssl_sni"], Type::Str, Needs::NOTHING, sni,
+    Fetch::new(&["req.ssl_sni", "req_ssl_sni"], Type::Str, FetchNeeds::NOTHING, sni,
         "The name of the server in a ClientHello."),
-    Fetch::new(&["req.ssl_alpn"], Type::Str, Needs::NOTHING, alpn,
+    Fetch::new(&["req.ssl_alpn"], Type::Str, FetchNeeds::NOTHING, alpn,
         "The first protocol of ALPN in a ClientHello; ACLs try each.").each(each_alpn),
-    Fetch::new(&["req.ssl_ec_ext"], Type::Bool, Needs::NOTHING, has_groups,
+    Fetch::new(&["req.ssl_ec_ext"], Type::Bool, FetchNeeds::NOTHING, has_groups,
         "Whether a ClientHello names elliptic curves."),
-    Fetch::new(&["req.ssl_st_ext"], Type::Int, Needs::NOTHING, ticket,
+    Fetch::new(&["req.ssl_st_ext"], Type::Int, FetchNeeds::NOTHING, ticket,
         "0: a ClientHello without the extension for session tickets, 1: with it, 2: with a ticket in it."),
 ];
 

@@ -3,24 +3,24 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
-use baton_http::{Headers, TargetForm, Version};
+use baton_http::{FieldsView, TargetForm, Version};
 
 use super::Fetch;
-use crate::args::{Arg, Kind, Value};
+use crate::args::{Arg, ArgKind, Value};
 use crate::context::{Context, Request};
-use crate::place::Needs;
+use crate::place::FetchNeeds;
 use crate::sample::{Sample, Type, leading_int};
 
 /// An optional name.
-pub(super) const NAME: &[Arg] = &[Arg::opt(Kind::Str)];
+pub(super) const NAME: &[Arg] = &[Arg::opt(ArgKind::Str)];
 /// An optional name and an optional occurrence: from 1 counted from the start, from -1 from the end.
-pub(super) const HEADER: &[Arg] = &[Arg::opt(Kind::Str), Arg::opt(Kind::Int)];
+pub(super) const HEADER: &[Arg] = &[Arg::opt(ArgKind::Str), Arg::opt(ArgKind::Int)];
 /// A parameter's name and the character before the query.
-const PARAMETER: &[Arg] = &[Arg::opt(Kind::Str), Arg::opt(Kind::Str)];
-const HEAD: Needs = Needs::REQUEST_HEAD;
+const PARAMETER: &[Arg] = &[Arg::opt(ArgKind::Str), Arg::opt(ArgKind::Str)];
+const HEAD: FetchNeeds = FetchNeeds::REQUEST_HEAD;
 
 pub(super) const ROWS: &[Fetch] = &[
-    Fetch::new(&["method"], Type::Method, Needs::REQUEST, method, "The method."),
+    Fetch::new(&["method"], Type::Method, FetchNeeds::REQUEST, method, "The method."),
     Fetch::new(&["path"], Type::Str, HEAD, |cx, _| path(cx), "The path, without the query."),
     Fetch::new(&["pathq"], Type::Str, HEAD, pathq, "The path with the query."),
     Fetch::new(&["url"], Type::Str, HEAD, |cx, _| Some(Sample::str(url(cx)?)), "The target as received."),
@@ -125,7 +125,7 @@ pub(super) const ROWS: &[Fetch] = &[
         "A cookie's value as an integer.",
     )
     .args(NAME),
-    Fetch::new(&["req.ver", "req_ver"], Type::Str, Needs::REQUEST, version, "The version, such as 1.1."),
+    Fetch::new(&["req.ver", "req_ver"], Type::Str, FetchNeeds::REQUEST, version, "The version, such as 1.1."),
     Fetch::new(&["req.proto_http", "req_proto_http"], Type::Bool, HEAD, is_http, "Whether the request is valid HTTP."),
     Fetch::new(&["req.body"], Type::Bin, HEAD, body, "The bytes of the body that are there."),
     Fetch::new(&["req.body_len"], Type::Int, HEAD, body_length, "How many bytes of the body are there."),
@@ -133,39 +133,32 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["capture.req.method"],
         Type::Str,
-        Needs::REQUEST,
+        FetchNeeds::REQUEST,
         |cx, _| Some(Sample::str(request(cx)?.received().method)),
         "The method as received.",
     ),
     Fetch::new(
         &["capture.req.uri"],
         Type::Str,
-        Needs::REQUEST,
+        FetchNeeds::REQUEST,
         |cx, _| Some(Sample::str(request(cx)?.received().target)),
         "The target as received.",
     ),
     Fetch::new(
         &["capture.req.ver"],
         Type::Str,
-        Needs::REQUEST,
+        FetchNeeds::REQUEST,
         |cx, _| Some(Sample::str(request(cx)?.received().version)),
         "The version as received, such as HTTP/1.1.",
     ),
     Fetch::new(
         &["http_first_req"],
         Type::Bool,
-        Needs::REQUEST,
+        FetchNeeds::REQUEST,
         |cx, _| Some(Sample::Bool(cx.first_request)),
         "Whether this is the connection's first request.",
     ),
 ];
-
-/// Fields and their buffer.
-#[derive(Clone, Copy)]
-pub(super) struct Fields<'c> {
-    pub headers: &'c Headers,
-    pub buf: &'c [u8],
-}
 
 fn is_http<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     if cx.request.is_none() && cx.content.is_some_and(|content| content.may_become_http) {
@@ -178,7 +171,7 @@ fn length<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     cx.wait();
     let bytes = match &cx.content {
         Some(content) => content.bytes.len(),
-        None => request(cx)?.buf.len(),
+        None => request(cx)?.head.view().received_len(),
     };
     Some(Sample::Int(bytes as i64))
 }
@@ -197,17 +190,17 @@ fn request<'c, 'b>(cx: &'c Context<'b>) -> Option<&'c Request<'b>> {
     cx.request.as_ref()
 }
 
-fn fields<'c>(cx: &'c Context<'_>) -> Option<Fields<'c>> {
-    request(cx).map(|request| Fields { headers: &request.head.headers, buf: request.buf })
+fn fields<'c>(cx: &'c Context<'_>) -> Option<FieldsView<'c>> {
+    request(cx).map(|request| request.head.view().fields())
 }
 
 fn method<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     let request = request(cx)?;
-    Some(Sample::Method(Cow::Borrowed(request.head.method_text(request.buf))))
+    Some(Sample::Method(Cow::Borrowed(request.head.view().method_text())))
 }
 
 fn version<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
-    Some(version_text(request(cx)?.head.version))
+    Some(version_text(request(cx)?.head.view().version()))
 }
 
 pub(super) fn version_text<'c>(version: Version) -> Sample<'c> {
@@ -219,32 +212,32 @@ pub(super) fn version_text<'c>(version: Version) -> Sample<'c> {
 
 fn url<'c>(cx: &'c Context<'_>) -> Option<&'c [u8]> {
     let request = request(cx)?;
-    Some(request.head.target(request.buf))
+    Some(request.head.view().target())
 }
 
 /// Nothing for `*` and CONNECT.
 fn path<'c>(cx: &'c Context<'_>) -> Option<Sample<'c>> {
     let request = request(cx)?;
-    let path = request.head.path(request.buf);
+    let path = request.head.view().path();
     (!path.is_empty()).then(|| Sample::str(path))
 }
 
 fn pathq<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     let request = request(cx)?;
-    let path = request.head.path_and_query(request.buf);
+    let path = request.head.view().path_and_query();
     (!path.is_empty()).then(|| Sample::str(path))
 }
 
 fn query<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     let request = request(cx)?;
-    Some(Sample::str(request.head.query(request.buf).unwrap_or(&[])))
+    Some(Sample::str(request.head.view().query().unwrap_or(&[])))
 }
 
 /// The `Host` value with the path behind it.
 fn base<'c>(cx: &'c Context<'_>, path: Option<Sample<'c>>) -> Option<Sample<'c>> {
     let request = request(cx)?;
     let path = path.map(Sample::into_text).unwrap_or_default();
-    let Some(host) = request.head.host(request.buf).filter(|host| !host.is_empty()) else {
+    let Some(host) = request.head.view().host().filter(|host| !host.is_empty()) else {
         return (!path.is_empty()).then_some(Sample::Str(path));
     };
     Some(Sample::Str(match path.is_empty() {
@@ -256,10 +249,10 @@ fn base<'c>(cx: &'c Context<'_>, path: Option<Sample<'c>>) -> Option<Sample<'c>>
 /// Host and port of an absolute target whose host is an IPv4 address; other hosts give nothing, as in HAProxy 2.6.
 fn url_address(cx: &Context<'_>) -> Option<(Ipv4Addr, u16)> {
     let request = request(cx)?;
-    if request.head.form() != TargetForm::Absolute {
+    if request.head.view().form() != TargetForm::Absolute {
         return None;
     }
-    let authority = std::str::from_utf8(request.head.authority(request.buf)).ok()?;
+    let authority = std::str::from_utf8(request.head.view().authority()).ok()?;
     let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let (host, port) = authority.split_once(':').unwrap_or((authority, "80"));
     Some((host.parse().ok()?, if port.is_empty() { 80 } else { port.parse().ok()? }))
@@ -298,12 +291,12 @@ fn each_param<'c>(cx: &'c Context<'_>, args: &'c [Value], take: &mut dyn FnMut(S
 }
 
 /// The occurrence asked for, the last one by default.
-pub(super) fn nth_header<'c>(fields: Fields<'c>, args: &'c [Value], split: bool) -> Option<Sample<'c>> {
+pub(super) fn nth_header<'c>(fields: FieldsView<'c>, args: &'c [Value], split: bool) -> Option<Sample<'c>> {
     let name = header_name(args)?;
     let occurrence = args.get(1).and_then(Value::int).unwrap_or(-1);
     match split {
-        true => occurrence_of(fields.headers.values(fields.buf, name), occurrence),
-        false => occurrence_of(fields.headers.lines(fields.buf, name), occurrence),
+        true => occurrence_of(fields.values(name), occurrence),
+        false => occurrence_of(fields.lines(name), occurrence),
     }
     .map(Sample::str)
 }
@@ -319,7 +312,7 @@ fn occurrence_of<'c>(values: impl Iterator<Item = &'c [u8]> + Clone, occurrence:
 
 /// All values; only one when the rule names an occurrence.
 pub(super) fn each_header<'c>(
-    fields: Fields<'c>,
+    fields: FieldsView<'c>,
     args: &'c [Value],
     split: bool,
     take: &mut dyn FnMut(Sample<'c>) -> bool,
@@ -331,8 +324,8 @@ pub(super) fn each_header<'c>(
         return false;
     };
     match split {
-        true => fields.headers.values(fields.buf, name).any(|value| take(Sample::str(value))),
-        false => fields.headers.lines(fields.buf, name).any(|value| take(Sample::str(value))),
+        true => fields.values(name).any(|value| take(Sample::str(value))),
+        false => fields.lines(name).any(|value| take(Sample::str(value))),
     }
 }
 
@@ -340,19 +333,19 @@ fn header_name(args: &[Value]) -> Option<&[u8]> {
     args.first().map(Value::bytes).filter(|name| !name.is_empty())
 }
 
-pub(super) fn header_count<'c>(fields: Fields<'c>, args: &'c [Value], split: bool) -> Option<Sample<'c>> {
+pub(super) fn header_count<'c>(fields: FieldsView<'c>, args: &'c [Value], split: bool) -> Option<Sample<'c>> {
     let values = |line: &'c [u8]| if split { baton_http::values(line).count() } else { 1 };
     let count: usize = match header_name(args) {
-        Some(name) => fields.headers.lines(fields.buf, name).map(values).sum(),
-        None => fields.headers.iter(fields.buf).map(|field| values(field.value)).sum(),
+        Some(name) => fields.lines(name).map(values).sum(),
+        None => fields.iter().map(|field| values(field.value)).sum(),
     };
     Some(Sample::Int(count as i64))
 }
 
-pub(super) fn header_names<'c>(fields: Fields<'c>, args: &'c [Value]) -> Option<Sample<'c>> {
+pub(super) fn header_names<'c>(fields: FieldsView<'c>, args: &'c [Value]) -> Option<Sample<'c>> {
     let between = header_name(args).unwrap_or(b",");
     let mut out = Vec::new();
-    for field in fields.headers.iter(fields.buf) {
+    for field in fields.iter() {
         if !out.is_empty() {
             out.extend_from_slice(between);
         }
@@ -379,7 +372,7 @@ pub(super) fn as_ip<'c>(sample: Option<Sample<'c>>) -> Option<Sample<'c>> {
 }
 
 fn cookies<'c>(cx: &'c Context<'_>) -> impl Iterator<Item = (&'c [u8], &'c [u8])> {
-    fields(cx).into_iter().flat_map(|fields| fields.headers.lines(fields.buf, b"cookie")).flat_map(Cookies::new)
+    fields(cx).into_iter().flat_map(|fields| fields.lines(b"cookie")).flat_map(Cookies::new)
 }
 
 fn cookie<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {

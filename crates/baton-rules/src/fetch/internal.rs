@@ -1,42 +1,50 @@
 //! Fetches from internal states (configuration manual 7.3.2).
 
+use std::borrow::Cow;
 use std::time::UNIX_EPOCH;
 
 use super::Fetch;
-use crate::args::{Arg, Kind, Value};
+use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
-use crate::place::Needs;
-use crate::problem::Fault;
+use crate::place::FetchNeeds;
+use crate::problem::RuleError;
 use crate::sample::{Sample, Type};
 
 pub(super) const ROWS: &[Fetch] = &[
-    Fetch::new(&["always_true"], Type::Bool, Needs::NOTHING, |_, _| Some(Sample::Bool(true)), "True."),
-    Fetch::new(&["always_false"], Type::Bool, Needs::NOTHING, |_, _| Some(Sample::Bool(false)), "False."),
-    Fetch::new(&["str"], Type::Str, Needs::NOTHING, constant, "The text given.").args(&[Arg::req(Kind::Str)]),
-    Fetch::new(&["bin"], Type::Bin, Needs::NOTHING, constant, "The bytes given in hexadecimal.")
-        .args(&[Arg::req(Kind::Str)])
+    Fetch::new(&["always_true"], Type::Bool, FetchNeeds::NOTHING, |_, _| Some(Sample::Bool(true)), "True."),
+    Fetch::new(&["always_false"], Type::Bool, FetchNeeds::NOTHING, |_, _| Some(Sample::Bool(false)), "False."),
+    Fetch::new(&["str"], Type::Str, FetchNeeds::NOTHING, constant, "The text given.").args(&[Arg::req(ArgKind::Str)]),
+    Fetch::new(&["bin"], Type::Bin, FetchNeeds::NOTHING, constant, "The bytes given in hexadecimal.")
+        .args(&[Arg::req(ArgKind::Str)])
         .check(from_hex),
-    Fetch::new(&["meth"], Type::Method, Needs::NOTHING, constant, "The method given.").args(&[Arg::req(Kind::Str)]),
-    Fetch::new(&["int"], Type::Int, Needs::NOTHING, constant, "The integer given.").args(&[Arg::req(Kind::Int)]),
-    Fetch::new(&["bool"], Type::Bool, Needs::NOTHING, boolean, "The boolean given: true, false, 1 or 0.")
-        .args(&[Arg::req(Kind::Word(&["true", "false", "1", "0"]))]),
-    Fetch::new(&["ipv4"], Type::Ip, Needs::NOTHING, constant, "The address given.").args(&[Arg::req(Kind::Ipv4)]),
-    Fetch::new(&["ipv6"], Type::Ip, Needs::NOTHING, constant, "The address given.").args(&[Arg::req(Kind::Ipv6)]),
-    Fetch::new(&["date"], Type::Int, Needs::NOTHING, date, "The time since 1970, with an offset, in s, ms or us.")
-        .args(&[Arg::opt(Kind::Int), Arg::opt(Kind::Word(&["s", "ms", "us"]))]),
-    Fetch::new(&["rand"], Type::Int, Needs::NOTHING, rand, "A random number below 2^32, or below the argument.")
-        .args(&[Arg::opt(Kind::Int)]),
-    Fetch::new(&["var"], Type::Any, Needs::NOTHING, var, "A variable, or the default given.")
-        .args(&[Arg::req(Kind::Variable), Arg::opt(Kind::Str)]),
+    Fetch::new(&["meth"], Type::Method, FetchNeeds::NOTHING, constant, "The method given.")
+        .args(&[Arg::req(ArgKind::Str)]),
+    Fetch::new(&["int"], Type::Int, FetchNeeds::NOTHING, constant, "The integer given.")
+        .args(&[Arg::req(ArgKind::Int)]),
+    Fetch::new(&["bool"], Type::Bool, FetchNeeds::NOTHING, boolean, "The boolean given: true, false, 1 or 0.")
+        .args(&[Arg::req(ArgKind::Word(&["true", "false", "1", "0"]))]),
+    Fetch::new(&["ipv4"], Type::Ip, FetchNeeds::NOTHING, constant, "The address given.")
+        .args(&[Arg::req(ArgKind::Ipv4)]),
+    Fetch::new(&["ipv6"], Type::Ip, FetchNeeds::NOTHING, constant, "The address given.")
+        .args(&[Arg::req(ArgKind::Ipv6)]),
+    Fetch::new(&["date"], Type::Int, FetchNeeds::NOTHING, date, "The time since 1970, with an offset, in s, ms or us.")
+        .args(&[Arg::opt(ArgKind::Int), Arg::opt(ArgKind::Word(&["s", "ms", "us"]))]),
+    Fetch::new(&["rand"], Type::Int, FetchNeeds::NOTHING, rand, "A random number below 2^32, or below the argument.")
+        .args(&[Arg::opt(ArgKind::Int)]),
+    Fetch::new(&["uuid"], Type::Str, FetchNeeds::NOTHING, uuid, "A random UUID (RFC 9562), version 4.")
+        .args(&[Arg::opt(ArgKind::Int)])
+        .check(version_four),
+    Fetch::new(&["var"], Type::Any, FetchNeeds::NOTHING, var, "A variable, or the default given.")
+        .args(&[Arg::req(ArgKind::Variable), Arg::opt(ArgKind::Str)]),
     // The two below become constants when the expression is compiled (`Expr::compile`).
-    Fetch::new(&["env"], Type::Str, Needs::NOTHING, constant, "A variable of the environment, read at start.")
-        .args(&[Arg::req(Kind::Str)]),
-    Fetch::new(&["hostname"], Type::Str, Needs::NOTHING, constant, "The host's name, read at start."),
-    Fetch::new(&["be_name"], Type::Str, Needs::BACKEND, be_name, "The backend's name."),
-    Fetch::new(&["nbsrv"], Type::Int, Needs::NOTHING, nbsrv, "How many servers of a backend can be used.")
-        .args(&[Arg::opt(Kind::Str)]),
-    Fetch::new(&["be_id"], Type::Int, Needs::BACKEND, be_id, "The backend's id."),
-    Fetch::new(&["wait_end"], Type::Bool, Needs::NOTHING, wait_end, "True once nothing more is waited for."),
+    Fetch::new(&["env"], Type::Str, FetchNeeds::NOTHING, constant, "A variable of the environment, read at start.")
+        .args(&[Arg::req(ArgKind::Str)]),
+    Fetch::new(&["hostname"], Type::Str, FetchNeeds::NOTHING, constant, "The host's name, read at start."),
+    Fetch::new(&["be_name"], Type::Str, FetchNeeds::BACKEND, be_name, "The backend's name."),
+    Fetch::new(&["nbsrv"], Type::Int, FetchNeeds::NOTHING, nbsrv, "How many servers of a backend can be used.")
+        .args(&[Arg::opt(ArgKind::Str)]),
+    Fetch::new(&["be_id"], Type::Int, FetchNeeds::BACKEND, be_id, "The backend's id."),
+    Fetch::new(&["wait_end"], Type::Bool, FetchNeeds::NOTHING, wait_end, "True once nothing more is waited for."),
 ];
 
 fn constant<'c>(_: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
@@ -52,14 +60,14 @@ fn boolean<'c>(_: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
     Some(Sample::Bool(matches!(args.first()?.bytes(), b"true" | b"1")))
 }
 
-fn from_hex(args: &mut [Value]) -> Result<(), Fault> {
+fn from_hex(args: &mut [Value]) -> Result<(), RuleError> {
     let text = args.first().map(|value| value.bytes().to_vec()).unwrap_or_default();
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let bytes: Option<Vec<u8>> =
         text.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect();
     match bytes {
         Some(bytes) => args[0] = Value::Str(bytes.into()),
-        None => return Err(Fault::new("pairs of hexadecimal digits are expected")),
+        None => return Err(RuleError::new("pairs of hexadecimal digits are expected")),
     }
     Ok(())
 }
@@ -81,6 +89,25 @@ fn rand<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
         None => random,
         Some(range) => ((i128::from(random) * i128::from(range)) >> 32) as i64,
     }))
+}
+
+fn version_four(args: &mut [Value]) -> Result<(), RuleError> {
+    match args[0].int() {
+        None | Some(4) => Ok(()),
+        Some(version) => {
+            Err(RuleError::new(format!("UUID version {version} is not supported")).hint("4 is the only one"))
+        }
+    }
+}
+
+fn uuid<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    let mut fields = [(); 4].map(|()| (cx.random)());
+    // The version is in the upper bits of the third group, the variant in those of the fourth (RFC 9562 4.1, 4.2).
+    fields[1] = fields[1] & 0xffff_0fff | 0x4000;
+    fields[2] = fields[2] & 0x3fff_ffff | 0x8000_0000;
+    let [a, b, c, d] = fields;
+    let text = format!("{a:08x}-{:04x}-{:04x}-{:04x}-{:04x}{d:08x}", b >> 16, b & 0xffff, c >> 16, c & 0xffff);
+    Some(Sample::Str(Cow::Owned(text.into_bytes())))
 }
 
 fn var<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {

@@ -12,11 +12,11 @@ use std::sync::LazyLock;
 
 use crate::args::{Arg, Check, Value};
 use crate::context::Context;
-use crate::place::Needs;
+use crate::place::FetchNeeds;
 use crate::sample::{Sample, Type};
 
 /// Takes one sample; for a name with several values, the one HAProxy takes outside of ACLs.
-pub(crate) type Eval = for<'c> fn(&'c Context<'_>, &'c [Value]) -> Option<Sample<'c>>;
+pub(crate) type FetchFn = for<'c> fn(&'c Context<'_>, &'c [Value]) -> Option<Sample<'c>>;
 
 /// Hands each value to the function until it says true; gives whether it did.
 pub(crate) type Each = for<'c> fn(&'c Context<'_>, &'c [Value], &mut dyn FnMut(Sample<'c>) -> bool) -> bool;
@@ -28,10 +28,10 @@ pub(crate) struct Fetch {
     pub args: &'static [Arg],
     pub gives: Type,
     /// What must be there.
-    pub needs: Needs,
+    pub needs: FetchNeeds,
     /// Checks the arguments further and may replace them.
     pub check: Option<Check>,
-    pub eval: Eval,
+    pub eval: FetchFn,
     /// For ACLs: all values of a name.
     pub each: Option<Each>,
     /// What it gives, for help and manual.
@@ -39,7 +39,13 @@ pub(crate) struct Fetch {
 }
 
 impl Fetch {
-    const fn new(names: &'static [&'static str], gives: Type, needs: Needs, eval: Eval, doc: &'static str) -> Fetch {
+    const fn new(
+        names: &'static [&'static str],
+        gives: Type,
+        needs: FetchNeeds,
+        eval: FetchFn,
+        doc: &'static str,
+    ) -> Fetch {
         Fetch { names, args: &[], gives, needs, check: None, eval, each: None, doc }
     }
 

@@ -1,21 +1,21 @@
 //! Fetches from an HTTP response (configuration manual 7.3.6).
 
-use baton_http::Version;
+use baton_http::{FieldsView, Version};
 
 use super::Fetch;
 use super::http::{Cookies, HEADER, NAME, cookie_count, each_header, header_count, header_names, nth_header};
-use crate::args::{Arg, Kind, Value};
+use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
-use crate::place::Needs;
+use crate::place::FetchNeeds;
 use crate::sample::{Sample, Type};
 
 pub(super) const ROWS: &[Fetch] = &[
-    Fetch::new(&["status"], Type::Int, Needs::RESPONSE, status, "The status code."),
-    Fetch::new(&["res.ver", "resp_ver"], Type::Str, Needs::RESPONSE, version, "The version, such as 1.1."),
+    Fetch::new(&["status"], Type::Int, FetchNeeds::RESPONSE, status, "The status code."),
+    Fetch::new(&["res.ver", "resp_ver"], Type::Str, FetchNeeds::RESPONSE, version, "The version, such as 1.1."),
     Fetch::new(
         &["res.hdr", "shdr"],
         Type::Str,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         |cx, args| nth_header(response(cx)?, args, true),
         "One of the comma-separated values of a header, the last by default.",
     )
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["res.fhdr"],
         Type::Str,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         |cx, args| nth_header(response(cx)?, args, false),
         "One of the whole lines of a header, the last by default.",
     )
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["res.hdr_cnt", "shdr_cnt"],
         Type::Int,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         |cx, args| header_count(response(cx)?, args, true),
         "How many comma-separated values a header has.",
     )
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["res.fhdr_cnt"],
         Type::Int,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         |cx, args| header_count(response(cx)?, args, false),
         "How many lines a header has.",
     )
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["res.hdr_val", "shdr_val"],
         Type::Int,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         |cx, args| super::http::as_int(nth_header(response(cx)?, args, true)),
         "A header's value as an integer.",
     )
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["res.hdr_ip", "shdr_ip"],
         Type::Ip,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         |cx, args| super::http::as_ip(nth_header(response(cx)?, args, true)),
         "A header's value as an address.",
     )
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["res.hdr_names"],
         Type::Str,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         |cx, args| header_names(response(cx)?, args),
         "All header names, joined by commas or the text given.",
     )
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["res.cook", "scook"],
         Type::Str,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         cookie,
         "The value of a Set-Cookie cookie, the last by default.",
     )
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["res.cook_cnt", "scook_cnt"],
         Type::Int,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         |cx, args| Some(Sample::Int(cookie_count(set_cookies(cx), args))),
         "How often a cookie is set.",
     )
@@ -100,34 +100,31 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(
         &["res.cook_val", "scook_val"],
         Type::Int,
-        Needs::RESPONSE,
+        FetchNeeds::RESPONSE,
         |cx, args| super::http::as_int(cookie(cx, args)),
         "The value of a Set-Cookie cookie as an integer.",
     )
-    .args(&[Arg::opt(Kind::Str)]),
+    .args(&[Arg::opt(ArgKind::Str)]),
 ];
 
-fn response<'c>(cx: &'c Context<'_>) -> Option<super::http::Fields<'c>> {
-    cx.response.as_ref().map(|response| super::http::Fields { headers: &response.head.headers, buf: response.buf })
+fn response<'c>(cx: &'c Context<'_>) -> Option<FieldsView<'c>> {
+    cx.response.as_ref().map(|response| response.head.view().fields())
 }
 
 fn status<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
-    Some(Sample::Int(cx.response.as_ref()?.head.status.into()))
+    Some(Sample::Int(cx.response.as_ref()?.head.view().status().into()))
 }
 
 fn version<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     Some(super::http::version_text(match &cx.response {
-        Some(response) => response.head.version,
+        Some(response) => response.head.view().version(),
         None => Version::default(),
     }))
 }
 
 /// The first pair of each Set-Cookie line.
 fn set_cookies<'c>(cx: &'c Context<'_>) -> impl Iterator<Item = (&'c [u8], &'c [u8])> {
-    response(cx)
-        .into_iter()
-        .flat_map(|fields| fields.headers.lines(fields.buf, b"set-cookie"))
-        .filter_map(|line| Cookies::new(line).next())
+    response(cx).into_iter().flat_map(|fields| fields.lines(b"set-cookie")).filter_map(|line| Cookies::new(line).next())
 }
 
 fn cookie<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {

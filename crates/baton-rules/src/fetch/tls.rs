@@ -6,19 +6,19 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use baton_tls::{Captured, Facts, Name, View, names};
+use baton_tls::{Captured, DistinguishedName, Facts, View, names};
 
 use super::Fetch;
-use crate::args::{Arg, Kind, Value};
+use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
-use crate::place::Needs;
+use crate::place::FetchNeeds;
 use crate::sample::{Sample, Type};
 
 /// `(<filter_option>)`: 1 leaves out values that mean nothing (RFC 8701).
-const FILTER: &[Arg] = &[Arg::opt(Kind::Word(&["0", "1"]))];
+const FILTER: &[Arg] = &[Arg::opt(ArgKind::Word(&["0", "1"]))];
 
 /// `(<entry>,<occurrence>,<format>)`.
-const NAME: &[Arg] = &[Arg::opt(Kind::Str), Arg::opt(Kind::Int), Arg::opt(Kind::Word(&["rfc2253"]))];
+const NAME: &[Arg] = &[Arg::opt(ArgKind::Str), Arg::opt(ArgKind::Int), Arg::opt(ArgKind::Word(&["rfc2253"]))];
 
 /// The client's side.
 fn fc<'c>(cx: &'c Context<'_>) -> Option<&'c Facts> {
@@ -44,7 +44,7 @@ macro_rules! side {
         Fetch::new(
             &[$name],
             Type::$kind,
-            Needs::NOTHING,
+            FetchNeeds::NOTHING,
             |cx, _| {
                 let of: for<'c> fn(&'c Facts) -> Option<Sample<'c>> = $of;
                 $side(cx).and_then(of)
@@ -56,7 +56,7 @@ macro_rules! side {
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Fetch] = &[
-    Fetch::new(&["ssl_fc"], Type::Bool, Needs::NOTHING, |cx, _| Some(Sample::Bool(fc(cx).is_some())),
+    Fetch::new(&["ssl_fc"], Type::Bool, FetchNeeds::NOTHING, |cx, _| Some(Sample::Bool(fc(cx).is_some())),
         "Whether the client side is encrypted."),
     side!("ssl_fc_protocol", Str, fc, protocol, "The version of TLS with the client: TLSv1.3."),
     side!("ssl_fc_cipher", Str, fc, cipher, "The cipher suite with the client, as OpenSSL calls it."),
@@ -67,10 +67,10 @@ pub(super) const ROWS: &[Fetch] = &[
     side!("ssl_fc_sni", Str, fc, |facts| facts.sni.as_deref().map(|name| Sample::str(name.as_bytes())),
         "The name of the server that the client asked for."),
     // These two say false also of a connection that is not encrypted, as HAProxy does.
-    Fetch::new(&["ssl_fc_has_sni"], Type::Bool, Needs::NOTHING,
+    Fetch::new(&["ssl_fc_has_sni"], Type::Bool, FetchNeeds::NOTHING,
         |cx, _| Some(Sample::Bool(fc(cx).is_some_and(|facts| facts.sni.is_some()))),
         "Whether the client asked for a server's name."),
-    Fetch::new(&["ssl_fc_is_resumed"], Type::Bool, Needs::NOTHING,
+    Fetch::new(&["ssl_fc_is_resumed"], Type::Bool, FetchNeeds::NOTHING,
         |cx, _| Some(Sample::Bool(fc(cx).is_some_and(|facts| facts.resumed))),
         "Whether the client's session was resumed."),
     side!("ssl_fc_has_crt", Bool, fc, |facts| Some(Sample::Bool(!facts.peer.is_empty() && !facts.resumed)),
@@ -80,21 +80,21 @@ pub(super) const ROWS: &[Fetch] = &[
     side!("ssl_fc_err_str", Str, fc, |_| None, "Nothing: rules run after a handshake without errors."),
     side!("ssl_fc_protocol_hello_id", Int, fc, |facts| Some(Sample::Int(captured(facts)?.version.into())),
         "The version that the client's hello names, as a number; needs tune.ssl.capture-buffer-size."),
-    Fetch::new(&["ssl_fc_cipherlist_bin"], Type::Bin, Needs::NOTHING, |cx, args| list(cx, args, |it| &it.ciphers),
+    Fetch::new(&["ssl_fc_cipherlist_bin"], Type::Bin, FetchNeeds::NOTHING, |cx, args| list(cx, args, |it| &it.ciphers),
         "The client's list of ciphers; needs tune.ssl.capture-buffer-size.").args(FILTER),
-    Fetch::new(&["ssl_fc_cipherlist_hex"], Type::Str, Needs::NOTHING, cipher_list_hex,
+    Fetch::new(&["ssl_fc_cipherlist_hex"], Type::Str, FetchNeeds::NOTHING, cipher_list_hex,
         "The client's list of ciphers in hexadecimal digits; needs tune.ssl.capture-buffer-size.").args(FILTER),
-    Fetch::new(&["ssl_fc_cipherlist_str"], Type::Str, Needs::NOTHING, cipher_list_text,
+    Fetch::new(&["ssl_fc_cipherlist_str"], Type::Str, FetchNeeds::NOTHING, cipher_list_text,
         "The names of the client's ciphers; needs tune.ssl.capture-buffer-size.").args(FILTER),
-    Fetch::new(&["ssl_fc_extlist_bin"], Type::Bin, Needs::NOTHING, |cx, args| list(cx, args, |it| &it.extensions),
+    Fetch::new(&["ssl_fc_extlist_bin"], Type::Bin, FetchNeeds::NOTHING, |cx, args| list(cx, args, |it| &it.extensions),
         "The numbers of the extensions in the client's hello; needs tune.ssl.capture-buffer-size.").args(FILTER),
-    Fetch::new(&["ssl_fc_eclist_bin"], Type::Bin, Needs::NOTHING, |cx, args| list(cx, args, |it| &it.groups),
+    Fetch::new(&["ssl_fc_eclist_bin"], Type::Bin, FetchNeeds::NOTHING, |cx, args| list(cx, args, |it| &it.groups),
         "The client's curves; needs tune.ssl.capture-buffer-size.").args(FILTER),
     side!("ssl_fc_ecformats_bin", Bin, fc,
         |facts| captured(facts).map(|it| &*it.point_formats).filter(|list| !list.is_empty()).map(bytes),
         "The client's formats of points on curves; needs tune.ssl.capture-buffer-size."),
 
-    Fetch::new(&["ssl_bc"], Type::Bool, Needs::NOTHING, |cx, _| Some(Sample::Bool(bc(cx).is_some())),
+    Fetch::new(&["ssl_bc"], Type::Bool, FetchNeeds::NOTHING, |cx, _| Some(Sample::Bool(bc(cx).is_some())),
         "Whether the server side is encrypted."),
     side!("ssl_bc_protocol", Str, bc, protocol, "The version of TLS with the server."),
     side!("ssl_bc_cipher", Str, bc, cipher, "The cipher suite with the server, as OpenSSL calls it."),
@@ -152,17 +152,17 @@ pub(super) const ROWS: &[Fetch] = &[
         "Until when the certificate holds that the client was shown: YYMMDDhhmmssZ."),
     side!("ssl_s_notafter", Str, bc, |facts| peer(facts).and_then(not_after),
         "Until when the server's certificate holds: YYMMDDhhmmssZ."),
-    Fetch::new(&["ssl_c_s_dn"], Type::Str, Needs::NOTHING, |cx, args| dn(peer(fc(cx)?)?, View::subject, args),
+    Fetch::new(&["ssl_c_s_dn"], Type::Str, FetchNeeds::NOTHING, |cx, args| dn(peer(fc(cx)?)?, View::subject, args),
         "Whose the client's certificate is, all of the name or an entry such as CN.").args(NAME),
-    Fetch::new(&["ssl_c_i_dn"], Type::Str, Needs::NOTHING, |cx, args| dn(peer(fc(cx)?)?, View::issuer, args),
+    Fetch::new(&["ssl_c_i_dn"], Type::Str, FetchNeeds::NOTHING, |cx, args| dn(peer(fc(cx)?)?, View::issuer, args),
         "Who issued the client's certificate, all of the name or an entry.").args(NAME),
-    Fetch::new(&["ssl_f_s_dn"], Type::Str, Needs::NOTHING, |cx, args| dn(ours(fc(cx)?)?, View::subject, args),
+    Fetch::new(&["ssl_f_s_dn"], Type::Str, FetchNeeds::NOTHING, |cx, args| dn(ours(fc(cx)?)?, View::subject, args),
         "Whose the certificate is that the client was shown, all of the name or an entry.").args(NAME),
-    Fetch::new(&["ssl_f_i_dn"], Type::Str, Needs::NOTHING, |cx, args| dn(ours(fc(cx)?)?, View::issuer, args),
+    Fetch::new(&["ssl_f_i_dn"], Type::Str, FetchNeeds::NOTHING, |cx, args| dn(ours(fc(cx)?)?, View::issuer, args),
         "Who issued the certificate that the client was shown, all of the name or an entry.").args(NAME),
-    Fetch::new(&["ssl_s_s_dn"], Type::Str, Needs::NOTHING, |cx, args| dn(peer(bc(cx)?)?, View::subject, args),
+    Fetch::new(&["ssl_s_s_dn"], Type::Str, FetchNeeds::NOTHING, |cx, args| dn(peer(bc(cx)?)?, View::subject, args),
         "Whose the server's certificate is, all of the name or an entry.").args(NAME),
-    Fetch::new(&["ssl_s_i_dn"], Type::Str, Needs::NOTHING, |cx, args| dn(peer(bc(cx)?)?, View::issuer, args),
+    Fetch::new(&["ssl_s_i_dn"], Type::Str, FetchNeeds::NOTHING, |cx, args| dn(peer(bc(cx)?)?, View::issuer, args),
         "Who issued the server's certificate, all of the name or an entry.").args(NAME),
 ];
 
@@ -267,7 +267,7 @@ fn not_after(der: &[u8]) -> Option<Sample<'_>> {
 }
 
 /// A name, or an entry of it.
-fn dn<'c>(der: &'c [u8], of: fn(&View<'c>) -> Name<'c>, args: &[Value]) -> Option<Sample<'c>> {
+fn dn<'c>(der: &'c [u8], of: fn(&View<'c>) -> DistinguishedName<'c>, args: &[Value]) -> Option<Sample<'c>> {
     let name = of(&View::read(der)?);
     let [entry, occurrence, format] = args else { return None };
     match entry.bytes() {

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
-use baton_http::{Limits, Method, Parsed, RequestHead, ResponseHead, ResponseTo};
+use baton_http::{Limits, Method, Parsed, RequestHead, RequestMut, ResponseHead, ResponseMut, ResponseTo};
 use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
 use baton_rules::{
-    Body, Context, Denial, Expr, Files, Listener, Place, Problem, ProxyName, ProxyRules, Redirect, Reply, Request,
-    Response, VariableScopes, Variables, Verdict, compile,
+    Body, Context, Denial, Expr, Files, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response,
+    RuleDiagnostic, RulePosition, VariableScopes, Variables, Verdict, compile,
 };
 
 /// The request most tests use.
@@ -122,7 +122,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
     let mut cx = Context {
         now: UNIX_EPOCH + Duration::from_millis(1_795_234_040_719),
         client: Some("192.0.2.7:1234".parse().expect("an address")),
-        destination: Some("[2001:db8::1]:80".parse().expect("an address")),
+        destination: &|| Some("[2001:db8::1]:80".parse().expect("an address")),
         client_tls: None,
         server_tls: None,
         frontend: ProxyName { name: "fe", id: 3 },
@@ -136,8 +136,12 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         no_retry: false,
         failed_rewrites: 0,
         first_request: true,
-        request: Some(Request { head: &mut head, buf, body: Body::Plain(&buf[length..]), complete: true }),
-        response: response.map(|_| Response { head: &mut response_head, buf: response_buf }),
+        request: Some(Request {
+            head: RequestMut::new(&mut head, buf),
+            body: Body::Plain(&buf[length..]),
+            complete: true,
+        }),
+        response: response.map(|_| Response { head: ResponseMut::new(&mut response_head, response_buf) }),
         variables: VariableScopes { session: &mut Variables::new(), exchange: Some(&mut Variables::new()) },
         log_level: None,
         random: &random,
@@ -161,7 +165,7 @@ pub fn request(lines: &str, bytes: &str) -> String {
                 None => {
                     let request = cx.request.as_ref().expect("there is a request");
                     let mut out = Vec::new();
-                    request.head.write(request.buf, &mut out);
+                    request.head.view().write(&mut out);
                     String::from_utf8_lossy(&out).into_owned()
                 }
             },
@@ -183,7 +187,7 @@ pub fn response(lines: &str, request_bytes: &str, bytes: &str) -> String {
             Verdict::Continue | Verdict::Allow => {
                 let response = cx.response.as_ref().expect("there is a response");
                 let mut out = Vec::new();
-                response.head.write(response.buf, &mut out);
+                response.head.view().write(&mut out);
                 String::from_utf8_lossy(&out).into_owned()
             }
             other => show(other),
@@ -225,9 +229,9 @@ pub fn show(verdict: Verdict) -> String {
 /// An expression's value as text, or `none`.
 pub fn eval(text: &str, bytes: &str) -> String {
     let place = if text.starts_with("res.") || text.starts_with("status") || text.starts_with("shdr") {
-        Place::Response
+        RulePosition::Response
     } else {
-        Place::BackendRequest
+        RulePosition::BackendRequest
     };
     let expr = Expr::compile(text, place, &files()).unwrap_or_else(|fault| panic!("{text}: {fault}"));
     with_context(bytes, Some(OK), |cx| match expr.eval(cx) {
@@ -244,7 +248,7 @@ pub fn problems(role: Role, lines: &str) -> String {
     }
 }
 
-pub fn show_problem(problem: &Problem) -> String {
+pub fn show_problem(problem: &RuleDiagnostic) -> String {
     let hint = problem.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
     format!("{}@{}: {}{hint}", problem.source.line, problem.word, problem.message)
 }

@@ -13,7 +13,7 @@ use rustls::time_provider::DefaultTimeProvider;
 use rustls::{ServerConfig, SignatureAlgorithm, SignatureScheme, SupportedCipherSuite, version};
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 
-use super::{Common, kinds};
+use super::{BindSettings, kinds};
 use crate::authorities::{Authority, AuthorityFile};
 use crate::hello::Hello;
 use crate::names;
@@ -63,8 +63,8 @@ impl Context {
     ///
     /// # Errors
     /// When there is nothing both could agree on, or a file was not read.
-    pub(super) fn build(common: &Common, index: &Arc<Index>, options: &TlsOptions) -> Result<Context, String> {
-        let fault = |fault: names::NameFault| fault.to_string();
+    pub(super) fn build(common: &BindSettings, index: &Arc<Index>, options: &TlsOptions) -> Result<Context, String> {
+        let fault = |fault: names::NameError| fault.to_string();
         let oldest = options.oldest.unwrap_or(TlsVersion::Tls12);
         let newest = options.newest.unwrap_or(TlsVersion::Tls13);
         let mut suites: Vec<SupportedCipherSuite> = Vec::new();
@@ -141,7 +141,7 @@ struct Source {
 }
 
 /// Whom to trust, and what that was read from; `None`: clients are not asked.
-fn trust(common: &Common, options: &TlsOptions) -> Result<(Option<Trust>, Sources), String> {
+fn trust(common: &BindSettings, options: &TlsOptions) -> Result<(Option<Trust>, Sources), String> {
     let mandatory = match options.verify.unwrap_or_default() {
         ClientVerify::None => return Ok((None, Vec::new())),
         ClientVerify::Optional => false,
@@ -175,7 +175,7 @@ fn trust(common: &Common, options: &TlsOptions) -> Result<(Option<Trust>, Source
     Ok((Some(trust), sources))
 }
 
-/// What sessions may be resumed within: a client that was checked otherwise is a stranger. The same in every process.
+/// What sessions may be resumed within: a client that was verified otherwise is another one. It is equal in every process.
 fn scope(options: &TlsOptions, sources: &Sources) -> Vec<u8> {
     let verify = options.verify.unwrap_or_default();
     if verify == ClientVerify::None {

@@ -12,7 +12,7 @@ pub type Chain = Arc<[Arc<[u8]>]>;
 /// Where issuers' certificates are kept while somebody uses them.
 #[derive(Debug, Default)]
 pub struct Chains {
-    kept: Mutex<Kept>,
+    kept: Mutex<ChainCache>,
     sending: Arc<Sending>,
 }
 
@@ -33,14 +33,14 @@ impl Sending {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ChainCache {
     certificates: HashSet<Arc<[u8]>>,
     chains: HashSet<Chain>,
     /// How many there were when it was tidied last.
     tidied: usize,
 }
 
-/// So many more than last time are kept before it is tidied by itself.
+/// So many more than last time are kept before it is tidied automatically.
 const UNTIDY: usize = 64;
 
 impl Chains {
@@ -97,7 +97,7 @@ impl Chains {
     }
 }
 
-impl Kept {
+impl ChainCache {
     fn tidy(&mut self) {
         self.chains.retain(|chain| Arc::strong_count(chain) > 1);
         self.certificates.retain(|certificate| Arc::strong_count(certificate) > 1);

@@ -22,6 +22,8 @@ pub(crate) const SET: u8 = 0x31;
 pub(crate) const UTF8_STRING: u8 = 0x0c;
 /// `BMPString`.
 pub(crate) const BMP_STRING: u8 = 0x1e;
+/// `UniversalString`.
+pub(crate) const UNIVERSAL_STRING: u8 = 0x1c;
 /// `UTCTime`.
 pub(crate) const UTC_TIME: u8 = 0x17;
 /// `GeneralizedTime`.

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io;
 
-use super::pem::PemFault;
+use super::pem::PemError;
 
-/// What is wrong with a certificate's files. Its text is a reason; [`Fault::remedy`] says what to do.
+/// What is wrong with a certificate's files. Its text is a reason; [`CertificateError::remedy`] says what to do.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Fault {
+pub enum CertificateError {
     /// A file cannot be read.
     File {
         /// Its name, if it is not the certificate's own.
@@ -53,47 +53,51 @@ pub enum Fault {
     Default,
 }
 
-impl Fault {
+impl CertificateError {
     /// A file cannot be read: the certificate's own, or the one called `name`.
-    pub(crate) fn file(name: Option<String>, error: &io::Error) -> Fault {
-        Fault::File { name, reason: reason(error), missing: error.kind() == io::ErrorKind::NotFound }
+    pub(crate) fn file(name: Option<String>, error: &io::Error) -> CertificateError {
+        CertificateError::File { name, reason: reason(error), missing: error.kind() == io::ErrorKind::NotFound }
     }
 
     /// The block of PEM that begins on `line` cannot be read.
-    pub(crate) fn pem(line: usize, fault: PemFault) -> Fault {
+    pub(crate) fn pem(line: usize, fault: PemError) -> CertificateError {
         match fault {
-            PemFault::Unended => Fault::Unended(line),
-            PemFault::Text => Fault::Text(line),
+            PemError::Unended => CertificateError::Unended(line),
+            PemError::Text => CertificateError::Text(line),
         }
     }
 
     /// What to do about it.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Fault::File { missing: true, .. } => "name a file that exists",
-            Fault::File { .. } => "let the user that Baton starts as read it",
-            Fault::Empty | Fault::NoCertificate => {
+            CertificateError::File { missing: true, .. } => "name a file that exists",
+            CertificateError::File { .. } => "let the user that Baton starts as read it",
+            CertificateError::Empty | CertificateError::NoCertificate => {
                 "put the certificate into it in PEM: between BEGIN CERTIFICATE and END CERTIFICATE"
             }
-            Fault::Unended(_) | Fault::Text(_) => "copy it again: this one was cut or changed on its way",
-            Fault::Certificate(_) => "look at it with `openssl x509 -in FILE -noout -text`",
-            Fault::Kind => "use a key of RSA, of the curves P-256, P-384 or P-521, or Ed25519",
-            Fault::Size(_) => "use a key of RSA of 2048 to 8192 bits, or of the curve P-256",
-            Fault::NoKey => {
+            CertificateError::Unended(_) | CertificateError::Text(_) => {
+                "copy it again: this one was cut or changed on its way"
+            }
+            CertificateError::Certificate(_) => "look at it with `openssl x509 -in FILE -noout -text`",
+            CertificateError::Kind => "use a key of RSA, of the curves P-256, P-384 or P-521, or Ed25519",
+            CertificateError::Size(_) => "use a key of RSA of 2048 to 8192 bits, or of the curve P-256",
+            CertificateError::NoKey => {
                 "append the private key to the file, or put it beside it in a file of the same name and .key"
             }
-            Fault::Encrypted => "take the pass phrase off: `openssl pkey -in FILE -out NEW`",
-            Fault::Key => "look at it with `openssl pkey -in FILE -noout -check`",
-            Fault::Mismatch(Some(_)) => "put the certificate that the key belongs to first, its issuers behind it",
-            Fault::Mismatch(None) => "use the key that the certificate was requested with",
-            Fault::Unknown => "load it in a `crt-store` section, with `alias` if it is named by one",
-            Fault::Long => "leave in it the certificate, its issuers and the key",
-            Fault::Timestamps => "fetch the list again, or remove the file",
-            Fault::NoIssuer => {
+            CertificateError::Encrypted => "take the pass phrase off: `openssl pkey -in FILE -out NEW`",
+            CertificateError::Key => "look at it with `openssl pkey -in FILE -noout -check`",
+            CertificateError::Mismatch(Some(_)) => {
+                "put the certificate that the key belongs to first, its issuers behind it"
+            }
+            CertificateError::Mismatch(None) => "use the key that the certificate was requested with",
+            CertificateError::Unknown => "load it in a `crt-store` section, with `alias` if it is named by one",
+            CertificateError::Long => "leave in it the certificate, its issuers and the key",
+            CertificateError::Timestamps => "fetch the list again, or remove the file",
+            CertificateError::NoIssuer => {
                 "append the issuer's certificate, or put it beside the file with .issuer; or remove the .ocsp"
             }
-            Fault::Default => "put the file back, or name another default before the directory and reload",
-            Fault::Issuer => "put the issuer's certificate into it in PEM, or remove the file",
+            CertificateError::Default => "put the file back, or name another default before the directory and reload",
+            CertificateError::Issuer => "put the issuer's certificate into it in PEM, or remove the file",
         }
     }
 }
@@ -113,38 +117,44 @@ pub(crate) fn reason(error: &io::Error) -> String {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for CertificateError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::File { name: None, reason, .. } => write!(out, "cannot be read: {reason}"),
-            Fault::File { name: Some(name), reason, .. } => write!(out, "its file {name} cannot be read: {reason}"),
-            Fault::Empty => write!(out, "is empty"),
-            Fault::NoCertificate => write!(out, "holds no certificate"),
-            Fault::Unended(line) => write!(out, "the block that begins on line {line} has no end"),
-            Fault::Text(line) => write!(out, "the block that begins on line {line} is no base64"),
-            Fault::Certificate(1) => write!(out, "its certificate cannot be read: it is no X.509 in DER"),
-            Fault::Certificate(at) => write!(out, "certificate {at} in it cannot be read: it is no X.509 in DER"),
-            Fault::Kind => write!(out, "its public key is of a kind that is not supported"),
-            Fault::Size(bits) => write!(out, "its RSA key has {bits} bits"),
-            Fault::NoKey => write!(out, "has no private key"),
-            Fault::Encrypted => {
+            CertificateError::File { name: None, reason, .. } => write!(out, "cannot be read: {reason}"),
+            CertificateError::File { name: Some(name), reason, .. } => {
+                write!(out, "its file {name} cannot be read: {reason}")
+            }
+            CertificateError::Empty => write!(out, "is empty"),
+            CertificateError::NoCertificate => write!(out, "holds no certificate"),
+            CertificateError::Unended(line) => write!(out, "the block that begins on line {line} has no end"),
+            CertificateError::Text(line) => write!(out, "the block that begins on line {line} is no base64"),
+            CertificateError::Certificate(1) => write!(out, "its certificate cannot be read: it is no X.509 in DER"),
+            CertificateError::Certificate(at) => {
+                write!(out, "certificate {at} in it cannot be read: it is no X.509 in DER")
+            }
+            CertificateError::Kind => write!(out, "its public key is of a kind that is not supported"),
+            CertificateError::Size(bits) => write!(out, "its RSA key has {bits} bits"),
+            CertificateError::NoKey => write!(out, "has no private key"),
+            CertificateError::Encrypted => {
                 write!(out, "its private key is encrypted, and nobody can be asked for the pass phrase")
             }
-            Fault::Key => write!(out, "its private key cannot be read"),
-            Fault::Mismatch(None) => write!(out, "its private key belongs to another certificate"),
-            Fault::Mismatch(Some(at)) => {
+            CertificateError::Key => write!(out, "its private key cannot be read"),
+            CertificateError::Mismatch(None) => write!(out, "its private key belongs to another certificate"),
+            CertificateError::Mismatch(Some(at)) => {
                 write!(out, "its private key belongs to certificate {at} in it, not to the first one")
             }
-            Fault::Unknown => write!(out, "is loaded by no crt-store"),
-            Fault::Long => write!(out, "holds more than {} certificates", super::MAX_CHAIN),
-            Fault::Timestamps => write!(out, "its list of signed certificate timestamps (.sctl) cannot be read"),
-            Fault::NoIssuer => write!(out, "has an OCSP response (.ocsp), but its issuer is not known"),
-            Fault::Default => {
+            CertificateError::Unknown => write!(out, "is loaded by no crt-store"),
+            CertificateError::Long => write!(out, "holds more than {} certificates", super::MAX_CHAIN),
+            CertificateError::Timestamps => {
+                write!(out, "its list of signed certificate timestamps (.sctl) cannot be read")
+            }
+            CertificateError::NoIssuer => write!(out, "has an OCSP response (.ocsp), but its issuer is not known"),
+            CertificateError::Default => {
                 write!(out, "its file is gone, but it is the default certificate of a bind: it serves on")
             }
-            Fault::Issuer => write!(out, "its .issuer holds no certificate that can be read"),
+            CertificateError::Issuer => write!(out, "its .issuer holds no certificate that can be read"),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for CertificateError {}

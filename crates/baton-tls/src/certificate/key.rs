@@ -9,7 +9,7 @@ use super::x509::{Curve, PublicKey};
 
 /// The envelope a private key is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Form {
+pub(crate) enum KeyEncoding {
     /// `PRIVATE KEY`.
     Pkcs8,
     /// `RSA PRIVATE KEY`.
@@ -33,13 +33,13 @@ const ID_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const ID_EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 const ID_ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 
-impl Form {
+impl KeyEncoding {
     /// The label of a PEM block.
-    pub(crate) fn of(label: &[u8]) -> Option<Form> {
+    pub(crate) fn of(label: &[u8]) -> Option<KeyEncoding> {
         match label {
-            b"PRIVATE KEY" => Some(Form::Pkcs8),
-            b"RSA PRIVATE KEY" => Some(Form::Pkcs1),
-            b"EC PRIVATE KEY" => Some(Form::Sec1),
+            b"PRIVATE KEY" => Some(KeyEncoding::Pkcs8),
+            b"RSA PRIVATE KEY" => Some(KeyEncoding::Pkcs1),
+            b"EC PRIVATE KEY" => Some(KeyEncoding::Sec1),
             _ => None,
         }
     }
@@ -47,20 +47,20 @@ impl Form {
     /// The key, as rustls takes it.
     pub(crate) fn wrap(self, der: &[u8]) -> PrivateKeyDer<'_> {
         match self {
-            Form::Pkcs8 => PrivateKeyDer::Pkcs8(der.into()),
-            Form::Pkcs1 => PrivateKeyDer::Pkcs1(der.into()),
-            Form::Sec1 => PrivateKeyDer::Sec1(der.into()),
+            KeyEncoding::Pkcs8 => PrivateKeyDer::Pkcs8(der.into()),
+            KeyEncoding::Pkcs1 => PrivateKeyDer::Pkcs1(der.into()),
+            KeyEncoding::Sec1 => PrivateKeyDer::Sec1(der.into()),
         }
     }
 }
 
 /// Whether the private key in `der` belongs to `public`. Compared is what the file says of the public half; only where it
 /// says nothing it is computed.
-pub(crate) fn belongs<'a>(form: Form, der: &'a [u8], public: PublicKey<'_>) -> Match<'a> {
+pub(crate) fn belongs<'a>(form: KeyEncoding, der: &'a [u8], public: PublicKey<'_>) -> Match<'a> {
     let verdict = match form {
-        Form::Pkcs1 => rsa(der, public),
-        Form::Sec1 => ec(der, None, (form, der), public),
-        Form::Pkcs8 => pkcs8(der, public),
+        KeyEncoding::Pkcs1 => rsa(der, public),
+        KeyEncoding::Sec1 => ec(der, None, (form, der), public),
+        KeyEncoding::Pkcs8 => pkcs8(der, public),
     };
     match verdict {
         Some(Some(secret)) => Match::Yes(secret),
@@ -70,9 +70,9 @@ pub(crate) fn belongs<'a>(form: Form, der: &'a [u8], public: PublicKey<'_>) -> M
 }
 
 /// The secret half of a key; `Some(None)`: it is another's; `None`: it cannot be read.
-type Secret<'a> = Option<Option<&'a [u8]>>;
+type PrivateHalf<'a> = Option<Option<&'a [u8]>>;
 
-fn rsa<'a>(der: &'a [u8], public: PublicKey<'_>) -> Secret<'a> {
+fn rsa<'a>(der: &'a [u8], public: PublicKey<'_>) -> PrivateHalf<'a> {
     let mut outside = Der::new(der);
     let mut numbers = outside.enter(der::SEQUENCE).filter(|_| outside.is_empty())?;
     if numbers.take(der::INTEGER)? != [0] {
@@ -88,7 +88,7 @@ fn rsa<'a>(der: &'a [u8], public: PublicKey<'_>) -> Secret<'a> {
     Some((public == PublicKey::Rsa { modulus, exponent }).then_some(secret))
 }
 
-fn pkcs8<'a>(der: &'a [u8], public: PublicKey<'_>) -> Secret<'a> {
+fn pkcs8<'a>(der: &'a [u8], public: PublicKey<'_>) -> PrivateHalf<'a> {
     let mut info = Der::new(der).enter(der::SEQUENCE)?;
     if !matches!(info.take(der::INTEGER)?, [0 | 1]) {
         return None;
@@ -98,7 +98,7 @@ fn pkcs8<'a>(der: &'a [u8], public: PublicKey<'_>) -> Secret<'a> {
     let key = info.take(der::OCTET_STRING)?;
     match id {
         ID_RSA => rsa(key, public),
-        ID_EC => ec(key, Some(Curve::of(algorithm.take(der::OID)?)), (Form::Pkcs8, der), public),
+        ID_EC => ec(key, Some(Curve::of(algorithm.take(der::OID)?)), (KeyEncoding::Pkcs8, der), public),
         ID_ED25519 => {
             let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok()?;
             let secret = Der::new(key).take(der::OCTET_STRING)?;
@@ -110,7 +110,12 @@ fn pkcs8<'a>(der: &'a [u8], public: PublicKey<'_>) -> Secret<'a> {
 }
 
 /// `curve` is what the envelope said of it.
-fn ec<'a>(key: &'a [u8], curve: Option<Option<Curve>>, whole: (Form, &[u8]), public: PublicKey<'_>) -> Secret<'a> {
+fn ec<'a>(
+    key: &'a [u8],
+    curve: Option<Option<Curve>>,
+    whole: (KeyEncoding, &[u8]),
+    public: PublicKey<'_>,
+) -> PrivateHalf<'a> {
     let mut fields = Der::new(key).enter(der::SEQUENCE)?;
     if fields.take(der::INTEGER)? != [1] {
         return None;
@@ -134,22 +139,22 @@ fn ec<'a>(key: &'a [u8], curve: Option<Option<Curve>>, whole: (Form, &[u8]), pub
 }
 
 /// A whole private key of its public half and what [`belongs`] gave of it.
-pub(crate) fn rebuild(public: PublicKey<'_>, secret: &[u8]) -> (Form, Vec<u8>) {
+pub(crate) fn rebuild(public: PublicKey<'_>, secret: &[u8]) -> (KeyEncoding, Vec<u8>) {
     match public {
         PublicKey::Rsa { modulus, exponent } => {
             let numbers = [&[der::INTEGER, 1, 0][..], &unsigned(modulus), &unsigned(exponent), secret].concat();
-            (Form::Pkcs1, der::wrap(der::SEQUENCE, &numbers))
+            (KeyEncoding::Pkcs1, der::wrap(der::SEQUENCE, &numbers))
         }
         PublicKey::Ec { curve, point } => {
             let curve = der::wrap(der::context(0), &der::wrap(der::OID, curve.id()));
             let point = der::wrap(der::context(1), &der::wrap(der::BIT_STRING, &[&[0], point].concat()));
             let fields = [&[der::INTEGER, 1, 1][..], &der::wrap(der::OCTET_STRING, secret), &curve, &point].concat();
-            (Form::Sec1, der::wrap(der::SEQUENCE, &fields))
+            (KeyEncoding::Sec1, der::wrap(der::SEQUENCE, &fields))
         }
         PublicKey::Ed25519(_) => {
             let algorithm = der::wrap(der::SEQUENCE, &der::wrap(der::OID, ID_ED25519));
             let key = der::wrap(der::OCTET_STRING, &der::wrap(der::OCTET_STRING, secret));
-            (Form::Pkcs8, der::wrap(der::SEQUENCE, &[&[der::INTEGER, 1, 0][..], &algorithm, &key].concat()))
+            (KeyEncoding::Pkcs8, der::wrap(der::SEQUENCE, &[&[der::INTEGER, 1, 0][..], &algorithm, &key].concat()))
         }
     }
 }
@@ -161,15 +166,15 @@ fn unsigned(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The public point of a key that does not say it.
-fn ec_point(curve: Curve, (form, der): (Form, &[u8])) -> Option<signature::EcdsaPublicKey> {
+fn ec_point(curve: Curve, (form, der): (KeyEncoding, &[u8])) -> Option<signature::EcdsaPublicKey> {
     let algorithm: &'static EcdsaSigningAlgorithm = match curve {
         Curve::P256 => &signature::ECDSA_P256_SHA256_ASN1_SIGNING,
         Curve::P384 => &signature::ECDSA_P384_SHA384_ASN1_SIGNING,
         Curve::P521 => &signature::ECDSA_P521_SHA512_ASN1_SIGNING,
     };
     let pair = match form {
-        Form::Pkcs8 => EcdsaKeyPair::from_pkcs8(algorithm, der),
-        Form::Sec1 | Form::Pkcs1 => EcdsaKeyPair::from_private_key_der(algorithm, der),
+        KeyEncoding::Pkcs8 => EcdsaKeyPair::from_pkcs8(algorithm, der),
+        KeyEncoding::Sec1 | KeyEncoding::Pkcs1 => EcdsaKeyPair::from_private_key_der(algorithm, der),
     };
     Some(pair.ok()?.public_key().clone())
 }

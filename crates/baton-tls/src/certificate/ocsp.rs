@@ -52,7 +52,7 @@ pub struct OcspResponse {
 
 /// Why an OCSP response is not stapled; in HAProxy's words, without a full stop.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum OcspFault {
+pub enum OcspError {
     /// It is none.
     Form,
     /// The responder says that it has no answer.
@@ -81,19 +81,19 @@ impl OcspResponse {
     /// Reads a successful response in DER about one certificate.
     ///
     /// # Errors
-    /// [`OcspFault::Form`], [`OcspFault::NotSuccessful`] or [`OcspFault::Several`].
-    pub fn read(bytes: &[u8]) -> Result<OcspResponse, OcspFault> {
+    /// [`OcspError::Form`], [`OcspError::NotSuccessful`] or [`OcspError::Several`].
+    pub fn read(bytes: &[u8]) -> Result<OcspResponse, OcspError> {
         let mut outside = Der::new(bytes);
         let response = outside.enter(der::SEQUENCE).filter(|_| outside.is_empty());
-        let mut response = response.ok_or(OcspFault::Form)?;
-        match response.take(der::ENUMERATED).ok_or(OcspFault::Form)? {
-            [0] => Self::read_answer(response).unwrap_or(Err(OcspFault::Form)),
-            _ => Err(OcspFault::NotSuccessful),
+        let mut response = response.ok_or(OcspError::Form)?;
+        match response.take(der::ENUMERATED).ok_or(OcspError::Form)? {
+            [0] => Self::read_answer(response).unwrap_or(Err(OcspError::Form)),
+            _ => Err(OcspError::NotSuccessful),
         }
     }
 
     /// `None`: it has no such form.
-    fn read_answer(mut response: Der<'_>) -> Option<Result<OcspResponse, OcspFault>> {
+    fn read_answer(mut response: Der<'_>) -> Option<Result<OcspResponse, OcspError>> {
         let mut typed = response.enter(der::context(0))?.enter(der::SEQUENCE)?;
         typed.take(der::OID)?;
         let mut data = Der::new(typed.take(der::OCTET_STRING)?).enter(der::SEQUENCE)?.enter(der::SEQUENCE)?;
@@ -112,7 +112,7 @@ impl OcspResponse {
             number += 1;
         }
         if number > 1 {
-            return Some(Err(OcspFault::Several(number)));
+            return Some(Err(OcspError::Several(number)));
         }
         let id = single.element(der::SEQUENCE)?;
         let mut parts = Der::new(id.content);
@@ -155,14 +155,14 @@ impl OcspResponse {
     /// Whether it may be stapled at this time, in seconds since 1970. That a certificate is revoked may be said of it.
     ///
     /// # Errors
-    /// [`OcspFault::Unknown`], [`OcspFault::NoEnd`] or [`OcspFault::Dates`].
-    pub fn check(&self, now: i64) -> Result<(), OcspFault> {
+    /// [`OcspError::Unknown`], [`OcspError::NoEnd`] or [`OcspError::Dates`].
+    pub fn check(&self, now: i64) -> Result<(), OcspError> {
         if self.status == "unknown" {
-            return Err(OcspFault::Unknown);
+            return Err(OcspError::Unknown);
         }
-        let until = self.until.ok_or(OcspFault::NoEnd)?;
+        let until = self.until.ok_or(OcspError::NoEnd)?;
         let is_now = self.since <= now.saturating_add(SKEW_S) && until >= now.saturating_sub(SKEW_S);
-        if is_now && self.since <= until { Ok(()) } else { Err(OcspFault::Dates) }
+        if is_now && self.since <= until { Ok(()) } else { Err(OcspError::Dates) }
     }
 
     /// Whether it is about this certificate: the serial number, and the issuer's name and key, by SHA-1.
@@ -206,25 +206,25 @@ impl Deref for Staple {
     }
 }
 
-impl fmt::Display for OcspFault {
+impl fmt::Display for OcspError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OcspFault::Form => out.write_str("Unable to parse OCSP response"),
-            OcspFault::NotSuccessful => out.write_str("OCSP response status not successful"),
-            OcspFault::Several(number) => {
+            OcspError::Form => out.write_str("Unable to parse OCSP response"),
+            OcspError::NotSuccessful => out.write_str("OCSP response status not successful"),
+            OcspError::Several(number) => {
                 write!(out, "OCSP response ignored because contains multiple single responses ({number})")
             }
-            OcspFault::Unknown => out.write_str("OCSP single response: certificate status is unknown"),
-            OcspFault::NoEnd => out.write_str("OCSP single response: missing nextupdate"),
-            OcspFault::Dates => out.write_str("OCSP single response: no longer valid"),
-            OcspFault::Foreign => {
+            OcspError::Unknown => out.write_str("OCSP single response: certificate status is unknown"),
+            OcspError::NoEnd => out.write_str("OCSP single response: missing nextupdate"),
+            OcspError::Dates => out.write_str("OCSP single response: no longer valid"),
+            OcspError::Foreign => {
                 out.write_str("OCSP single response: Certificate ID does not match certificate and issuer")
             }
         }
     }
 }
 
-impl std::error::Error for OcspFault {}
+impl std::error::Error for OcspError {}
 
 #[cfg(test)]
 mod tests {
@@ -233,10 +233,10 @@ mod tests {
     #[test]
     fn what_is_no_response_is_none() {
         for (bytes, fault) in [
-            (&b""[..], OcspFault::Form),
-            (b"\x30\x03\x0a\x01\x00", OcspFault::Form),
-            (b"\x30\x03\x0a\x01\x06", OcspFault::NotSuccessful),
-            (b"junk", OcspFault::Form),
+            (&b""[..], OcspError::Form),
+            (b"\x30\x03\x0a\x01\x00", OcspError::Form),
+            (b"\x30\x03\x0a\x01\x06", OcspError::NotSuccessful),
+            (b"junk", OcspError::Form),
         ] {
             assert_eq!(OcspResponse::read(bytes), Err(fault));
         }
@@ -246,14 +246,14 @@ mod tests {
     fn a_response_holds_from_its_beginning_to_its_end_and_a_little_more() {
         let response = OcspResponse { status: "good", since: 1000, until: Some(9000), ..OcspResponse::default() };
         for (now, expected) in
-            [(699, Err(OcspFault::Dates)), (700, Ok(())), (1000, Ok(())), (9300, Ok(())), (9301, Err(OcspFault::Dates))]
+            [(699, Err(OcspError::Dates)), (700, Ok(())), (1000, Ok(())), (9300, Ok(())), (9301, Err(OcspError::Dates))]
         {
             assert_eq!(response.check(now), expected, "{now}");
         }
         let backwards = OcspResponse { until: Some(999), ..response.clone() };
-        assert_eq!(backwards.check(1000), Err(OcspFault::Dates));
-        assert_eq!(OcspResponse { until: None, ..response.clone() }.check(1000), Err(OcspFault::NoEnd));
-        assert_eq!(OcspResponse { status: "unknown", ..response.clone() }.check(1000), Err(OcspFault::Unknown));
+        assert_eq!(backwards.check(1000), Err(OcspError::Dates));
+        assert_eq!(OcspResponse { until: None, ..response.clone() }.check(1000), Err(OcspError::NoEnd));
+        assert_eq!(OcspResponse { status: "unknown", ..response.clone() }.check(1000), Err(OcspError::Unknown));
         assert_eq!(OcspResponse { status: "revoked", ..response }.check(1000), Ok(()));
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::chain::Chains;
 use super::describe::{Description, chain_of};
-use super::fault::Fault;
-use super::key::Form;
-use super::ocsp::{OcspFault, OcspResponse};
+use super::fault::CertificateError;
+use super::key::KeyEncoding;
+use super::ocsp::{OcspError, OcspResponse};
 use super::pem::{self, Blocks};
 use super::{Certificate, MAX_CHAIN};
 
@@ -19,7 +19,7 @@ pub struct Parts {
     /// Its private key, in DER.
     pub(crate) key: Vec<u8>,
     /// What the key is wrapped in; `None`: there is no key.
-    pub(crate) form: Option<Form>,
+    pub(crate) form: Option<KeyEncoding>,
     /// The issuers that are sent with it.
     pub(crate) chain: Vec<Arc<[u8]>>,
     /// The issuer that is not sent: for OCSP.
@@ -68,38 +68,38 @@ impl Parts {
     ///
     /// # Errors
     /// When the text cannot be read; the parts are then of no use.
-    pub fn read_bundle(&mut self, text: &[u8], chains: &Chains) -> Result<(), Fault> {
+    pub fn read_bundle(&mut self, text: &[u8], chains: &Chains) -> Result<(), CertificateError> {
         if text.trim_ascii().is_empty() {
-            return Err(Fault::Empty);
+            return Err(CertificateError::Empty);
         }
         self.leaf.clear();
         self.chain.clear();
         let mut der = Vec::new();
         let mut has_key = false;
         for block in Blocks::new(text) {
-            let block = block.map_err(|(at, fault)| Fault::pem(pem::line_of(text, at), fault))?;
-            let fault = |fault| Fault::pem(pem::line_of(text, block.start), fault);
+            let block = block.map_err(|(at, fault)| CertificateError::pem(pem::line_of(text, at), fault))?;
+            let fault = |fault| CertificateError::pem(pem::line_of(text, block.start), fault);
             match block.label {
                 b"CERTIFICATE" | b"X509 CERTIFICATE" | b"TRUSTED CERTIFICATE" if self.leaf.is_empty() => {
                     pem::decode(block.body, &mut self.leaf).map_err(fault)?;
                     if self.leaf.is_empty() {
-                        return Err(Fault::Certificate(1));
+                        return Err(CertificateError::Certificate(1));
                     }
                 }
                 b"CERTIFICATE" | b"X509 CERTIFICATE" | b"TRUSTED CERTIFICATE" => {
                     if self.chain.len() >= MAX_CHAIN {
-                        return Err(Fault::Long);
+                        return Err(CertificateError::Long);
                     }
                     der.clear();
                     pem::decode(block.body, &mut der).map_err(fault)?;
                     let position = self.chain.len() + 2;
-                    self.chain.push(chains.certificate(&der).ok_or(Fault::Certificate(position))?);
+                    self.chain.push(chains.certificate(&der).ok_or(CertificateError::Certificate(position))?);
                 }
                 _ if !has_key => has_key = self.read_key_block(text, &block)?,
                 _ => {}
             }
         }
-        if self.leaf.is_empty() { Err(Fault::NoCertificate) } else { Ok(()) }
+        if self.leaf.is_empty() { Err(CertificateError::NoCertificate) } else { Ok(()) }
     }
 
     /// Takes another certificate, its issuers and its key from a PEM text; without one there is no key then. The parts that have
@@ -107,7 +107,7 @@ impl Parts {
     ///
     /// # Errors
     /// When the text cannot be read; nothing changes then.
-    pub fn replace_bundle(&mut self, text: &[u8], chains: &Chains) -> Result<(), Fault> {
+    pub fn replace_bundle(&mut self, text: &[u8], chains: &Chains) -> Result<(), CertificateError> {
         let (issuer, ocsp, sctl) = (self.issuer.clone(), self.ocsp.clone(), self.sctl.clone());
         let mut other = Parts { issuer, ocsp, sctl, ..Parts::default() };
         other.read_bundle(text, chains)?;
@@ -126,30 +126,30 @@ impl Parts {
     ///
     /// # Errors
     /// When there is none.
-    pub fn read_key(&mut self, text: &[u8]) -> Result<(), Fault> {
+    pub fn read_key(&mut self, text: &[u8]) -> Result<(), CertificateError> {
         for block in Blocks::new(text) {
-            let block = block.map_err(|(at, fault)| Fault::pem(pem::line_of(text, at), fault))?;
+            let block = block.map_err(|(at, fault)| CertificateError::pem(pem::line_of(text, at), fault))?;
             if self.read_key_block(text, &block)? {
                 return Ok(());
             }
         }
-        Err(Fault::NoKey)
+        Err(CertificateError::NoKey)
     }
 
     /// Whether `block` was a key.
-    fn read_key_block(&mut self, text: &[u8], block: &pem::Block<'_>) -> Result<bool, Fault> {
+    fn read_key_block(&mut self, text: &[u8], block: &pem::Block<'_>) -> Result<bool, CertificateError> {
         if block.label == b"ENCRYPTED PRIVATE KEY" {
-            return Err(Fault::Encrypted);
+            return Err(CertificateError::Encrypted);
         }
         if block.label == b"DSA PRIVATE KEY" {
-            return Err(Fault::Kind);
+            return Err(CertificateError::Kind);
         }
-        let Some(form) = Form::of(block.label) else { return Ok(false) };
+        let Some(form) = KeyEncoding::of(block.label) else { return Ok(false) };
         if block.encrypted {
-            return Err(Fault::Encrypted);
+            return Err(CertificateError::Encrypted);
         }
         self.key.clear();
-        let fault = |fault| Fault::pem(pem::line_of(text, block.start), fault);
+        let fault = |fault| CertificateError::pem(pem::line_of(text, block.start), fault);
         pem::decode(block.body, &mut self.key).map_err(fault)?;
         self.form = Some(form);
         Ok(true)
@@ -164,12 +164,12 @@ impl Parts {
     ///
     /// # Errors
     /// When there is none.
-    pub fn read_issuer(&mut self, text: &[u8], chains: &Chains) -> Result<(), Fault> {
+    pub fn read_issuer(&mut self, text: &[u8], chains: &Chains) -> Result<(), CertificateError> {
         let mut blocks = Blocks::new(text).filter_map(Result::ok);
-        let block = blocks.find(|block| block.label == b"CERTIFICATE").ok_or(Fault::Issuer)?;
+        let block = blocks.find(|block| block.label == b"CERTIFICATE").ok_or(CertificateError::Issuer)?;
         let mut der = Vec::new();
-        pem::decode(block.body, &mut der).map_err(|_| Fault::Issuer)?;
-        self.issuer = Some(chains.certificate(&der).ok_or(Fault::Issuer)?);
+        pem::decode(block.body, &mut der).map_err(|_| CertificateError::Issuer)?;
+        self.issuer = Some(chains.certificate(&der).ok_or(CertificateError::Issuer)?);
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl Parts {
     ///
     /// # Errors
     /// When it cannot be read or says nothing; none is stapled then.
-    pub fn set_ocsp(&mut self, response: &[u8]) -> Result<(), OcspFault> {
+    pub fn set_ocsp(&mut self, response: &[u8]) -> Result<(), OcspError> {
         self.ocsp = None;
         OcspResponse::read(response)?;
         self.ocsp = Some(response.to_vec());
@@ -194,8 +194,8 @@ impl Parts {
     ///
     /// # Errors
     /// When it is none.
-    pub fn set_timestamps(&mut self, list: &[u8]) -> Result<(), Fault> {
-        self.sctl = Some(check_timestamps(list).ok_or(Fault::Timestamps)?.to_vec());
+    pub fn set_timestamps(&mut self, list: &[u8]) -> Result<(), CertificateError> {
+        self.sctl = Some(check_timestamps(list).ok_or(CertificateError::Timestamps)?.to_vec());
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Parts {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn build(&self, chains: &Chains) -> Result<Certificate, Fault> {
+    pub fn build(&self, chains: &Chains) -> Result<Certificate, CertificateError> {
         Certificate::build(self, chains)
     }
 }

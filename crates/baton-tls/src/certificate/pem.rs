@@ -22,7 +22,7 @@ pub(crate) struct Block<'a> {
 
 /// Why a block cannot be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum PemFault {
+pub(crate) enum PemError {
     /// Its end never comes, or is another's.
     Unended,
     /// The text is no base64.
@@ -44,7 +44,7 @@ impl<'a> Blocks<'a> {
 }
 
 impl<'a> Iterator for Blocks<'a> {
-    type Item = Result<Block<'a>, (usize, PemFault)>;
+    type Item = Result<Block<'a>, (usize, PemError)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -64,9 +64,9 @@ impl<'a> Iterator for Blocks<'a> {
 
 impl<'a> Blocks<'a> {
     /// The block whose first line begins at `start` and ends where we are.
-    fn block(&mut self, start: usize, label: &'a [u8]) -> Result<Block<'a>, (usize, PemFault)> {
+    fn block(&mut self, start: usize, label: &'a [u8]) -> Result<Block<'a>, (usize, PemError)> {
         let content = &self.text[self.at..];
-        let unended = (start, PemFault::Unended);
+        let unended = (start, PemError::Unended);
         let length = memmem::find(content, DASHES).ok_or(unended)?;
         let end = &content[length..];
         let rest = end.strip_prefix(END).and_then(|end| end.strip_prefix(label)).ok_or(unended)?;
@@ -74,7 +74,7 @@ impl<'a> Blocks<'a> {
         self.at = self.text.len() - rest.len();
         let content = &content[..length];
         let (headers, body) = match memchr(b':', content) {
-            Some(_) => split_headers(content).ok_or((start, PemFault::Text))?,
+            Some(_) => split_headers(content).ok_or((start, PemError::Text))?,
             None => (&[][..], content),
         };
         let encrypted = memmem::find(headers, b"ENCRYPTED").is_some();
@@ -122,7 +122,7 @@ static VALUES: [u8; 256] = {
 };
 
 /// Appends what `text` stands for to `out`. On an error `out` holds something unfinished behind what it held before.
-pub(crate) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), PemFault> {
+pub(crate) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), PemError> {
     out.reserve(text.len() / 4 * 3 + 3);
     let mut rest = text;
     loop {
@@ -156,7 +156,7 @@ pub(crate) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), PemFault> {
 }
 
 /// One group of four that has blanks or padding in it. `None`: it was the last.
-fn group<'a>(text: &'a [u8], out: &mut Vec<u8>) -> Result<Option<&'a [u8]>, PemFault> {
+fn group<'a>(text: &'a [u8], out: &mut Vec<u8>) -> Result<Option<&'a [u8]>, PemError> {
     let (mut bits, mut count, mut pads) = (0_u32, 0, 0);
     for (at, byte) in text.iter().enumerate() {
         match VALUES[usize::from(*byte)] {
@@ -166,7 +166,7 @@ fn group<'a>(text: &'a [u8], out: &mut Vec<u8>) -> Result<Option<&'a [u8]>, PemF
                 bits <<= 6;
             }
             value if value < BLANK && pads == 0 => bits = bits << 6 | u32::from(value),
-            _ => return Err(PemFault::Text),
+            _ => return Err(PemError::Text),
         }
         count += 1;
         if count == 4 {
@@ -176,10 +176,10 @@ fn group<'a>(text: &'a [u8], out: &mut Vec<u8>) -> Result<Option<&'a [u8]>, PemF
             let done = pads > 0 || rest.is_empty();
             return match (done, rest.is_empty()) {
                 (true, true) => Ok(None),
-                (true, false) => Err(PemFault::Text),
+                (true, false) => Err(PemError::Text),
                 (false, _) => Ok(Some(rest)),
             };
         }
     }
-    if count == 0 { Ok(None) } else { Err(PemFault::Text) }
+    if count == 0 { Ok(None) } else { Err(PemError::Text) }
 }

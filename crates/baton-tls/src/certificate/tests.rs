@@ -7,10 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use x509_parser::asn1_rs::Tag;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::key::{Form, Match, belongs, rebuild};
+use super::key::{KeyEncoding, Match, belongs, rebuild};
 use super::pem::{self, Blocks};
 use super::x509::X509;
 
@@ -31,16 +32,16 @@ static GOOD: LazyLock<Vec<(Vec<u8>, Vec<u8>)>> = LazyLock::new(|| {
 });
 
 /// What both say of a certificate: serial, names, validity, key.
-type Said = (Vec<u8>, Vec<Vec<u8>>, (i64, i64), Vec<u8>);
+type CertificateFacts = (Vec<u8>, Vec<Vec<u8>>, (i64, i64), Vec<u8>);
 
-fn ours(der: &[u8]) -> Option<Said> {
+fn ours(der: &[u8]) -> Option<CertificateFacts> {
     // What is wrong inside the key is found when the key is asked for.
     let read = X509::read(der).filter(|read| read.key().is_some())?;
     let names = read.names().map(<[u8]>::to_vec).collect();
     Some((read.serial.to_vec(), names, (read.not_before, read.not_after), read.key_info.to_vec()))
 }
 
-fn theirs(der: &[u8]) -> Option<Said> {
+fn theirs(der: &[u8]) -> Option<CertificateFacts> {
     let (rest, read) = X509Certificate::from_der(der).ok()?;
     if !rest.is_empty() {
         return None;
@@ -57,7 +58,9 @@ fn theirs(der: &[u8]) -> Option<Said> {
             }
         }
     }
-    names.extend(read.subject().iter_common_name().map(|name| name.attr_value().data.to_vec()));
+    let is_wide = |tag| [Tag::BmpString, Tag::UniversalString].contains(&tag);
+    let common = read.subject().iter_common_name().map(|name| name.attr_value());
+    names.extend(common.filter(|value| !is_wide(value.tag())).map(|value| value.data.to_vec()));
     let validity = (read.validity().not_before.timestamp(), read.validity().not_after.timestamp());
     Some((read.raw_serial().to_vec(), names, validity, read.tbs_certificate.subject_pki.raw.to_vec()))
 }
@@ -71,7 +74,7 @@ fn whole_certificates_are_read_alike_and_their_keys_belong_to_them() {
         let read = X509::read(certificate).unwrap();
         for (other, (_, another)) in GOOD.iter().enumerate() {
             let public = read.key().unwrap();
-            match belongs(Form::Pkcs8, another, public) {
+            match belongs(KeyEncoding::Pkcs8, another, public) {
                 Match::Yes(secret) => {
                     assert_eq!(at, other);
                     let (form, whole) = rebuild(public, secret);
@@ -86,7 +89,7 @@ fn whole_certificates_are_read_alike_and_their_keys_belong_to_them() {
             assert!(X509::read(&certificate[..end]).is_none());
         }
         for end in 0..key.len() {
-            assert!(!matches!(belongs(Form::Pkcs8, &key[..end], read.key().unwrap()), Match::Yes(_)));
+            assert!(!matches!(belongs(KeyEncoding::Pkcs8, &key[..end], read.key().unwrap()), Match::Yes(_)));
         }
     }
 }
@@ -113,9 +116,9 @@ proptest! {
             prop_assert_eq!(ours, theirs);
         }
         if let Some(public) = X509::read(&der).and_then(|read| read.key()) {
-            belongs(Form::Pkcs8, &key, public);
-            belongs(Form::Pkcs1, &der, public);
-            belongs(Form::Sec1, &der, public);
+            belongs(KeyEncoding::Pkcs8, &key, public);
+            belongs(KeyEncoding::Pkcs1, &der, public);
+            belongs(KeyEncoding::Sec1, &der, public);
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::der::{self, Der, Element};
 use super::describe::{dotted, short_name};
+use super::outline::Outline;
 
 /// A certificate in its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -12,16 +13,16 @@ pub struct View<'a> {
     version: u8,
     serial: &'a [u8],
     algorithm: &'a [u8],
-    issuer: Name<'a>,
+    issuer: DistinguishedName<'a>,
     not_before: Element<'a>,
     not_after: Element<'a>,
-    subject: Name<'a>,
+    subject: DistinguishedName<'a>,
     key_algorithm: &'a [u8],
 }
 
 /// The name of a subject or an issuer (RFC 5280 4.1.2.4).
 #[derive(Clone, Copy, Debug)]
-pub struct Name<'a> {
+pub struct DistinguishedName<'a> {
     /// Its sets of attributes.
     sets: Der<'a>,
 }
@@ -29,21 +30,13 @@ pub struct Name<'a> {
 impl<'a> View<'a> {
     /// Reads a certificate in DER; `None` when it is none.
     pub fn read(der: &'a [u8]) -> Option<View<'a>> {
-        let mut whole = Der::new(der).enter(der::SEQUENCE)?;
-        let mut tbs = whole.enter(der::SEQUENCE)?;
-        let algorithm = whole.enter(der::SEQUENCE)?.take(der::OID)?;
-        let version = match tbs.optional(der::context(0))? {
-            Some([der::INTEGER, 1, version @ 0..=2]) => version + 1,
-            Some(_) => return None,
-            None => 1,
-        };
-        let serial = tbs.take(der::INTEGER)?;
-        tbs.take(der::SEQUENCE)?;
-        let issuer = Name { sets: tbs.enter(der::SEQUENCE)? };
-        let mut validity = tbs.enter(der::SEQUENCE)?;
+        let Outline { version, serial, issuer, mut validity, subject, key_info, algorithm, .. } = Outline::read(der)?;
+        let version = version.unwrap_or(1);
+        let name = |name: Element<'a>| DistinguishedName { sets: Der::new(name.content) };
+        let (issuer, subject) = (name(issuer), name(subject));
         let (not_before, not_after) = (validity.any()?, validity.any()?);
-        let subject = Name { sets: tbs.enter(der::SEQUENCE)? };
-        let key_algorithm = tbs.enter(der::SEQUENCE)?.enter(der::SEQUENCE)?.take(der::OID)?;
+        let algorithm = Der::new(algorithm).take(der::OID)?;
+        let key_algorithm = Der::new(key_info.content).enter(der::SEQUENCE)?.take(der::OID)?;
         Some(View { version, serial, algorithm, issuer, not_before, not_after, subject, key_algorithm })
     }
 
@@ -61,12 +54,12 @@ impl<'a> View<'a> {
     }
 
     /// Whose it is.
-    pub fn subject(&self) -> Name<'a> {
+    pub fn subject(&self) -> DistinguishedName<'a> {
         self.subject
     }
 
     /// Who vouches for it.
-    pub fn issuer(&self) -> Name<'a> {
+    pub fn issuer(&self) -> DistinguishedName<'a> {
         self.issuer
     }
 
@@ -131,7 +124,7 @@ fn algorithm_name(id: &[u8]) -> &'static str {
     }
 }
 
-impl<'a> Name<'a> {
+impl<'a> DistinguishedName<'a> {
     /// The attributes in order: short name or dotted identifier, tag of the value, its bytes, and whether it stands in one
     /// set with the one before.
     fn attributes(self) -> impl Iterator<Item = (String, u8, &'a [u8], bool)> {

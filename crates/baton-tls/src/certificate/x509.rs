@@ -2,6 +2,7 @@
 //! copied and no signature is checked; what the rest of it says, and whether anybody should trust it, is the client's business.
 
 use super::der::{self, Der, Element};
+use super::outline::Outline;
 
 /// What was read of a certificate.
 #[derive(Clone, Copy, Debug)]
@@ -62,46 +63,25 @@ const ID_P521: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x23];
 impl<'a> X509<'a> {
     /// Reads a certificate; `None` when it is none, or has bytes after it.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<X509<'a>> {
-        let mut outside = Der::new(bytes);
-        let mut whole = outside.enter(der::SEQUENCE)?;
-        let mut tbs = whole.enter(der::SEQUENCE)?;
-        whole.take(der::SEQUENCE)?;
-        whole.bits()?;
-        if !(whole.is_empty() && outside.is_empty()) {
-            return None;
-        }
-        let version = match tbs.optional(der::context(0))? {
-            None => 1,
-            Some(version) => match version {
-                [der::INTEGER, 1, version @ 0..=2] => version + 1,
-                _ => return None,
-            },
-        };
-        let serial = tbs.take(der::INTEGER).filter(|serial| !serial.is_empty())?;
-        tbs.take(der::SEQUENCE)?;
-        let issuer = tbs.element(der::SEQUENCE)?.whole;
-        let mut validity = tbs.enter(der::SEQUENCE)?;
+        let Outline { version, serial, issuer, mut validity, subject, key_info, mut rest, .. } = Outline::read(bytes)?;
+        let serial = Some(serial).filter(|serial| !serial.is_empty())?;
         let (not_before, not_after) = (time(&mut validity)?, time(&mut validity)?);
-        let subject = tbs.element(der::SEQUENCE)?.whole;
-        let key_info = tbs.element(der::SEQUENCE)?.whole;
-        if !validity.is_empty() {
-            return None;
-        }
         // Unique identifiers: out of use since 1996, but allowed.
-        tbs.optional(0x81)?;
-        tbs.optional(0x82)?;
-        let extensions = match tbs.optional(der::context(3))? {
+        rest.optional(0x81)?;
+        rest.optional(0x82)?;
+        let extensions = match rest.optional(der::context(3))? {
             None => &[][..],
-            Some(_) if version < 3 => return None,
+            Some(_) if version != Some(3) => return None,
             Some(extensions) => {
                 let mut outside = Der::new(extensions);
                 outside.take(der::SEQUENCE).filter(|_| outside.is_empty())?
             }
         };
         let alternatives = alternatives(extensions)?;
-        if !tbs.is_empty() {
+        if !(validity.is_empty() && rest.is_empty()) {
             return None;
         }
+        let (issuer, subject, key_info) = (issuer.whole, subject.whole, key_info.whole);
         let read = X509 { serial, issuer, not_before, not_after, subject, key_info, extensions, alternatives };
         read.check_names()?;
         Some(read)
@@ -117,6 +97,15 @@ impl<'a> X509<'a> {
         self.alternatives.unwrap_or_default()
     }
 
+    /// The IP addresses of `subjectAltName`: 4 bytes each, or 16.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &'a [u8]> {
+        let mut names = Der::new(self.alternatives());
+        std::iter::from_fn(move || {
+            // iPAddress is [7] OCTET STRING, in place of the string's own tag.
+            std::iter::from_fn(|| names.any()).find(|name| name.tag == 0x87).map(|name| name.content)
+        })
+    }
+
     /// The DNS names of `subjectAltName`.
     fn alternative_names(&self) -> impl Iterator<Item = &'a [u8]> {
         let mut names = Der::new(self.alternatives());
@@ -127,9 +116,10 @@ impl<'a> X509<'a> {
         })
     }
 
-    /// The common names in the subject.
+    /// The common names in the subject, but for those of two or four bytes a character: no host is called so.
     fn common_names(&self) -> impl Iterator<Item = &'a [u8]> {
-        attributes(self.subject).filter(|(id, _, _)| *id == ID_COMMON_NAME).map(|(_, _, value)| value)
+        let is_host = |id: &[u8], tag| id == ID_COMMON_NAME && ![der::BMP_STRING, der::UNIVERSAL_STRING].contains(&tag);
+        attributes(self.subject).filter(move |(id, tag, _)| is_host(id, *tag)).map(|(_, _, value)| value)
     }
 
     /// The public key; `None` when it is of a kind that Baton has no use for.

@@ -2,31 +2,21 @@
 
 use std::net::IpAddr;
 
-use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::GeneralName;
+use crate::certificate::X509;
 
 /// Whether a certificate is for `wanted`: by one of its alternative names or, as HAProxy does whether there are any or not, by
 /// its common name. A wildcard stands for exactly one label, the first (RFC 6125 6.4.3).
-pub(super) fn is_for(certificate: &X509Certificate<'_>, wanted: &str) -> bool {
+pub(super) fn is_for(certificate: &X509<'_>, wanted: &str) -> bool {
     let address: Option<IpAddr> = wanted.parse().ok();
-    let alternative = certificate.subject_alternative_name().ok().flatten();
-    let alternative = alternative.iter().flat_map(|extension| &extension.value.general_names).any(|name| match name {
-        GeneralName::DNSName(name) => matches(name, wanted),
-        GeneralName::IPAddress(bytes) => address.is_some_and(|address| is_address(bytes, address)),
-        _ => false,
-    });
-    alternative
-        || certificate
-            .subject()
-            .iter_common_name()
-            .filter_map(|name| name.as_str().ok())
-            .any(|name| matches(name, wanted))
+    let is_address = |address| certificate.addresses().any(|bytes| is_address(bytes, address));
+    certificate.names().any(|name| matches(name, wanted.as_bytes())) || address.is_some_and(is_address)
 }
 
-fn matches(name: &str, wanted: &str) -> bool {
-    match name.strip_prefix("*.") {
+fn matches(name: &[u8], wanted: &[u8]) -> bool {
+    match name.strip_prefix(b"*.") {
         Some(rest) => {
-            wanted.split_once('.').is_some_and(|(label, parent)| !label.is_empty() && parent.eq_ignore_ascii_case(rest))
+            let dot = wanted.iter().position(|byte| *byte == b'.');
+            dot.is_some_and(|dot| dot > 0 && wanted[dot + 1..].eq_ignore_ascii_case(rest))
         }
         None => name.eq_ignore_ascii_case(wanted),
     }
@@ -45,8 +35,9 @@ mod tests {
 
     #[test]
     fn names_match_as_a_whole() {
-        let check =
-            |name: &str, wanted: &str, expect: bool| assert_eq!(matches(name, wanted), expect, "{name} {wanted}");
+        let check = |name: &str, wanted: &str, expect: bool| {
+            assert_eq!(matches(name.as_bytes(), wanted.as_bytes()), expect, "{name} {wanted}")
+        };
         check("a.example", "a.example", true);
         check("a.example", "A.Example", true);
         check("a.example", "b.a.example", false);
@@ -68,7 +59,7 @@ mod tests {
                 .expect("good names");
         params.distinguished_name.push(rcgen::DnType::CommonName, "cn.example");
         let issued = params.self_signed(&key).expect("signed");
-        let (_, certificate) = x509_parser::parse_x509_certificate(issued.der()).expect("a certificate");
+        let certificate = X509::read(issued.der()).expect("a certificate");
         let check = |wanted: &str, expect: bool| assert_eq!(is_for(&certificate, wanted), expect, "{wanted}");
         check("san.example", true);
         check("cn.example", true);
@@ -78,5 +69,16 @@ mod tests {
         check("10.1.2.4", false);
         check("::", false);
         check("other.example", false);
+    }
+
+    #[test]
+    fn a_common_name_of_wide_characters_is_not_read_byte_by_byte() {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::new([]).expect("no names");
+        // The bytes `ab.d`, which are two characters here.
+        let wide = rcgen::string::BmpString::try_from("\u{6162}\u{2e64}").expect("in the plane");
+        params.distinguished_name.push(rcgen::DnType::CommonName, rcgen::DnValue::BmpString(wide));
+        let issued = params.self_signed(&key).expect("signed");
+        assert!(!is_for(&X509::read(issued.der()).expect("a certificate"), "ab.d"));
     }
 }

@@ -9,6 +9,7 @@ use rustls_pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, Unix
 use webpki::RawPublicKeyEntity;
 
 use super::names;
+use crate::certificate::{Outline, X509};
 use crate::verify::{Judge, refused};
 
 /// The name that a certificate has to have.
@@ -57,13 +58,12 @@ impl Verifier {
         if !self.schemes.contains(&signed.scheme) {
             return Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into());
         }
-        let bad = |_| Error::InvalidCertificate(CertificateError::BadEncoding);
-        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|error| bad(error.to_string()))?;
-        let key = SubjectPublicKeyInfoDer::from(parsed.public_key().raw);
+        let outline = Outline::read(certificate).ok_or(CertificateError::BadEncoding)?;
+        let key = SubjectPublicKeyInfoDer::from(outline.key_info.whole);
         if tls13 {
             return rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms);
         }
-        let entity = RawPublicKeyEntity::try_from(&key).map_err(|error| bad(error.to_string()))?;
+        let entity = RawPublicKeyEntity::try_from(&key).map_err(|_| CertificateError::BadEncoding)?;
         let known = self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
         let algorithms = known.map_or(&[][..], |(_, algorithms)| algorithms);
         // In TLS 1.2 a scheme does not say which curve the key is on.
@@ -96,8 +96,8 @@ impl ServerCertVerifier for Verifier {
             Expected::This(name) => name.clone(),
             Expected::Asked => server_name.to_str().into_owned(),
         };
-        let (_, parsed) = x509_parser::parse_x509_certificate(end_entity).map_err(|_| CertificateError::BadEncoding)?;
-        match names::is_for(&parsed, &wanted) {
+        let certificate = X509::read(end_entity).ok_or(CertificateError::BadEncoding)?;
+        match names::is_for(&certificate, &wanted) {
             true => Ok(ServerCertVerified::assertion()),
             false => Err(CertificateError::NotValidForName.into()),
         }

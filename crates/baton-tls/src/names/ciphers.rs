@@ -9,7 +9,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite as suites;
 use rustls::{CipherSuite, SupportedCipherSuite};
 
 use super::absent::ABSENT;
-use super::{NameFault, Named, listed, parts};
+use super::{NameError, NameList, listed, parts};
 
 /// A suite that rustls has.
 pub(super) struct Row {
@@ -124,7 +124,7 @@ pub(super) fn any(code: u16) -> Option<&'static str> {
 ///
 /// # Errors
 /// An unknown word, or nothing that rustls has.
-pub fn ciphers(text: &str) -> Result<Named<SupportedCipherSuite>, NameFault> {
+pub fn ciphers(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> {
     let mut list = CipherList::default();
     for part in parts(text, &[':', ',', ' ', ';']) {
         // `DEFAULT@SECLEVEL=1` is two: an `@` begins a part of its own.
@@ -140,10 +140,10 @@ pub fn ciphers(text: &str) -> Result<Named<SupportedCipherSuite>, NameFault> {
     let left_out = || (!list.absent.is_empty()).then(|| left_out(&list.absent));
     if list.used.is_empty() {
         let message = left_out().unwrap_or_else(|| format!("no cipher of TLS 1.2 is left of '{text}'"));
-        return Err(NameFault::new(message)
+        return Err(NameError::new(message)
             .hint("ECDHE with AES-GCM or CHACHA20 is available, say ECDHE+AESGCM:ECDHE+CHACHA20"));
     }
-    Ok(Named {
+    Ok(NameList {
         found: list.used.iter().map(|&nth| TLS12[nth].suite).collect(),
         notes: left_out().into_iter().collect(),
     })
@@ -153,7 +153,7 @@ pub fn ciphers(text: &str) -> Result<Named<SupportedCipherSuite>, NameFault> {
 ///
 /// # Errors
 /// An unknown name, or nothing that rustls has.
-pub fn ciphersuites(text: &str) -> Result<Named<SupportedCipherSuite>, NameFault> {
+pub fn ciphersuites(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> {
     const HINT: &str = "TLS_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384 and TLS_CHACHA20_POLY1305_SHA256 are available";
     let mut found = Vec::new();
     let mut absent = Vec::new();
@@ -162,14 +162,14 @@ pub fn ciphersuites(text: &str) -> Result<Named<SupportedCipherSuite>, NameFault
             Some(row) if found.contains(&row.suite) => {}
             Some(row) => found.push(row.suite),
             None if is_absent(name) => absent.push(name),
-            None => return Err(NameFault::new(format!("unknown cipher suite of TLS 1.3 '{name}'")).hint(HINT)),
+            None => return Err(NameError::new(format!("unknown cipher suite of TLS 1.3 '{name}'")).hint(HINT)),
         }
     }
     if found.is_empty() {
         let message = if absent.is_empty() { "no cipher suite is named".to_owned() } else { left_out(&absent) };
-        return Err(NameFault::new(message).hint(HINT));
+        return Err(NameError::new(message).hint(HINT));
     }
-    Ok(Named { found, notes: if absent.is_empty() { Vec::new() } else { vec![left_out(&absent)] } })
+    Ok(NameList { found, notes: if absent.is_empty() { Vec::new() } else { vec![left_out(&absent)] } })
 }
 
 /// The suites for TLS 1.2 where nothing is configured, in OpenSSL's order.
@@ -197,7 +197,7 @@ impl Default for CipherList<'_> {
 }
 
 impl<'a> CipherList<'a> {
-    fn take(&mut self, part: &'a str) -> Result<(), NameFault> {
+    fn take(&mut self, part: &'a str) -> Result<(), NameError> {
         let (sign, words) = match part.as_bytes()[0] {
             sign @ (b'!' | b'-' | b'+') => (sign, &part[1..]),
             _ => (b' ', part),
@@ -222,7 +222,7 @@ impl<'a> CipherList<'a> {
         Ok(())
     }
 
-    fn command(&mut self, command: &str) -> Result<(), NameFault> {
+    fn command(&mut self, command: &str) -> Result<(), NameError> {
         match command.strip_prefix("SECLEVEL=") {
             // Levels below 4 ask for less than any suite here has.
             Some("0" | "1" | "2" | "3") => {}
@@ -230,7 +230,7 @@ impl<'a> CipherList<'a> {
                 self.used.retain(|&nth| TLS12[nth].bits >= 192);
                 self.unused.retain(|&nth| TLS12[nth].bits >= 192);
             }
-            Some(level) => return Err(NameFault::new(format!("'@SECLEVEL={level}' is none of the levels 0 to 5"))),
+            Some(level) => return Err(NameError::new(format!("'@SECLEVEL={level}' is none of the levels 0 to 5"))),
             None if command == "STRENGTH" => self.used.sort_by_key(|&nth| std::cmp::Reverse(TLS12[nth].bits)),
             None => return Err(unknown(&format!("@{command}"))),
         }
@@ -239,7 +239,7 @@ impl<'a> CipherList<'a> {
 }
 
 /// The places in [`TLS12`] of what `A+B` means: what is both.
-fn meant(words: &str) -> Result<Vec<usize>, NameFault> {
+fn meant(words: &str) -> Result<Vec<usize>, NameError> {
     let mut meant: Vec<usize> = (0..TLS12.len()).collect();
     for word in words.split('+') {
         let known = ALL_OF_THEM.contains(&word)
@@ -265,8 +265,8 @@ fn is_absent(name: &str) -> bool {
     ABSENT.iter().any(|&(_, absent)| absent == name)
 }
 
-fn unknown(word: &str) -> NameFault {
-    NameFault::new(format!("unknown cipher '{word}'"))
+fn unknown(word: &str) -> NameError {
+    NameError::new(format!("unknown cipher '{word}'"))
         .hint("OpenSSL's names and words are known, say ECDHE-RSA-AES128-GCM-SHA256, ECDHE+AESGCM or HIGH:!aNULL")
 }
 
@@ -304,7 +304,7 @@ fn reason(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn say(result: Result<Named<SupportedCipherSuite>, NameFault>) -> String {
+    fn say(result: Result<NameList<SupportedCipherSuite>, NameError>) -> String {
         match result {
             Ok(named) => {
                 let names: Vec<&str> = named.found.iter().map(|suite| of(suite.suite()).unwrap().name).collect();

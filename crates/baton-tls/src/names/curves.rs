@@ -3,7 +3,7 @@
 use rustls::crypto::SupportedKxGroup;
 use rustls::crypto::aws_lc_rs::kx_group;
 
-use super::{NameFault, Named, listed, parts};
+use super::{NameError, NameList, listed, parts};
 
 type Group = &'static dyn SupportedKxGroup;
 
@@ -39,7 +39,7 @@ pub fn default_curves() -> Vec<Group> {
 ///
 /// # Errors
 /// An unknown name, or nothing that rustls has.
-pub fn curves(text: &str) -> Result<Named<Group>, NameFault> {
+pub fn curves(text: &str) -> Result<NameList<Group>, NameError> {
     let mut found: Vec<Group> = Vec::new();
     let mut absent = Vec::new();
     for part in parts(text, &[':']) {
@@ -52,7 +52,7 @@ pub fn curves(text: &str) -> Result<Named<Group>, NameFault> {
             None if !wanted => {}
             None if ABSENT.iter().any(is) => absent.push(name),
             None => {
-                return Err(NameFault::new(format!("unknown curve '{name}'"))
+                return Err(NameError::new(format!("unknown curve '{name}'"))
                     .hint("X25519, P-256, P-384 and X25519MLKEM768 are available"));
             }
         }
@@ -60,10 +60,10 @@ pub fn curves(text: &str) -> Result<Named<Group>, NameFault> {
     let why = || format!("no key exchange over {}", listed(&absent));
     if found.is_empty() {
         let message = if absent.is_empty() { "no curve is named".to_owned() } else { why() };
-        return Err(NameFault::new(message).hint("X25519, P-256, P-384 and X25519MLKEM768 are available"));
+        return Err(NameError::new(message).hint("X25519, P-256, P-384 and X25519MLKEM768 are available"));
     }
     let notes = if absent.is_empty() { Vec::new() } else { vec![why()] };
-    Ok(Named { found, notes })
+    Ok(NameList { found, notes })
 }
 
 #[cfg(test)]

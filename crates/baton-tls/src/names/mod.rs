@@ -20,7 +20,7 @@ pub use signatures::signatures;
 
 /// What a list of names stands for.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Named<T> {
+pub struct NameList<T> {
     /// What was found, the preferred one first; never empty.
     pub found: Vec<T>,
     /// What was asked for and is left out, and why; a sentence each, starting in lower case and without a full stop.
@@ -29,32 +29,32 @@ pub struct Named<T> {
 
 /// A list of names that cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NameFault {
+pub struct NameError {
     /// What is wrong, starting in lower case and without a full stop.
     pub message: String,
     /// What to write instead, where we can tell.
     pub hint: Option<String>,
 }
 
-impl NameFault {
-    fn new(message: impl Into<String>) -> NameFault {
-        NameFault { message: message.into(), hint: None }
+impl NameError {
+    fn new(message: impl Into<String>) -> NameError {
+        NameError { message: message.into(), hint: None }
     }
 
-    fn hint(mut self, hint: impl Into<String>) -> NameFault {
+    fn hint(mut self, hint: impl Into<String>) -> NameError {
         self.hint = Some(hint.into());
         self
     }
 }
 
-impl fmt::Display for NameFault {
+impl fmt::Display for NameError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.message)?;
         self.hint.as_ref().map_or(Ok(()), |hint| write!(out, " ({hint})"))
     }
 }
 
-impl std::error::Error for NameFault {}
+impl std::error::Error for NameError {}
 
 /// A cipher suite as OpenSSL calls it, for `%sslc` and `ssl_fc_cipher`; `None` for one that Baton does not speak.
 pub fn cipher_name(suite: CipherSuite) -> Option<&'static str> {

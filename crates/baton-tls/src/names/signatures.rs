@@ -2,7 +2,7 @@
 
 use rustls::SignatureScheme;
 
-use super::{NameFault, Named, listed, parts};
+use super::{NameError, NameList, listed, parts};
 
 /// OpenSSL's and TLS's names, and what they stand for.
 const SCHEMES: &[(&[&str], &[SignatureScheme])] = &[
@@ -32,7 +32,7 @@ const ABSENT: &[&str] = &[
 ///
 /// # Errors
 /// An unknown name, or nothing that rustls has.
-pub fn signatures(text: &str) -> Result<Named<SignatureScheme>, NameFault> {
+pub fn signatures(text: &str) -> Result<NameList<SignatureScheme>, NameError> {
     const HINT: &str =
         "say RSA-PSS+SHA256 or rsa_pss_rsae_sha256, ECDSA+SHA256 or ecdsa_secp256r1_sha256, RSA+SHA256, ed25519";
     let mut found = Vec::new();
@@ -50,16 +50,16 @@ pub fn signatures(text: &str) -> Result<Named<SignatureScheme>, NameFault> {
             }
             None if !wanted => {}
             None if ABSENT.iter().any(is) => absent.push(name),
-            None => return Err(NameFault::new(format!("unknown signature algorithm '{name}'")).hint(HINT)),
+            None => return Err(NameError::new(format!("unknown signature algorithm '{name}'")).hint(HINT)),
         }
     }
     let why = || format!("no signatures by {}", listed(&absent));
     if found.is_empty() {
         let message = if absent.is_empty() { "no signature algorithm is named".to_owned() } else { why() };
-        return Err(NameFault::new(message).hint(HINT));
+        return Err(NameError::new(message).hint(HINT));
     }
     let notes = if absent.is_empty() { Vec::new() } else { vec![why()] };
-    Ok(Named { found, notes })
+    Ok(NameList { found, notes })
 }
 
 #[cfg(test)]

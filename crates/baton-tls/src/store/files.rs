@@ -27,7 +27,7 @@ pub struct Stamp {
 
 /// What is found under a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Found {
+pub enum FileKind {
     /// A regular file.
     File(Stamp),
     /// A directory.
@@ -48,18 +48,18 @@ pub trait Files: Sync {
     ///
     /// # Errors
     /// When nothing is, or it cannot be asked.
-    fn find(&self, path: &Path) -> io::Result<Found>;
+    fn find(&self, path: &Path) -> io::Result<FileKind>;
 
     /// What is in a directory, in any order.
     ///
     /// # Errors
     /// When it is none, or cannot be read.
-    fn list(&self, directory: &Path) -> io::Result<Vec<Listed>>;
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryEntry>>;
 }
 
 /// A name in a directory.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Listed {
+pub struct DirectoryEntry {
     /// Without the directory.
     pub name: OsString,
     /// Whether it is a regular file (`true`) or something else; `None`: a symbolic link, or the directory does not say.
@@ -83,19 +83,19 @@ impl Files for SystemFiles {
         }
     }
 
-    fn find(&self, path: &Path) -> io::Result<Found> {
+    fn find(&self, path: &Path) -> io::Result<FileKind> {
         let found = fs::metadata(self.directory.join(path))?;
         Ok(match () {
-            () if found.is_dir() => Found::Directory,
-            () if found.is_file() => Found::File(Stamp::of(&found)),
-            () => Found::Other,
+            () if found.is_dir() => FileKind::Directory,
+            () if found.is_file() => FileKind::File(Stamp::of(&found)),
+            () => FileKind::Other,
         })
     }
 
-    fn list(&self, directory: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryEntry>> {
         let listed = |entry: fs::DirEntry| {
             let kind = entry.file_type()?;
-            Ok(Listed { name: entry.file_name(), is_file: (!kind.is_symlink()).then_some(kind.is_file()) })
+            Ok(DirectoryEntry { name: entry.file_name(), is_file: (!kind.is_symlink()).then_some(kind.is_file()) })
         };
         fs::read_dir(self.directory.join(directory))?.map(|entry| listed(entry?)).collect()
     }

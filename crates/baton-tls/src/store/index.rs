@@ -16,8 +16,8 @@ use rustls::sign::CertifiedKey;
 
 use super::Entry;
 use super::signers::Signers;
-use crate::certificate::{Certificate, Fault, Verifies};
-use names::{Names, Use};
+use crate::certificate::{Certificate, CertificateError, Verifies};
+use names::{CertificateUse, Names};
 
 pub use names::ADDED;
 pub(crate) use names::{NewUse, Order};
@@ -42,7 +42,7 @@ pub(crate) struct ListPlace {
 
 /// A line of a `crt-list`, or a file of a directory.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct ListLine {
     /// Whose certificate it is.
     pub entry: Arc<Entry>,
     /// Its number in its list: from 1, and for lines that were added later above those of the file; 0 in a directory.
@@ -72,7 +72,7 @@ impl Choice {
     ///
     /// # Errors
     /// When its key turns out to be of no use.
-    pub fn signer(&self) -> Result<Arc<CertifiedKey>, Fault> {
+    pub fn signer(&self) -> Result<Arc<CertifiedKey>, CertificateError> {
         self.signers.of(&self.certificate)
     }
 }
@@ -137,13 +137,13 @@ impl Index {
     }
 
     /// The lines of a `crt-list`, or the files of a directory, in order. Costs a walk over all certificates.
-    pub fn lines(&self, list: &Path) -> Vec<Line> {
+    pub fn lines(&self, list: &Path) -> Vec<ListLine> {
         let names = self.read();
-        let is_there = |found: &&Use| self.sources(list).any(|place| place.source == found.order.source);
-        let mut all: Vec<&Use> = names.all().filter(is_there).collect();
+        let is_there = |found: &&CertificateUse| self.sources(list).any(|place| place.source == found.order.source);
+        let mut all: Vec<&CertificateUse> = names.all().filter(is_there).collect();
         all.sort_unstable_by_key(|found| found.place());
-        let defaults: Vec<_> = names.defaults().map(Use::place).collect();
-        let line = |found: &Use| Line {
+        let defaults: Vec<_> = names.defaults().map(CertificateUse::place).collect();
+        let line = |found: &CertificateUse| ListLine {
             entry: found.entry.clone(),
             number: found.order.line,
             options: names.contexts().get(found.context as usize).cloned().unwrap_or_default(),

@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use baton_model::ExtraFiles;
 
-use super::files::{Digest, Files, Found, Stamp, Stamps};
-use super::wanted::{Listings, Places, Recipe, with_suffix};
+use super::files::{Digest, FileKind, Files, Stamp, Stamps};
+use super::wanted::{CertificateFiles, Listings, Recipe, with_suffix};
 use super::{Note, Settings};
-use crate::certificate::{Certificate, Chains, Fault, OcspFault, Parts};
+use crate::certificate::{Certificate, CertificateError, Chains, OcspError, Parts};
 
 /// How many certificates a thread takes at a time.
 const BATCH: usize = 64;
@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 const FEW: usize = 128;
 
 /// What was read of one recipe.
-pub(crate) type Loaded = Result<(Arc<Certificate>, Digest, Option<Note>), Fault>;
+pub(crate) type Loaded = Result<(Arc<Certificate>, Digest, Option<Note>), CertificateError>;
 
 /// What is in use already under a name.
 pub(crate) type Known<'a> = dyn Fn(&Path) -> Option<(Arc<Certificate>, Digest)> + Sync + 'a;
@@ -33,7 +33,7 @@ pub(crate) struct Loader<'a> {
 
 /// The memory of a thread that reads.
 #[derive(Default)]
-struct Desk {
+struct ReadBuffers {
     text: Vec<u8>,
     parts: Parts,
 }
@@ -53,7 +53,7 @@ impl<'a> Loader<'a> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let next = AtomicUsize::new(0);
         let work = || {
-            let mut desk = Desk::default();
+            let mut desk = ReadBuffers::default();
             let mut done = Vec::new();
             loop {
                 let from = next.fetch_add(BATCH, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl<'a> Loader<'a> {
         done.into_iter().flat_map(|(_, batch)| batch).collect()
     }
 
-    fn load(&self, recipe: &Recipe, known: &Known<'_>, desk: &mut Desk) -> Loaded {
+    fn load(&self, recipe: &Recipe, known: &Known<'_>, desk: &mut ReadBuffers) -> Loaded {
         if let Some((certificate, digest)) = known(&recipe.name)
             && self.digest(recipe).is_some_and(|now| digest.is_same(now))
         {
@@ -89,13 +89,18 @@ impl<'a> Loader<'a> {
     }
 
     /// The paths of a recipe: the certificate's and those of its other parts, which may be missing unless they were asked for.
-    fn paths<'b>(&self, recipe: &'b Recipe) -> (&'b Path, impl Iterator<Item = Extra>) {
+    fn paths<'b>(&self, recipe: &'b Recipe) -> (&'b Path, impl Iterator<Item = ExtraFile>) {
         let crt = match &recipe.places {
-            Places::Beside => recipe.name.as_path(),
-            Places::Load(load) => load.crt.as_path(),
+            CertificateFiles::Beside => recipe.name.as_path(),
+            CertificateFiles::Load(load) => load.crt.as_path(),
         };
         let ExtraFiles { sctl, ocsp, issuer, key, .. } = self.settings.extra;
-        let kinds = [(Part::Key, key), (Part::Ocsp, ocsp), (Part::Issuer, issuer), (Part::Timestamps, sctl)];
+        let kinds = [
+            (ExtraPart::Key, key),
+            (ExtraPart::Ocsp, ocsp),
+            (ExtraPart::Issuer, issuer),
+            (ExtraPart::Timestamps, sctl),
+        ];
         let stem = match crt.extension() {
             Some(extension) if self.settings.extra.replace_extension && extension == "crt" => {
                 Some(crt.with_extension(""))
@@ -104,19 +109,19 @@ impl<'a> Loader<'a> {
         };
         let extras = kinds.into_iter().filter_map(move |(part, automatic)| {
             let named = match &recipe.places {
-                Places::Beside => None,
-                Places::Load(load) => match part {
-                    Part::Key => load.key.clone(),
-                    Part::Issuer => load.issuer.clone(),
-                    Part::Ocsp => load.ocsp.clone(),
-                    Part::Timestamps => load.sctl.clone(),
+                CertificateFiles::Beside => None,
+                CertificateFiles::Load(load) => match part {
+                    ExtraPart::Key => load.key.clone(),
+                    ExtraPart::Issuer => load.issuer.clone(),
+                    ExtraPart::Ocsp => load.ocsp.clone(),
+                    ExtraPart::Timestamps => load.sctl.clone(),
                 },
             };
             match named {
-                Some(path) => Some(Extra { part, path, required: true }),
+                Some(path) => Some(ExtraFile { part, path, required: true }),
                 None if automatic => {
                     let path = with_suffix(stem.as_deref().unwrap_or(crt), part.suffix());
-                    self.listings.may_have(&path).then_some(Extra { part, path, required: false })
+                    self.listings.may_have(&path).then_some(ExtraFile { part, path, required: false })
                 }
                 None => None,
             }
@@ -126,8 +131,8 @@ impl<'a> Loader<'a> {
 
     fn stamp(&self, path: &Path) -> Option<Stamp> {
         match self.files.find(path) {
-            Ok(Found::File(stamp)) => Some(stamp),
-            Ok(Found::Directory | Found::Other) | Err(_) => None,
+            Ok(FileKind::File(stamp)) => Some(stamp),
+            Ok(FileKind::Directory | FileKind::Other) | Err(_) => None,
         }
     }
 
@@ -145,14 +150,18 @@ impl<'a> Loader<'a> {
         Some(stamps.digest(i64::MAX))
     }
 
-    fn read(&self, recipe: &Recipe, desk: &mut Desk) -> Result<(Certificate, Digest, Option<Note>), Fault> {
+    fn read(
+        &self,
+        recipe: &Recipe,
+        desk: &mut ReadBuffers,
+    ) -> Result<(Certificate, Digest, Option<Note>), CertificateError> {
         let now_ns = now_ns();
         let mut stamps = Stamps::new();
         stamps.add_number(self.settings.issuers.fingerprint);
-        let Desk { text, parts } = desk;
+        let ReadBuffers { text, parts } = desk;
         parts.clear();
         let (crt, extras) = self.paths(recipe);
-        let stamp = self.files.read(crt, text).map_err(|error| Fault::file(None, &error))?;
+        let stamp = self.files.read(crt, text).map_err(|error| CertificateError::file(None, &error))?;
         stamps.add(crt, Some(stamp));
         parts.read_bundle(text, self.chains)?;
         self.settings.issuers.complete(parts);
@@ -160,10 +169,10 @@ impl<'a> Loader<'a> {
         for extra in extras {
             let is_needed = extra.required
                 || match extra.part {
-                    Part::Key => !parts.has_key(),
+                    ExtraPart::Key => !parts.has_key(),
                     // It is for OCSP alone.
-                    Part::Issuer => staples.is_some() && !parts.has_issuer(),
-                    Part::Ocsp | Part::Timestamps => true,
+                    ExtraPart::Issuer => staples.is_some() && !parts.has_issuer(),
+                    ExtraPart::Ocsp | ExtraPart::Timestamps => true,
                 };
             if !is_needed {
                 if let Some(stamp) = self.stamp(&extra.path) {
@@ -174,20 +183,20 @@ impl<'a> Loader<'a> {
             match self.files.read(&extra.path, text) {
                 Ok(stamp) => stamps.add(&extra.path, Some(stamp)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && !extra.required => continue,
-                Err(error) => return Err(Fault::file(Some(extra.path.display().to_string()), &error)),
+                Err(error) => return Err(CertificateError::file(Some(extra.path.display().to_string()), &error)),
             }
             match extra.part {
-                Part::Key => parts.read_key(text)?,
-                Part::Ocsp => {
+                ExtraPart::Key => parts.read_key(text)?,
+                ExtraPart::Ocsp => {
                     note = parts.set_ocsp(text).err().map(|fault| unusable(recipe, &extra.path, fault));
                     staples = Some(extra.path);
                 }
-                Part::Issuer => parts.read_issuer(text, self.chains)?,
-                Part::Timestamps => parts.set_timestamps(text)?,
+                ExtraPart::Issuer => parts.read_issuer(text, self.chains)?,
+                ExtraPart::Timestamps => parts.set_timestamps(text)?,
             }
         }
         if staples.is_some() && !parts.has_issuer() {
-            return Err(Fault::NoIssuer);
+            return Err(CertificateError::NoIssuer);
         }
         let certificate = parts.build(self.chains)?;
         if let (Some(path), Err(fault)) = (staples, certificate.check_ocsp(now_ns / 1_000_000_000)) {
@@ -198,13 +207,13 @@ impl<'a> Loader<'a> {
     }
 
     /// Reads one certificate, whatever is known of it.
-    pub(crate) fn judge(&self, recipe: &Recipe) -> Result<(Certificate, Digest, Option<Note>), Fault> {
-        self.read(recipe, &mut Desk::default())
+    pub(crate) fn judge(&self, recipe: &Recipe) -> Result<(Certificate, Digest, Option<Note>), CertificateError> {
+        self.read(recipe, &mut ReadBuffers::default())
     }
 }
 
 /// Says why an OCSP response is not stapled.
-fn unusable(recipe: &Recipe, path: &Path, fault: OcspFault) -> Note {
+fn unusable(recipe: &Recipe, path: &Path, fault: OcspError) -> Note {
     Note { source: Some(recipe.source.clone()), path: path.into(), text: format!("{fault}: it is not stapled") }
 }
 
@@ -215,28 +224,28 @@ fn now_ns() -> i64 {
 }
 
 /// A file beside a certificate's.
-struct Extra {
-    part: Part,
+struct ExtraFile {
+    part: ExtraPart,
     path: PathBuf,
     /// It is named by the configuration.
     required: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum ExtraPart {
     Key,
     Issuer,
     Ocsp,
     Timestamps,
 }
 
-impl Part {
+impl ExtraPart {
     fn suffix(self) -> &'static str {
         match self {
-            Part::Key => "key",
-            Part::Issuer => "issuer",
-            Part::Ocsp => "ocsp",
-            Part::Timestamps => "sctl",
+            ExtraPart::Key => "key",
+            ExtraPart::Issuer => "issuer",
+            ExtraPart::Ocsp => "ocsp",
+            ExtraPart::Timestamps => "sctl",
         }
     }
 }

@@ -6,17 +6,17 @@ use std::time::SystemTime;
 
 use baton_model::Source;
 
-use crate::certificate::Fault;
+use crate::certificate::CertificateError;
 
 /// A certificate that cannot be used.
 #[derive(Clone, Debug)]
-pub struct Problem {
+pub struct CertificateProblem {
     /// Where the configuration names it; `None`: nowhere, somebody brought it while Baton ran.
     pub source: Option<Source>,
     /// The certificate's name: its path, or `@STORE/ALIAS`.
     pub path: PathBuf,
     /// What is wrong with it.
-    pub fault: Fault,
+    pub fault: CertificateError,
     /// When it was found.
     pub at: SystemTime,
 }
@@ -38,10 +38,10 @@ impl fmt::Display for Note {
     }
 }
 
-impl Problem {
+impl CertificateProblem {
     /// Found now.
-    pub(crate) fn new(source: Option<Source>, path: PathBuf, fault: Fault) -> Problem {
-        Problem { source, path, fault, at: SystemTime::now() }
+    pub(crate) fn new(source: Option<Source>, path: PathBuf, fault: CertificateError) -> CertificateProblem {
+        CertificateProblem { source, path, fault, at: SystemTime::now() }
     }
 
     /// What to do about it.
@@ -50,7 +50,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for CertificateProblem {
     /// Without the place and the remedy: `certificate 'site.pem' has no private key`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fault = self.fault.to_string();

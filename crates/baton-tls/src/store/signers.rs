@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustls::sign::CertifiedKey;
 
-use crate::certificate::{Certificate, Fault};
+use crate::certificate::{Certificate, CertificateError};
 
 /// Most signers kept at once. One of RSA takes some 8 KiB, one of ECDSA 4.
 pub const MAX_SIGNERS: usize = 4096;
@@ -26,7 +26,7 @@ impl Signers {
     }
 
     /// The signer of `certificate`.
-    pub(crate) fn of(&self, certificate: &Arc<Certificate>) -> Result<Arc<CertifiedKey>, Fault> {
+    pub(crate) fn of(&self, certificate: &Arc<Certificate>) -> Result<Arc<CertifiedKey>, CertificateError> {
         if let Some(made) = certificate.cached_signer() {
             return Ok(made);
         }

@@ -1,5 +1,5 @@
 //! Changes of single certificates while everything runs. Each file is judged alone; what is good is put in use together, by
-//! [`Transaction::commit`], which cannot fail and costs the same however many certificates there are.
+//! [`Store::commit`], which cannot fail and costs the same however many certificates there are.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -9,26 +9,26 @@ use std::sync::{Arc, PoisonError};
 
 use baton_model::{CrtLine, Source, TlsOptions};
 
-use super::files::{Digest, Files, Found};
-use super::index::{Change, Index, Line, Order};
+use super::files::{Digest, FileKind, Files};
+use super::index::{Change, Index, ListLine, Order};
 use super::load::Loader;
 use super::meanwhile::Touched;
-use super::wanted::{Listings, Places, Recipe, is_certificate, is_reserved};
-use super::{Entry, Origin, Problem, Settings, Store};
-use crate::certificate::{Certificate, Fault};
+use super::wanted::{CertificateFiles, Listings, Recipe, is_certificate, is_reserved};
+use super::{CertificateProblem, Entry, Origin, Settings, Store};
+use crate::certificate::{Certificate, CertificateError};
 
-/// Changes that are not in use yet.
+/// Changes that are not in use yet: [`Store::commit`] puts them in use.
 #[derive(Debug)]
 pub struct Transaction {
     store: Arc<Store>,
-    steps: Vec<Step>,
+    steps: Vec<StoreChange>,
     /// What came to directories and left them.
     touched: Vec<Touched>,
     report: Report,
 }
 
 #[derive(Debug)]
-enum Step {
+enum StoreChange {
     /// A certificate for an entry that may be new.
     Put { entry: Arc<Entry>, certificate: Arc<Certificate>, digest: Option<Digest> },
     /// A certificate is used in one more place.
@@ -49,7 +49,7 @@ pub struct Report {
     /// Those that are gone.
     pub removed: Vec<PathBuf>,
     /// Those that could not be used: what was in use before serves on.
-    pub refused: Vec<Arc<Problem>>,
+    pub refused: Vec<Arc<CertificateProblem>>,
 }
 
 /// Why a step is not possible. Nothing of it was done.
@@ -91,13 +91,13 @@ impl Store {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn judge(&self, name: &Path, files: &dyn Files) -> Result<Certificate, Problem> {
-        let places = self.entry(name).map_or(Places::Beside, |entry| entry.origin.places.clone());
+    pub fn judge(&self, name: &Path, files: &dyn Files) -> Result<Certificate, CertificateProblem> {
+        let places = self.entry(name).map_or(CertificateFiles::Beside, |entry| entry.origin.places.clone());
         let recipe = Recipe { name: name.to_owned(), places, source: Source::default(), is_wanted: false };
         self.read(&recipe, files).map(|(certificate, _)| certificate)
     }
 
-    fn read(&self, recipe: &Recipe, files: &dyn Files) -> Result<(Certificate, Digest), Problem> {
+    fn read(&self, recipe: &Recipe, files: &dyn Files) -> Result<(Certificate, Digest), CertificateProblem> {
         let settings = self.settings();
         let listings = Listings::default();
         let loader = Loader::new(files, &self.chains, &settings, &listings);
@@ -105,7 +105,7 @@ impl Store {
             certificate.check_signer()?;
             Ok((certificate, digest))
         });
-        judged.map_err(|fault| Problem::new(None, recipe.name.clone(), fault))
+        judged.map_err(|fault| CertificateProblem::new(None, recipe.name.clone(), fault))
     }
 
     fn settings(&self) -> Settings {
@@ -127,7 +127,7 @@ impl Store {
     }
 
     /// The lines of a `crt-list`, or the files of a directory, in order. Costs a walk over all certificates.
-    pub fn lines(&self, list: &Path) -> Vec<Line> {
+    pub fn lines(&self, list: &Path) -> Vec<ListLine> {
         let index = self.live_indexes().into_iter().find(|index| index.has_list(list));
         index.map(|index| index.lines(list)).unwrap_or_default()
     }
@@ -148,6 +148,40 @@ impl Store {
         let having = indexes.iter().filter(|index| index.is_default(entry));
         having.flat_map(|index| index.binds().iter().cloned()).collect()
     }
+
+    /// Puts a transaction in use, all of it at once: each `bind` responds with all of it or with nothing of it.
+    pub fn commit(&self, transaction: Transaction) -> Report {
+        let Transaction { store: _, steps, touched, report } = transaction;
+        let _one_at_a_time = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        self.readings.note(&touched);
+        for step in &steps {
+            if let StoreChange::Put { entry, certificate, digest } = step {
+                entry.put(certificate.clone(), *digest);
+                self.entries
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(entry.origin.path.clone(), entry.clone());
+            }
+        }
+        for index in self.live_indexes() {
+            let mut change = index.change();
+            for step in &steps {
+                step.apply(&mut change);
+            }
+        }
+        let forgotten = steps.iter().filter_map(|step| match step {
+            StoreChange::Forget { entry } => Some(entry),
+            StoreChange::Put { .. } | StoreChange::Add { .. } | StoreChange::Drop { .. } => None,
+        });
+        for entry in forgotten {
+            if !self.is_used(entry) {
+                self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(entry.path());
+            }
+        }
+        drop(steps);
+        self.chains.tidy_some();
+        report
+    }
 }
 
 impl Transaction {
@@ -163,15 +197,15 @@ impl Transaction {
         let entry = known.unwrap_or_else(|| {
             Arc::new(Entry::new(Origin { path: name.into(), ..Origin::default() }, certificate.clone(), digest))
         });
-        self.steps.push(Step::Put { entry: entry.clone(), certificate, digest });
+        self.steps.push(StoreChange::Put { entry: entry.clone(), certificate, digest });
         entry
     }
 
     /// The entry of a name, also one that this transaction makes.
     fn find(&self, name: &Path) -> Option<Arc<Entry>> {
         let made = self.steps.iter().rev().find_map(|step| match step {
-            Step::Put { entry, .. } if entry.path() == name => Some(Some(entry.clone())),
-            Step::Forget { entry } if entry.path() == name => Some(None),
+            StoreChange::Put { entry, .. } if entry.path() == name => Some(Some(entry.clone())),
+            StoreChange::Forget { entry } if entry.path() == name => Some(None),
             _ => None,
         });
         made.unwrap_or_else(|| self.store.entry(name))
@@ -185,9 +219,9 @@ impl Transaction {
     ///
     /// # Errors
     /// What is wrong with them: it is told with the certificate from now on, and the old one serves on.
-    pub fn refresh(&mut self, name: &Path, files: &dyn Files) -> Result<bool, Arc<Problem>> {
+    pub fn refresh(&mut self, name: &Path, files: &dyn Files) -> Result<bool, Arc<CertificateProblem>> {
         let known = self.find(name);
-        let places = known.as_ref().map_or(Places::Beside, |entry| entry.origin.places.clone());
+        let places = known.as_ref().map_or(CertificateFiles::Beside, |entry| entry.origin.places.clone());
         let recipe = Recipe { name: name.to_owned(), places, source: Source::default(), is_wanted: false };
         match self.store.read(&recipe, files) {
             Ok((certificate, digest)) => Ok(self.offer(name, known, certificate, digest)),
@@ -209,7 +243,7 @@ impl Transaction {
         true
     }
 
-    fn refuse(&mut self, known: Option<Arc<Entry>>, problem: Problem) -> Arc<Problem> {
+    fn refuse(&mut self, known: Option<Arc<Entry>>, problem: CertificateProblem) -> Arc<CertificateProblem> {
         let problem = Arc::new(problem);
         if let Some(entry) = known {
             entry.lock().problem = Some(problem.clone());
@@ -229,16 +263,16 @@ impl Transaction {
         directory: &Path,
         names: Option<&[OsString]>,
         files: &dyn Files,
-    ) -> Result<(), Arc<Problem>> {
+    ) -> Result<(), Arc<CertificateProblem>> {
         let indexes = self.store.live_indexes();
-        let fail = |fault| Arc::new(Problem::new(None, directory.to_owned(), fault));
+        let fail = |fault| Arc::new(CertificateProblem::new(None, directory.to_owned(), fault));
         if !indexes.iter().any(|index| index.has_list(directory)) {
-            return Err(fail(Fault::Unknown));
+            return Err(fail(CertificateError::Unknown));
         }
         let names: BTreeSet<PathBuf> = match names {
             Some(names) => names.iter().flat_map(|name| self.bases(name)).map(|name| directory.join(name)).collect(),
             None => {
-                let listed = files.list(directory).map_err(|error| fail(Fault::file(None, &error)))?;
+                let listed = files.list(directory).map_err(|error| fail(CertificateError::file(None, &error)))?;
                 let listed = listed.into_iter().map(|listed| listed.name).filter(|name| is_certificate(name));
                 let used =
                     indexes.iter().flat_map(|index| index.lines(directory)).map(|line| line.entry.path().to_owned());
@@ -252,13 +286,18 @@ impl Transaction {
         let (mut recipes, mut gone) = (Vec::new(), Vec::new());
         for name in names {
             match files.find(&name) {
-                Ok(Found::File(_)) => {
-                    recipes.push(Recipe { name, places: Places::Beside, source: Source::default(), is_wanted: false });
+                Ok(FileKind::File(_)) => {
+                    recipes.push(Recipe {
+                        name,
+                        places: CertificateFiles::Beside,
+                        source: Source::default(),
+                        is_wanted: false,
+                    });
                 }
-                Ok(Found::Directory | Found::Other) => gone.push(name),
+                Ok(FileKind::Directory | FileKind::Other) => gone.push(name),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => gone.push(name),
                 Err(error) => {
-                    let problem = Problem::new(None, name.clone(), Fault::file(None, &error));
+                    let problem = CertificateProblem::new(None, name.clone(), CertificateError::file(None, &error));
                     self.refuse(self.find(&name), problem);
                 }
             }
@@ -292,10 +331,10 @@ impl Transaction {
                     if !is_used && let Some(entry) = self.find(name) {
                         let list = directory.to_owned();
                         self.touched.push(Touched { directory: list.clone(), name: name.clone() });
-                        self.steps.push(Step::Add { entry, list, options: None, filters: None });
+                        self.steps.push(StoreChange::Add { entry, list, options: None, filters: None });
                     }
                 }
-                Err(fault) => drop(self.refuse(known, Problem::new(None, name.clone(), fault))),
+                Err(fault) => drop(self.refuse(known, CertificateProblem::new(None, name.clone(), fault))),
             }
         }
         for name in gone {
@@ -312,13 +351,13 @@ impl Transaction {
             return;
         }
         if using.iter().any(|index| index.is_default(&entry)) {
-            self.refuse(Some(entry), Problem::new(None, name.to_owned(), Fault::Default));
+            self.refuse(Some(entry), CertificateProblem::new(None, name.to_owned(), CertificateError::Default));
             return;
         }
         self.report.removed.push(name.to_owned());
         self.touched.push(Touched { directory: directory.to_owned(), name: name.to_owned() });
-        self.steps.push(Step::Drop { entry: entry.clone(), list: directory.to_owned(), line: None });
-        self.steps.push(Step::Forget { entry });
+        self.steps.push(StoreChange::Drop { entry: entry.clone(), list: directory.to_owned(), line: None });
+        self.steps.push(StoreChange::Forget { entry });
     }
 
     /// The certificates that a file of this name may be a part of.
@@ -344,16 +383,16 @@ impl Transaction {
         let entry = self.known(&line.crt)?;
         let options = (line.options != TlsOptions::default()).then(|| Arc::new(line.options.clone()));
         let filters = (!line.filters.is_empty()).then(|| line.filters.as_slice().into());
-        self.steps.push(Step::Add { entry, list: list.to_owned(), options, filters });
+        self.steps.push(StoreChange::Add { entry, list: list.to_owned(), options, filters });
         Ok(())
     }
 
-    /// Uses a certificate in a list no more (`del ssl crt-list`): in the line of this number ([`Line::number`]), or in all.
+    /// Uses a certificate in a list no more (`del ssl crt-list`): in the line of this number ([`ListLine::number`]), or in all.
     ///
     /// # Errors
     /// When the list does not have it, or it is the default of a `bind`.
     ///
-    /// [`Line::number`]: super::Line::number
+    /// [`ListLine::number`]: super::ListLine::number
     pub fn del(&mut self, list: &Path, name: &Path, line: Option<u32>) -> Result<(), Refused> {
         let indexes = self.store.live_indexes();
         if !indexes.iter().any(|index| index.has_list(list)) {
@@ -367,7 +406,7 @@ impl Transaction {
         if first.is_default || lines.any(|found| found.is_default) {
             return Err(Refused::Default(name.to_owned()));
         }
-        self.steps.push(Step::Drop { entry, list: list.to_owned(), line });
+        self.steps.push(StoreChange::Drop { entry, list: list.to_owned(), line });
         Ok(())
     }
 
@@ -381,7 +420,7 @@ impl Transaction {
             return Err(Refused::InUse(name.to_owned()));
         }
         self.report.removed.push(name.to_owned());
-        self.steps.push(Step::Forget { entry });
+        self.steps.push(StoreChange::Forget { entry });
         Ok(())
     }
 
@@ -389,52 +428,19 @@ impl Transaction {
     pub fn report(&self) -> &Report {
         &self.report
     }
-
-    /// Puts everything in use at once: each `bind` answers with all of it or with nothing of it.
-    pub fn commit(self) -> Report {
-        let Transaction { store, steps, touched, report } = self;
-        let _one_at_a_time = store.change.lock().unwrap_or_else(PoisonError::into_inner);
-        store.readings.note(&touched);
-        for step in &steps {
-            if let Step::Put { entry, certificate, digest } = step {
-                entry.put(certificate.clone(), *digest);
-                store
-                    .entries
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(entry.origin.path.clone(), entry.clone());
-            }
-        }
-        for index in store.live_indexes() {
-            let mut change = index.change();
-            for step in &steps {
-                step.apply(&mut change);
-            }
-        }
-        let forgotten = steps.iter().filter_map(|step| match step {
-            Step::Forget { entry } => Some(entry),
-            Step::Put { .. } | Step::Add { .. } | Step::Drop { .. } => None,
-        });
-        for entry in forgotten {
-            if !store.is_used(entry) {
-                store.entries.write().unwrap_or_else(PoisonError::into_inner).remove(entry.path());
-            }
-        }
-        drop(steps);
-        store.chains.tidy_some();
-        report
-    }
 }
 
-impl Step {
+impl StoreChange {
     fn apply(&self, change: &mut Change<'_>) {
         match self {
-            Step::Put { entry, certificate, .. } => change.replace(entry, certificate),
-            Step::Add { entry, list, options, filters } => change.add_to(list, entry, options.clone(), filters.clone()),
-            Step::Drop { entry, list, line } => {
+            StoreChange::Put { entry, certificate, .. } => change.replace(entry, certificate),
+            StoreChange::Add { entry, list, options, filters } => {
+                change.add_to(list, entry, options.clone(), filters.clone())
+            }
+            StoreChange::Drop { entry, list, line } => {
                 change.remove(entry, list, |order: Order| line.is_none_or(|line| line == order.line));
             }
-            Step::Forget { .. } => {}
+            StoreChange::Forget { .. } => {}
         }
     }
 }

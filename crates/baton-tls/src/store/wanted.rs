@@ -10,10 +10,10 @@ use std::sync::Arc;
 use baton_model::{BindTls, CrtLine, CrtLoad, CrtSource, CrtStore, ExtraFiles, GlobalTls, Model, Source, TlsOptions};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Problem;
-use super::files::{Files, Found};
+use super::CertificateProblem;
+use super::files::{FileKind, Files};
 use super::index::{ListPlace, Order};
-use crate::certificate::Fault;
+use crate::certificate::CertificateError;
 
 /// What a configuration says about certificates.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ pub(crate) struct Recipe {
     /// The name it has in the store.
     pub(crate) name: PathBuf,
     /// Where its files are.
-    pub(crate) places: Places,
+    pub(crate) places: CertificateFiles,
     /// Where it is first asked for.
     pub(crate) source: Source,
     /// Somebody else than a `bind` asks for it.
@@ -66,7 +66,7 @@ pub(crate) struct Recipe {
 
 /// Where the files of a certificate are.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) enum Places {
+pub(crate) enum CertificateFiles {
     /// In one file, and what stands beside it.
     #[default]
     Beside,
@@ -76,7 +76,7 @@ pub(crate) enum Places {
 
 /// One use of a recipe.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RecipeUse {
     /// Its number.
     pub(crate) recipe: usize,
     pub(crate) order: Order,
@@ -88,7 +88,7 @@ pub(crate) struct Asked {
 /// The certificates of one `bind`.
 #[derive(Debug, Default)]
 pub(crate) struct Set {
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) asked: Vec<RecipeUse>,
     pub(crate) lists: Vec<ListPlace>,
     /// Whose they are.
     pub(crate) binds: Vec<Source>,
@@ -103,7 +103,7 @@ pub(crate) struct Plan {
     pub(crate) sets: Vec<Set>,
     /// The set of each `bind`.
     pub(crate) binds: Vec<usize>,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<CertificateProblem>,
     pub(crate) listings: Listings,
     /// Those that `crt` names.
     directories: FxHashSet<PathBuf>,
@@ -127,6 +127,14 @@ impl Listings {
     }
 }
 
+/// The path that a source of certificates names.
+fn path_of(source: &CrtSource) -> &Path {
+    match source {
+        CrtSource::Crt { path, .. } | CrtSource::List { path, .. } => path,
+        CrtSource::Line(line) => &line.crt,
+    }
+}
+
 /// The suffixes of a bundle, in the order in which they are looked for.
 const BUNDLE: [&str; 3] = ["ecdsa", "rsa", "dsa"];
 
@@ -146,10 +154,13 @@ impl Plan {
     pub(crate) fn new(wanted: &Wanted<'_>, files: &dyn Files) -> Plan {
         let mut plan = Plan { loads: Loads::new(wanted.stores), ..Plan::default() };
         plan.list_directories(wanted, files);
-        let mut known: Vec<&[CrtSource]> = Vec::new();
+        // Only sets that begin with the same path are compared.
+        let mut known: FxHashMap<Option<&Path>, Vec<(&[CrtSource], usize)>> = FxHashMap::default();
         for (tls, source) in &wanted.binds {
-            let set = known.iter().position(|known| *known == tls.certificates).unwrap_or_else(|| {
-                known.push(&tls.certificates);
+            let near = known.entry(tls.certificates.first().map(path_of)).or_default();
+            let same = near.iter().find(|(known, _)| *known == tls.certificates).map(|(_, set)| *set);
+            let set = same.unwrap_or_else(|| {
+                near.push((&tls.certificates, plan.sets.len()));
                 let set = plan.set(&tls.certificates, source, wanted, files);
                 plan.sets.push(set);
                 plan.sets.len() - 1
@@ -177,7 +188,7 @@ impl Plan {
                     }
                     for recipe in recipes {
                         let is_default = *default;
-                        set.asked.push(Asked { recipe, order: order(0), options: None, filters: None, is_default });
+                        set.asked.push(RecipeUse { recipe, order: order(0), options: None, filters: None, is_default });
                     }
                 }
                 CrtSource::List { path, lines } => {
@@ -198,7 +209,7 @@ impl Plan {
         let options = (line.options != TlsOptions::default()).then(|| Arc::new(line.options.clone()));
         let filters: Option<Arc<[String]>> = (!line.filters.is_empty()).then(|| line.filters.as_slice().into());
         for recipe in self.file(&line.crt, &line.source, wanted, files) {
-            set.asked.push(Asked {
+            set.asked.push(RecipeUse {
                 recipe,
                 order,
                 options: options.clone(),
@@ -213,18 +224,23 @@ impl Plan {
         if is_store_name(path) || self.loads.find(path, wanted.stores).is_some() {
             return self.recipe(path, source, wanted).into_iter().collect();
         }
-        if !matches!(files.find(path), Ok(Found::Directory)) {
+        if !matches!(files.find(path), Ok(FileKind::Directory)) {
             return self.file(path, source, wanted, files);
         }
         if !self.list(path, files) {
             let error = files.list(path).err().unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
-            self.problems.push(Problem::new(Some(source.clone()), path.to_owned(), Fault::file(None, &error)));
+            self.problems.push(CertificateProblem::new(
+                Some(source.clone()),
+                path.to_owned(),
+                CertificateError::file(None, &error),
+            ));
             return Vec::new();
         }
         self.directories.insert(path.to_owned());
         // Links are followed; one that leads nowhere is refused when it is read.
         let is_file = |name: &OsString, is_file: Option<bool>| {
-            is_file.unwrap_or_else(|| !matches!(files.find(&path.join(name)), Ok(Found::Directory | Found::Other)))
+            is_file
+                .unwrap_or_else(|| !matches!(files.find(&path.join(name)), Ok(FileKind::Directory | FileKind::Other)))
         };
         let names = self.listings.directories[path].iter().filter(|(name, _)| is_certificate(name));
         let names = names.filter(|(name, kind)| is_file(name, **kind));
@@ -257,10 +273,14 @@ impl Plan {
         }
         let load = self.loads.find(path, wanted.stores);
         if load.is_none() && is_store_name(path) {
-            self.problems.push(Problem::new(Some(source.clone()), path.to_owned(), Fault::Unknown));
+            self.problems.push(CertificateProblem::new(
+                Some(source.clone()),
+                path.to_owned(),
+                CertificateError::Unknown,
+            ));
             return None;
         }
-        let places = load.map_or(Places::Beside, |load| Places::Load(Box::new(load.clone())));
+        let places = load.map_or(CertificateFiles::Beside, |load| CertificateFiles::Load(Box::new(load.clone())));
         let number = self.recipes.len();
         self.recipes.push(Recipe { name: path.to_owned(), places, source: source.clone(), is_wanted: false });
         self.by_name.insert(path.to_owned(), number);

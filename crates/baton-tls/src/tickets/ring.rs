@@ -41,7 +41,7 @@ struct Timed {
 
 /// A key of our own on its way to another process.
 #[derive(Clone, Eq, PartialEq)]
-pub struct Kept {
+pub struct SavedTicketKey {
     /// As [`TicketKey::to_text`] has it.
     pub key: Zeroizing<String>,
     /// Since when it seals, in seconds since 1970.
@@ -49,7 +49,7 @@ pub struct Kept {
 }
 
 /// Without the key, so that it is never logged.
-impl fmt::Debug for Kept {
+impl fmt::Debug for SavedTicketKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Kept").field("since", &self.since).finish_non_exhaustive()
     }
@@ -57,7 +57,7 @@ impl fmt::Debug for Kept {
 
 /// What is wrong with a file of `tls-ticket-keys`, in HAProxy's words.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum TicketFileFault {
+pub enum TicketFileError {
     /// A line is no key.
     #[error("{fault} on line {line}")]
     Line {
@@ -78,11 +78,11 @@ pub enum TicketFileFault {
 ///
 /// # Errors
 /// The first fault.
-pub fn read_file(text: &[u8]) -> Result<Vec<Arc<TicketKey>>, TicketFileFault> {
-    let text = std::str::from_utf8(text).map_err(|_| TicketFileFault::Line { line: 1, fault: BadKey::Encoding })?;
+pub fn read_file(text: &[u8]) -> Result<Vec<Arc<TicketKey>>, TicketFileError> {
+    let text = std::str::from_utf8(text).map_err(|_| TicketFileError::Line { line: 1, fault: BadKey::Encoding })?;
     let mut keys: Vec<Arc<TicketKey>> = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let wrong = |fault| TicketFileFault::Line { line: number + 1, fault };
+        let wrong = |fault| TicketFileError::Line { line: number + 1, fault };
         let key = TicketKey::of_text(line.trim_end_matches('\r')).map_err(wrong)?;
         if keys.first().is_some_and(|first| first.length() != key.length()) {
             return Err(wrong(BadKey::Length));
@@ -92,7 +92,7 @@ pub fn read_file(text: &[u8]) -> Result<Vec<Arc<TicketKey>>, TicketFileFault> {
         }
         keys.push(Arc::new(key));
     }
-    if keys.len() < RING_KEYS { Err(TicketFileFault::Few) } else { Ok(keys) }
+    if keys.len() < RING_KEYS { Err(TicketFileError::Few) } else { Ok(keys) }
 }
 
 impl TicketKeys {
@@ -157,15 +157,15 @@ impl TicketKeys {
     }
 
     /// All keys, the oldest first: for another process.
-    pub fn keep(&self) -> Vec<Kept> {
-        self.load().keys.iter().map(|timed| Kept { key: timed.key.to_text(), since: timed.since }).collect()
+    pub fn keep(&self) -> Vec<SavedTicketKey> {
+        self.load().keys.iter().map(|timed| SavedTicketKey { key: timed.key.to_text(), since: timed.since }).collect()
     }
 
     /// Goes on with the keys of another process, at `now`. What is none is passed over; its newest key seals from now on, if it
     /// is not too old for that, and our own opens still.
-    pub fn recall(&self, kept: &[Kept], now: u64) {
+    pub fn recall(&self, kept: &[SavedTicketKey], now: u64) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let timed = |kept: &Kept| {
+        let timed = |kept: &SavedTicketKey| {
             let key = Arc::new(TicketKey::of_text(&kept.key).ok()?);
             // A time that is yet to come would put the next key off.
             Some(Timed { key, since: kept.since.min(now) })
@@ -254,12 +254,12 @@ mod tests {
         assert_eq!(taker.shown().len(), 2);
         taker.recall(&kept, 9_000);
         assert_eq!(taker.shown().len(), 2, "it has them already");
-        let from_the_future = vec![Kept { since: u64::MAX, ..kept[0].clone() }];
+        let from_the_future = vec![SavedTicketKey { since: u64::MAX, ..kept[0].clone() }];
         let third = TicketKeys::own(9_000).unwrap();
         third.recall(&from_the_future, 9_000);
         assert_eq!(third.due(), Some(9_000 + SEALS_FOR.as_secs()));
         let before = third.shown();
-        third.recall(&[Kept { key: Zeroizing::new("x".into()), since: 1 }], 9_000);
+        third.recall(&[SavedTicketKey { key: Zeroizing::new("x".into()), since: 1 }], 9_000);
         third.recall(&[], 9_000);
         assert_eq!(third.shown(), before);
     }

@@ -1,5 +1,6 @@
 //! All keys of a process: a ring of its own, and one for each file of `tls-ticket-keys`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +19,8 @@ pub struct TicketVault {
 #[derive(Debug, Default)]
 pub struct UpcomingTickets {
     files: Vec<(PathBuf, Arc<TicketKeys>, Vec<Arc<TicketKey>>)>,
+    /// Where each file is among them.
+    places: HashMap<PathBuf, usize>,
 }
 
 impl TicketVault {
@@ -37,9 +40,12 @@ impl TicketVault {
     /// What a configuration asks for: the files it names, in its order, and what was read of them. Changes nothing yet.
     pub fn prepare(&self, files: impl IntoIterator<Item = (PathBuf, Vec<Arc<TicketKey>>)>) -> UpcomingTickets {
         let mut upcoming = UpcomingTickets::default();
+        let before: HashMap<PathBuf, Arc<TicketKeys>> = self.files().into_iter().collect();
         for (path, keys) in files {
             if upcoming.keys(&path).is_none() {
-                let ring = self.file(&path).unwrap_or_else(|| Arc::new(TicketKeys::of_file(keys.clone())));
+                let ring = before.get(&path).cloned();
+                let ring = ring.unwrap_or_else(|| Arc::new(TicketKeys::of_file(keys.clone())));
+                upcoming.places.insert(path.clone(), upcoming.files.len());
                 upcoming.files.push((path, ring, keys));
             }
         }
@@ -71,7 +77,7 @@ impl TicketVault {
 impl UpcomingTickets {
     /// The keys of a file of this configuration, to make a [`Ticketer`](super::Ticketer) with.
     pub fn keys(&self, path: &Path) -> Option<&Arc<TicketKeys>> {
-        self.files.iter().find(|(other, ..)| other == path).map(|(_, keys, _)| keys)
+        self.places.get(path).map(|at| &self.files[*at].1)
     }
 }
 

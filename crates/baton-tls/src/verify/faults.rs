@@ -19,20 +19,20 @@ impl Judge {
         others: &[CertificateDer<'_>],
         now: UnixTime,
         error: &webpki::Error,
-    ) -> Vec<Fault> {
+    ) -> Vec<VerifyError> {
         let Some((chain, end)) = self.chain(leaf, others) else {
-            return vec![Fault { depth: 0, code: code::UNSPECIFIED }];
+            return vec![VerifyError { depth: 0, code: code::UNSPECIFIED }];
         };
         let last = chain.len() as u32 - 1;
         let mut faults = Vec::new();
-        let mut add = |depth: u32, code: u32| faults.push(Fault { depth, code });
+        let mut add = |depth: u32, code: u32| faults.push(VerifyError { depth, code });
         match end {
-            End::Trusted => {}
-            End::SignsItself if last == 0 => add(0, code::SIGNS_ITSELF),
-            End::SignsItself => add(last, code::SIGNS_ITSELF_IN_CHAIN),
-            End::Known => add(last, code::NO_ISSUER),
-            End::Nobody => add(last, code::NO_LOCAL_ISSUER),
-            End::TooLong => add(last, code::CHAIN_TOO_LONG),
+            ChainEnd::Trusted => {}
+            ChainEnd::SignsItself if last == 0 => add(0, code::SIGNS_ITSELF),
+            ChainEnd::SignsItself => add(last, code::SIGNS_ITSELF_IN_CHAIN),
+            ChainEnd::Known => add(last, code::NO_ISSUER),
+            ChainEnd::Nobody => add(last, code::NO_LOCAL_ISSUER),
+            ChainEnd::TooLong => add(last, code::CHAIN_TOO_LONG),
         }
         let mut before = 0;
         for (depth, read) in (0..).zip(&chain) {
@@ -61,7 +61,7 @@ impl Judge {
                 }
             }
         }
-        if matches!(end, End::Nobody) && last == 0 {
+        if matches!(end, ChainEnd::Nobody) && last == 0 {
             add(0, code::LEAF_UNVERIFIED);
         }
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -69,7 +69,7 @@ impl Judge {
             if depth > 0 && read.key_usage().is_some() && !read.may_sign_certificates() {
                 add(depth, code::NOT_FOR_SIGNING);
             }
-            if matches!(error, Error::InvalidSignatureForPublicKey) && end == End::Trusted && depth == 0 {
+            if matches!(error, Error::InvalidSignatureForPublicKey) && end == ChainEnd::Trusted && depth == 0 {
                 add(depth, code::BAD_SIGNATURE);
             }
             if seconds < read.not_before {
@@ -79,13 +79,13 @@ impl Judge {
             }
         }
         if faults.is_empty() {
-            faults.push(Fault { depth: 0, code: code::UNSPECIFIED });
+            faults.push(VerifyError { depth: 0, code: code::UNSPECIFIED });
         }
         faults
     }
 
     /// The certificates from a peer's own to where the chain ends, by their names alone.
-    fn chain<'c>(&'c self, leaf: &'c [u8], others: &'c [CertificateDer<'_>]) -> Option<(Vec<X509<'c>>, End)> {
+    fn chain<'c>(&'c self, leaf: &'c [u8], others: &'c [CertificateDer<'_>]) -> Option<(Vec<X509<'c>>, ChainEnd)> {
         let is_ours =
             |der: &[u8]| self.contents.iter().any(|content| content.certificates.iter().any(|ours| **ours == *der));
         let mut chain = vec![X509::read(leaf)?];
@@ -93,10 +93,10 @@ impl Judge {
         loop {
             let read = *chain.last()?;
             if read.subject == read.issuer {
-                return Some((chain, if is_ours(der) { End::Trusted } else { End::SignsItself }));
+                return Some((chain, if is_ours(der) { ChainEnd::Trusted } else { ChainEnd::SignsItself }));
             }
             if chain.len() == CHAIN_MAX {
-                return Some((chain, End::TooLong));
+                return Some((chain, ChainEnd::TooLong));
             }
             let ours = self.contents.iter().flat_map(|content| &content.certificates).map(|der| &**der);
             let issuer = ours.chain(others.iter().map(|der| &**der)).find_map(|der| {
@@ -105,7 +105,7 @@ impl Judge {
                 (is_named && is_key_of(&found, &read)).then_some((der, found))
             });
             let Some((next, found)) = issuer else {
-                return Some((chain, if is_ours(der) { End::Known } else { End::Nobody }));
+                return Some((chain, if is_ours(der) { ChainEnd::Known } else { ChainEnd::Nobody }));
             };
             der = next;
             chain.push(found);
@@ -121,16 +121,16 @@ fn is_key_of(issuer: &X509<'_>, read: &X509<'_>) -> bool {
     }
 }
 
-/// One thing that is wrong.
+/// One error in a chain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Fault {
+pub(crate) struct VerifyError {
     pub(crate) depth: u32,
     pub(crate) code: u32,
 }
 
 /// How a chain ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum End {
+enum ChainEnd {
     /// At one that signs itself and is ours.
     Trusted,
     /// At one that signs itself and is not.

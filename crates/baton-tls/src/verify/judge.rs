@@ -11,8 +11,8 @@ use webpki::{
     EndEntityCert, ExpirationPolicy, KeyUsage, RevocationCheckDepth, RevocationOptionsBuilder, UnknownStatusPolicy,
 };
 
-use super::old::{Key, Old, Signed};
-use crate::authorities::{Authority, Listed, Serials};
+use super::old::{Key, LegacyCertificate, Signed};
+use crate::authorities::{Authority, RevocationFacts, Serials};
 use crate::certificate::X509;
 
 /// What a peer shows its certificate for.
@@ -93,7 +93,7 @@ impl Judge {
         if self.purpose == Purpose::Server && self.is_anchor(leaf) {
             return in_time(leaf, now);
         }
-        if let Some(old) = Old::read(leaf) {
+        if let Some(old) = LegacyCertificate::read(leaf) {
             return self.check_old(&old, leaf, now);
         }
         let certificate = EndEntityCert::try_from(leaf)?;
@@ -155,7 +155,7 @@ impl Judge {
 
     /// What webpki would check of a certificate of version 1, as far as one without extensions has it. Its issuer must sign
     /// itself and be ours.
-    fn check_old(&self, old: &Old<'_>, leaf: &[u8], now: UnixTime) -> Result<(), webpki::Error> {
+    fn check_old(&self, old: &LegacyCertificate<'_>, leaf: &[u8], now: UnixTime) -> Result<(), webpki::Error> {
         let read = X509::read(leaf).ok_or(webpki::Error::BadDer)?;
         let ours = || self.contents.iter().flat_map(|content| &content.certificates);
         let issuers = ours().filter_map(|der| X509::read(der));
@@ -171,7 +171,7 @@ impl Judge {
         if self.asks_lists { self.is_not_listed(&read, &[issuer], now) } else { Ok(()) }
     }
 
-    /// Whether lists say of every certificate of a path that webpki found that it was not taken back.
+    /// Whether lists say of every certificate of a path that webpki found that it was not revoked.
     fn none_is_listed(&self, leaf: &[u8], between: &[CertificateDer<'_>], now: UnixTime) -> Result<(), webpki::Error> {
         let read = |der| X509::read(der).ok_or(webpki::Error::BadDer);
         let path = std::iter::once(leaf).chain(between.iter().map(|der| &**der)).map(read);
@@ -188,7 +188,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether a list of one of its issuers says that a certificate was not taken back.
+    /// Whether a list of one of its issuers says that a certificate was not revoked.
     fn is_not_listed(&self, read: &X509<'_>, issuers: &[X509<'_>], now: UnixTime) -> Result<(), webpki::Error> {
         let lists = self.lists_of(read, now);
         let Some(first) = lists.first() else { return Err(webpki::Error::UnknownRevocationStatus) };
@@ -227,7 +227,7 @@ impl Judge {
 #[derive(Clone, Copy)]
 pub(super) struct List<'a> {
     content: &'a Authority,
-    listed: &'a Listed,
+    listed: &'a RevocationFacts,
     der: &'a [u8],
 }
 

@@ -5,11 +5,12 @@ use rustls::SignatureScheme;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls_pki_types::SignatureVerificationAlgorithm;
 
+use crate::certificate::Outline;
 use crate::certificate::der::{self, Der};
 
 /// A certificate, and the key in it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Old<'a> {
+pub(super) struct LegacyCertificate<'a> {
     pub(super) signed: Signed<'a>,
     key: Key<'a>,
 }
@@ -55,20 +56,15 @@ impl<'a> Key<'a> {
     }
 }
 
-impl<'a> Old<'a> {
+impl<'a> LegacyCertificate<'a> {
     /// Reads a certificate; `None` for one of another version, which is webpki's.
-    pub(super) fn read(bytes: &'a [u8]) -> Option<Old<'a>> {
-        let signed = Signed::read(bytes)?;
-        let mut inside = Der::new(signed.content).enter(der::SEQUENCE)?;
+    pub(super) fn read(bytes: &'a [u8]) -> Option<LegacyCertificate<'a>> {
+        let Outline { signed: content, version, algorithm_within, key_info, rest, algorithm, signature, .. } =
+            Outline::read(bytes)?;
+        let key = Key::read(key_info.whole)?;
         // Version 1 is not said.
-        inside.take(der::INTEGER)?;
-        let within = inside.take(der::SEQUENCE)?;
-        for _issuer_validity_subject in 0..3 {
-            inside.take(der::SEQUENCE)?;
-        }
-        let key = Key::read(inside.element(der::SEQUENCE)?.whole)?;
-        let is_whole = inside.is_empty() && within == signed.algorithm;
-        is_whole.then_some(Old { signed, key })
+        let is_whole = version.is_none() && rest.is_empty() && algorithm_within == algorithm;
+        is_whole.then_some(LegacyCertificate { signed: Signed { content, algorithm, signature }, key })
     }
 
     /// Whether its key signed a message of a handshake.

@@ -1,7 +1,7 @@
 //! Certificates of clients: who is accepted, and what is said of them.
 
 use baton_model::{BindTls, ClientVerify, IgnoredErrors, TlsOptions};
-use baton_prove::certificates::{Authority, Issued, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued};
 use baton_tls::authorities::Authority as Content;
 use baton_tls::rustls::pki_types::pem::PemObject;
 use baton_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -45,7 +45,7 @@ fn ignoring(tls: &mut BindTls, codes: &[u32]) {
 #[test]
 fn a_client_is_asked_and_may_have_to_answer() {
     let world = World::new();
-    let good = world.client(Wanted::client("Anna"));
+    let good = world.client(CertificateSpec::client("Anna"));
     assert_eq!(check(&world, Some(&good), |_| {}), NOTHING);
     assert_eq!(check(&world, None, |_| {}), Err("NoCertificatesPresented".into()));
     assert_eq!(check(&world, None, |tls| tls.options.verify = Some(ClientVerify::Optional)), NOTHING);
@@ -54,9 +54,9 @@ fn a_client_is_asked_and_may_have_to_answer() {
 #[test]
 fn strangers_and_certificates_out_of_time_are_refused_unless_that_is_ignored() {
     let world = World::new();
-    let stranger = Authority::new("Other").unwrap().issue(&Wanted::client("Eve")).unwrap();
-    let expired = world.client(Wanted::client("Anna").expired());
-    let early = world.client(Wanted::client("Anna").not_yet());
+    let stranger = Authority::new("Other").unwrap().issue(&CertificateSpec::client("Eve")).unwrap();
+    let expired = world.client(CertificateSpec::client("Anna").expired());
+    let early = world.client(CertificateSpec::client("Anna").not_yet());
     for issued in [&stranger, &expired, &early] {
         assert!(check(&world, Some(issued), |_| {}).is_err());
         let optional = |tls: &mut BindTls| tls.options.verify = Some(ClientVerify::Optional);
@@ -76,7 +76,7 @@ fn strangers_and_certificates_out_of_time_are_refused_unless_that_is_ignored() {
 #[test]
 fn revoked_certificates_are_refused() {
     let world = World::new();
-    let (good, bad) = (world.client(Wanted::client("Anna")), world.client(Wanted::client("Bert")));
+    let (good, bad) = (world.client(CertificateSpec::client("Anna")), world.client(CertificateSpec::client("Bert")));
     world.write("crl.pem", world.authority.revoke(&[bad.serial]).unwrap());
     let lists = |tls: &mut BindTls| tls.options.crl_file = Some(world.path("crl.pem"));
     assert_eq!(check(&world, Some(&good), lists), NOTHING);
@@ -94,7 +94,7 @@ fn revoked_certificates_are_refused() {
 #[test]
 fn chains_end_at_a_certificate_that_signs_itself() {
     let world = World::new();
-    let good = world.client(Wanted::client("Anna"));
+    let good = world.client(CertificateSpec::client("Anna"));
     let between = |tls: &mut BindTls| tls.options.ca_file = Some(world.path("between.pem"));
     assert!(check(&world, Some(&good), between).is_err(), "it is only a link");
     let both = |tls: &mut BindTls| {
@@ -146,15 +146,16 @@ fn other_authorities_hold_for_the_next_client_and_sessions_of_before_are_over() 
         tls.options.verify = Some(ClientVerify::Required);
         tls.options.ca_file = Some(world.path("root.pem"));
     });
-    let (anna, eve) = (world.client(Wanted::client("Anna")), other.issue(&Wanted::client("Eve")).unwrap());
+    let (anna, eve) =
+        (world.client(CertificateSpec::client("Anna")), other.issue(&CertificateSpec::client("Eve")).unwrap());
     let config = |issued| world.visitor(Visitor { certificate: Some(issued), ..Visitor::default() });
     let (anna, eve) = (config(&anna), config(&eve));
     assert!(!visit(&acceptor, &anna, "a.example").unwrap().resumed);
     let again = visit(&acceptor, &anna, "a.example").unwrap();
     assert!(again.resumed && again.peer.len() == 2, "who it is stays known");
     assert!(visit(&acceptor, &eve, "a.example").is_err());
-    let file = world.acceptors.authorities().find(&world.path("root.pem")).unwrap();
-    file.replace(Content::read(other.root_pem().as_bytes()).unwrap());
+    let others = Content::read(other.root_pem().as_bytes()).unwrap();
+    world.acceptors.authorities().insert(&world.path("root.pem"), others);
     assert!(visit(&acceptor, &eve, "a.example").is_ok());
     assert!(visit(&acceptor, &anna, "a.example").is_err(), "a session from before is no way in");
 }
@@ -170,10 +171,9 @@ fn authorities_that_are_replaced_while_a_configuration_is_read_stay() {
     authorities.commit(authorities.prepare([path.as_path()], &files).unwrap());
     world.write("ca.pem", &read);
     let upcoming = authorities.prepare([path.as_path()], &files).unwrap();
-    let file = authorities.find(&path).unwrap();
     let brought = Content::read(newer.as_bytes()).unwrap();
     let certificates = brought.certificates.clone();
-    file.replace(brought);
+    let file = authorities.insert(&path, brought);
     authorities.commit(upcoming);
     assert_eq!(file.content().certificates, certificates);
 }
@@ -181,7 +181,7 @@ fn authorities_that_are_replaced_while_a_configuration_is_read_stay() {
 #[test]
 fn sessions_are_resumed_only_where_clients_are_verified_alike() {
     let world = World::new();
-    let anna = world.client(Wanted::client("Anna"));
+    let anna = world.client(CertificateSpec::client("Anna"));
     world.write("both.pem", world.authority.root_pem() + &world.authority.revoke(&[]).unwrap());
     for versions in [&[&TLS13][..], &[&TLS12]] {
         for no_tickets in [false, true] {

@@ -1,7 +1,7 @@
 //! Versions, ciphers, curves, signatures, ALPN, names and sessions.
 
 use baton_model::{CrtLine, CrtSource, Source, TlsOptions, TlsVersion};
-use baton_prove::certificates::{Kind, Wanted};
+use baton_prove::certificates::{CertificateSpec, KeyKind};
 use baton_tls::Unwanted;
 use baton_tls::rustls::NamedGroup;
 use baton_tls::rustls::crypto::CryptoProvider;
@@ -58,7 +58,7 @@ fn ciphers_are_chosen_by_our_order_unless_the_clients_is_preferred() {
 #[test]
 fn curves_and_signatures_are_those_that_are_named() {
     let world = World::new();
-    world.site("rsa.pem", Wanted::server(["a.example"]).with_key(Kind::Rsa2048));
+    world.site("rsa.pem", CertificateSpec::server(["a.example"]).with_key(KeyKind::Rsa2048));
     let only =
         |group: NamedGroup| move |provider: &mut CryptoProvider| provider.kx_groups.retain(|kx| kx.name() == group);
     let reaches = |acceptor: &baton_tls::Acceptor, group| {
@@ -98,7 +98,7 @@ fn a_protocol_is_agreed_on_or_none() {
 #[test]
 fn lines_of_a_list_have_settings_of_their_own() {
     let world = World::new();
-    world.site("b.pem", Wanted::server(["b.example"]));
+    world.site("b.pem", CertificateSpec::server(["b.example"]));
     let line = |crt: &str, options: TlsOptions| CrtLine { crt: world.path(crt), options, ..CrtLine::default() };
     let lines = [
         line("a.pem", TlsOptions::default()),

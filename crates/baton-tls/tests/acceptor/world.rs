@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use baton_model::{Address, Bind, BindOptions, BindTls, CrtSource, Mode, Model, Proxy, Role, Source};
-use baton_prove::certificates::{Authority, Issued, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued};
 use baton_tls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use baton_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use baton_tls::rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -39,7 +39,7 @@ impl World {
         };
         world.write("root.pem", world.authority.root_pem());
         world.write("between.pem", world.authority.between_pem());
-        world.site("a.pem", Wanted::server(["a.example"]));
+        world.site("a.pem", CertificateSpec::server(["a.example"]));
         world
     }
 
@@ -51,13 +51,13 @@ impl World {
         std::fs::write(self.path(name), content).unwrap();
     }
 
-    pub fn site(&self, name: &str, wanted: Wanted) -> Issued {
+    pub fn site(&self, name: &str, wanted: CertificateSpec) -> Issued {
         let issued = self.authority.issue(&wanted).unwrap();
         self.write(name, issued.bundle_pem());
         issued
     }
 
-    pub fn client(&self, wanted: Wanted) -> Issued {
+    pub fn client(&self, wanted: CertificateSpec) -> Issued {
         self.authority.issue(&wanted).unwrap()
     }
 

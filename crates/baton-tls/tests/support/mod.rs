@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use baton_model::{BindTls, CrtLine, CrtSource, Source};
-use baton_tls::store::{Entry, Index, Prepared, Problem, SystemFiles, Wanted};
+use baton_tls::store::{CertificateProblem, Entry, Index, Prepared, SystemFiles, Wanted};
 use baton_tls::{Store, Verifies};
 use rcgen::{CertificateParams, DnType, KeyPair, SignatureAlgorithm};
 use tempfile::TempDir;
@@ -57,7 +57,7 @@ impl World {
         self.write(name, certificate + &key);
     }
 
-    pub fn prepare(&self, sources: Vec<CrtSource>) -> Result<Prepared, Vec<Problem>> {
+    pub fn prepare(&self, sources: Vec<CrtSource>) -> Result<Prepared, Vec<CertificateProblem>> {
         self.prepare_with(sources, |_| ())
     }
 
@@ -65,7 +65,7 @@ impl World {
         &self,
         sources: Vec<CrtSource>,
         with: impl FnOnce(&mut Wanted<'a>),
-    ) -> Result<Prepared, Vec<Problem>> {
+    ) -> Result<Prepared, Vec<CertificateProblem>> {
         let tls = Arc::new(BindTls { certificates: sources, ..BindTls::default() });
         let source = Source::default();
         let mut more = Wanted::default();

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_prove::certificates::{Authority, Issued, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued};
 use baton_prove::stream::Verify;
 use baton_prove::{Tls, TlsOptions};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 
-use super::scene::Places;
+use super::scene::DemoAddresses;
 
 /// The time from one certificate to the next.
 const EVERY: Duration = Duration::from_millis(700);
@@ -72,7 +72,7 @@ impl Certificates {
     ///
     /// # Errors
     /// What the system says of the authority's file.
-    pub fn tls(places: &Places) -> io::Result<Tls> {
+    pub fn tls(places: &DemoAddresses) -> io::Result<Tls> {
         let authority: PathBuf = places.certificates.with_file_name(AUTHORITY);
         let options = TlsOptions { name: Some(NAME.into()), verify: Verify::File(authority), ..TlsOptions::default() };
         TlsOptions { resumption: false, ..options }.build()
@@ -80,7 +80,7 @@ impl Certificates {
 
     /// Puts a new certificate in place, whole at any moment.
     fn write(&self, folder: &Path) -> io::Result<Issued> {
-        let issued = self.0.issue(&Wanted::server([NAME]))?;
+        let issued = self.0.issue(&CertificateSpec::server([NAME]))?;
         // Aside: what is written half has no place in the directory.
         let aside = folder.with_file_name("next.pem");
         std::fs::write(&aside, issued.bundle_pem())?;
@@ -89,7 +89,7 @@ impl Certificates {
     }
 
     /// Replaces the certificate again and again until `stop` is true; a replacement under way is waited for.
-    pub async fn replace(self, places: Places, mut stop: watch::Receiver<bool>) -> Replaced {
+    pub async fn replace(self, places: DemoAddresses, mut stop: watch::Receiver<bool>) -> Replaced {
         let mut replaced = Replaced::default();
         let mut times: Vec<u64> = Vec::new();
         let mut beats = interval_at(tokio::time::Instant::now() + EVERY, EVERY);
@@ -119,7 +119,7 @@ impl Certificates {
         replaced
     }
 
-    async fn replace_once(&self, places: &Places) -> Result<Duration, String> {
+    async fn replace_once(&self, places: &DemoAddresses) -> Result<Duration, String> {
         let tls = Certificates::tls(places).map_err(|error| error.to_string())?;
         let began = Instant::now();
         let wanted = self.write(&places.certificates).map_err(|error| format!("a certificate: {error}"))?;

@@ -1,17 +1,17 @@
-//! The changes of the demo, one row each. To add one: a row in [`STEPS`], and in [`Scene`] the line it changes.
+//! The changes of the demo, one row each. To add one: a row in [`STEPS`], and in [`DemoState`] the line it changes.
 
-use super::scene::{Fault, Places, Scene};
+use super::scene::{ConfigMistake, DemoAddresses, DemoState};
 
 /// One change, and what must come of it.
-pub struct Step {
+pub struct DemoStep {
     /// Makes the next scene of the one in use.
-    pub change: fn(&mut Scene),
+    pub change: fn(&mut DemoState),
     /// Whether the proxy must take it.
     pub expect: Expect,
     /// Words that the proxy's answer must have in it.
     pub says: &'static str,
     /// What a request tells afterwards.
-    pub then: Option<Effect>,
+    pub then: Option<ExpectedEffect>,
 }
 
 /// What the proxy must do with a file.
@@ -25,56 +25,65 @@ pub enum Expect {
 
 /// What a request must see once a change is in force.
 #[derive(Clone, Copy, Debug)]
-pub struct Effect {
+pub struct ExpectedEffect {
     /// Where it is sent.
-    pub at: fn(&Places) -> std::net::SocketAddr,
+    pub at: fn(&DemoAddresses) -> std::net::SocketAddr,
     /// What it asks for.
     pub path: &'static str,
     /// Words that the answer must have in it. The origins answer with what they saw, as JSON.
     pub sees: &'static str,
 }
 
-const fn applied(says: &'static str, change: fn(&mut Scene)) -> Step {
-    Step { change, expect: Expect::Applied, says, then: None }
+const fn applied(says: &'static str, change: fn(&mut DemoState)) -> DemoStep {
+    DemoStep { change, expect: Expect::Applied, says, then: None }
 }
 
-const fn rejected(says: &'static str, change: fn(&mut Scene)) -> Step {
-    Step { change, expect: Expect::Rejected, says, then: None }
+const fn rejected(says: &'static str, change: fn(&mut DemoState)) -> DemoStep {
+    DemoStep { change, expect: Expect::Rejected, says, then: None }
 }
 
-impl Step {
-    const fn then(self, at: fn(&Places) -> std::net::SocketAddr, path: &'static str, sees: &'static str) -> Step {
-        Step { then: Some(Effect { at, path, sees }), ..self }
+impl DemoStep {
+    const fn then(
+        self,
+        at: fn(&DemoAddresses) -> std::net::SocketAddr,
+        path: &'static str,
+        sees: &'static str,
+    ) -> DemoStep {
+        DemoStep { then: Some(ExpectedEffect { at, path, sees }), ..self }
     }
 }
 
 /// The changes in their order. After the last one the scene is the first one again, and the round starts over.
-pub const STEPS: &[Step] = &[
+pub const STEPS: &[DemoStep] = &[
     applied("server three added", |scene| scene.add_server("three", 1, 10)),
     applied("server three: weight changed", |scene| scene.weigh("three", 30)),
     applied("frontend extra added", |scene| scene.extra = true).then(|at| at.extra, "/", "\"name\":\"origin"),
     applied("backend app: timeout changed", |scene| scene.timeout_server_s = 20),
-    rejected("balanse", |scene| scene.fault = Some(Fault::UnknownKeyword)),
+    rejected("balanse", |scene| scene.fault = Some(ConfigMistake::UnknownKeyword)),
     applied("frontend web", |scene| scene.header = Some("live")).then(|at| at.web, "/", "\"live\""),
     applied("server one removed", |scene| scene.remove_server("one")).then(|at| at.web, "/", "\"origin-two\""),
     applied("backend app: balance changed", |scene| scene.balance = "leastconn"),
     applied("added", |scene| scene.second_bind = true).then(|at| at.second_bind, "/", "\"live\""),
-    rejected("already in use", |scene| scene.fault = Some(Fault::TakenPort)),
+    rejected("already in use", |scene| scene.fault = Some(ConfigMistake::TakenPort)),
     applied("backend only-two added", |scene| scene.only_two = true).then(|at| at.web, "/only-two", "\"origin-two\""),
     applied("frontend web: maxconn changed", |scene| scene.maxconn = 2000),
     applied("server one added", |scene| scene.add_server("one", 0, 10)),
     applied("frontend extra removed", |scene| scene.extra = false),
-    rejected("such.list", |scene| scene.fault = Some(Fault::MissingFile)),
+    rejected("such.list", |scene| scene.fault = Some(ConfigMistake::MissingFile)),
     applied("frontend web: timeout changed", |scene| scene.timeout_client_s = 20),
     applied("removed", |scene| scene.second_bind = false),
     applied("frontend web", |scene| scene.header = Some("again")).then(|at| at.web, "/", "\"again\""),
     applied("server three removed", |scene| scene.remove_server("three")),
     // Many things at once, back to the beginning.
-    applied("backend only-two removed", |scene| *scene = Scene::default()).then(|at| at.web, "/", "\"name\":\"origin"),
+    applied("backend only-two removed", |scene| *scene = DemoState::default()).then(
+        |at| at.web,
+        "/",
+        "\"name\":\"origin",
+    ),
 ];
 
 /// The step of this number, counted over all rounds.
-pub fn step(number: usize) -> &'static Step {
+pub fn step(number: usize) -> &'static DemoStep {
     &STEPS[number % STEPS.len()]
 }
 
@@ -88,7 +97,7 @@ mod tests {
     use super::super::scene::tests::places;
     use super::*;
 
-    fn read(scene: &Scene) -> Loaded {
+    fn read(scene: &DemoState) -> Loaded {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), scene.to_cfg(&places())).expect("it can be written");
         load(&Options { files: vec![file.path().into()], ..Options::default() }, &SystemEnvironment)
@@ -98,7 +107,7 @@ mod tests {
         of.iter().map(|message| message.message.as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    fn model(scene: &Scene) -> Model {
+    fn model(scene: &DemoState) -> Model {
         let loaded = read(scene);
         let found: Vec<Message> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, 0)).collect();
         assert_eq!(messages(&found), "");
@@ -108,7 +117,7 @@ mod tests {
     /// Every good step changes what its row says, every broken one that the reader can judge is refused with its words.
     #[test]
     fn each_step_does_what_its_row_says() {
-        let mut scene = Scene::default();
+        let mut scene = DemoState::default();
         for (number, step) in STEPS.iter().enumerate() {
             let mut next = scene.clone();
             (step.change)(&mut next);
@@ -122,17 +131,17 @@ mod tests {
                     assert!(plan.contains(step.says), "step {number}: {plan}");
                     scene = next;
                 }
-                (Expect::Rejected, Some(Fault::UnknownKeyword | Fault::MissingFile)) => {
+                (Expect::Rejected, Some(ConfigMistake::UnknownKeyword | ConfigMistake::MissingFile)) => {
                     assert!(!outcome.accepted, "step {number}");
                     let text = messages(&outcome.messages);
                     assert!(text.contains(step.says), "step {number}: {text}");
                 }
                 // Only an attempt to listen there can tell.
-                (Expect::Rejected, Some(Fault::TakenPort)) => {}
+                (Expect::Rejected, Some(ConfigMistake::TakenPort)) => {}
                 (expect, fault) => panic!("step {number}: {expect:?} with {fault:?}"),
             }
         }
-        assert_eq!(scene, Scene::default(), "a round ends where it began");
+        assert_eq!(scene, DemoState::default(), "a round ends where it began");
     }
 
     #[test]

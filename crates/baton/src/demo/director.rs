@@ -7,10 +7,10 @@ use baton_prove::Phase;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval_at};
 
-use super::changes::{self, Expect, Step};
+use super::changes::{self, DemoStep, Expect};
 use super::probe;
-use super::proxy::Files;
-use super::scene::{Places, Scene};
+use super::proxy::DemoFiles;
+use super::scene::{DemoAddresses, DemoState};
 
 /// The time from one change to the next.
 pub const BEAT: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ pub enum Verdict {
 
 /// A step, made.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct CompletedStep {
     /// When it began, from the start of the load.
     pub at: Duration,
     /// How long the proxy took to answer.
@@ -48,11 +48,11 @@ pub struct Made {
 #[derive(Debug)]
 pub struct Director {
     /// The proxy.
-    pub files: Files,
+    pub files: DemoFiles,
     /// The addresses of the scenes.
-    pub places: Places,
+    pub places: DemoAddresses,
     /// The scene in use.
-    pub scene: Scene,
+    pub scene: DemoState,
     /// The flag that measurements are sorted by.
     pub phase: Phase,
     /// The start of the load.
@@ -62,7 +62,7 @@ pub struct Director {
 impl Director {
     /// Makes a change at every beat until `stop` is true or nobody listens; a change under way is finished. A beat that was
     /// missed because a change took long is made up for.
-    pub async fn direct(mut self, made: mpsc::Sender<Made>, mut stop: watch::Receiver<bool>) {
+    pub async fn direct(mut self, made: mpsc::Sender<CompletedStep>, mut stop: watch::Receiver<bool>) {
         let mut beats = interval_at(tokio::time::Instant::from_std(self.began + BEAT), BEAT);
         beats.set_missed_tick_behavior(MissedTickBehavior::Burst);
         for number in 0.. {
@@ -78,7 +78,7 @@ impl Director {
         }
     }
 
-    async fn make(&mut self, step: &Step) -> Made {
+    async fn make(&mut self, step: &DemoStep) -> CompletedStep {
         let mut next = self.scene.clone();
         (step.change)(&mut next);
         let at = self.began.elapsed();
@@ -97,11 +97,11 @@ impl Director {
             Ok(outcome) => self.judge(step, next, &outcome).await,
             Err(reason) => (Verdict::Failed, reason),
         };
-        Made { at, took, verdict, text }
+        CompletedStep { at, took, verdict, text }
     }
 
     /// Compares what was answered with what the step must do, and looks at its effect.
-    async fn judge(&mut self, step: &Step, next: Scene, outcome: &Outcome) -> (Verdict, String) {
+    async fn judge(&mut self, step: &DemoStep, next: DemoState, outcome: &Outcome) -> (Verdict, String) {
         let text = words(outcome);
         if outcome.accepted && step.expect == Expect::Applied {
             self.scene = next;
@@ -122,7 +122,7 @@ impl Director {
 }
 
 /// Whether the proxy did what it must.
-fn verdict(step: &Step, outcome: &Outcome) -> Result<Verdict, String> {
+fn verdict(step: &DemoStep, outcome: &Outcome) -> Result<Verdict, String> {
     match (step.expect, outcome.accepted) {
         (Expect::Applied, false) => Err("a good file was refused".into()),
         (Expect::Rejected, true) => Err("a broken file was accepted".into()),
@@ -175,7 +175,13 @@ mod tests {
         for line in lines {
             let change = (*line).to_owned();
             match accepted {
-                true => outcome.plan.changes.push(PlannedChange { change, disturbs: None, next_process: false }),
+                true => outcome.plan.changes.push(PlannedChange {
+                    change,
+                    disturbs: None,
+                    next_process: false,
+                    restarts_check: false,
+                    needs_socket: false,
+                }),
                 false => outcome.messages.push(Message {
                     severity: "alert".into(),
                     id: String::new(),
@@ -191,7 +197,7 @@ mod tests {
 
     #[track_caller]
     fn check(expect: Expect, accepted: bool, lines: &[&str], verdict_is: Result<Verdict, &str>) {
-        let step = Step { change: |_| {}, expect, says: "this", then: None };
+        let step = DemoStep { change: |_| {}, expect, says: "this", then: None };
         let outcome = outcome(accepted, lines);
         let found = verdict(&step, &outcome);
         assert_eq!(found, verdict_is.map_err(str::to_owned));

@@ -18,15 +18,15 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use baton_kernel::output::{self, LineWriter, Mode};
+use baton_kernel::output::{self, LineWriter, WriteMode};
 use baton_prove::{Progress, units};
 use clap::Args;
 
 use crate::interrupt::Interrupt;
 use certificates::Certificates;
-use proxy::{Files, Proxy};
-use result::Measured;
-use scene::{Places, Scene};
+use proxy::{DemoFiles, Proxy};
+use result::DemoMeasurement;
+use scene::{DemoAddresses, DemoState};
 use stage::{Origins, start_proxy};
 
 /// Put load through a proxy, change it live twice a second, and show that nothing fails.
@@ -61,7 +61,7 @@ const END_MAX: Duration = Duration::from_secs(1);
 /// A sentence, when it could not begin, or was interrupted a second time.
 pub fn run(command: &Demo) -> Result<ExitCode, String> {
     // The demonstration goes on when its terminal is held (Ctrl-S).
-    output::set_mode(Mode::Queue);
+    output::set_mode(WriteMode::Queue);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -72,9 +72,9 @@ pub fn run(command: &Demo) -> Result<ExitCode, String> {
 }
 
 /// Where lines for people go: standard output, or nowhere with `--json`.
-type Voice = Progress<Box<dyn Write + Send>>;
+type DemoOutput = Progress<Box<dyn Write + Send>>;
 
-fn voice(json: bool) -> Voice {
+fn voice(json: bool) -> DemoOutput {
     match json {
         true => Progress::new(Box::new(io::sink()), false),
         false => Progress::new(Box::new(LineWriter::stdout()), io::stdout().is_terminal()),
@@ -104,7 +104,7 @@ async fn play(command: &Demo) -> Result<bool, String> {
     }
 }
 
-fn say(measured: &Measured, json: bool) {
+fn say(measured: &DemoMeasurement, json: bool) {
     let text = match json {
         true => serde_json::to_string_pretty(measured).unwrap_or_default(),
         false => format!("\n{measured}"),
@@ -120,14 +120,14 @@ async fn keep(proxy: &mut Proxy, interrupt: &mut Interrupt) -> Result<(), String
     }
 }
 
-fn introduction(places: &Places, files: &Files) -> String {
-    format!("The proxy's first configuration, {}:\n\n{}", files.cfg.display(), Scene::default().to_cfg(places))
+fn introduction(places: &DemoAddresses, files: &DemoFiles) -> String {
+    format!("The proxy's first configuration, {}:\n\n{}", files.cfg.display(), DemoState::default().to_cfg(places))
 }
 
-fn hints(places: &Places, files: &Files) -> String {
+fn hints(places: &DemoAddresses, files: &DemoFiles) -> String {
     let program = std::env::args().next().unwrap_or_else(|| "baton".into());
     let (cfg, pid) = (files.cfg.display(), files.pid_file.display());
-    let Places { web, secure, certificates, .. } = places;
+    let DemoAddresses { web, secure, certificates, .. } = places;
     let authority = certificates.with_file_name("authority.pem");
     format!(
         "\nThe proxy and its origins stay until Ctrl-C. Try:\n  \

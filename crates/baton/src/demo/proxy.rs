@@ -41,13 +41,13 @@ pub enum NotStarted {
 #[derive(Debug)]
 pub struct Proxy {
     child: Child,
-    files: Files,
-    said: Said,
+    files: DemoFiles,
+    said: OutputTail,
 }
 
 /// The proxy's directory and number, for those who only ask. Clones are about the same proxy.
 #[derive(Clone, Debug)]
-pub struct Files {
+pub struct DemoFiles {
     pid: u32,
     /// Its configuration.
     pub cfg: PathBuf,
@@ -63,7 +63,7 @@ impl Proxy {
     pub async fn start(directory: &TempDir, cfg: &str) -> Result<Proxy, NotStarted> {
         let failed = |what: &str, error: io::Error| NotStarted::Failed(format!("{what}: {error}"));
         let mut files =
-            Files { pid: 0, cfg: directory.path().join("haproxy.cfg"), pid_file: directory.path().join("pid") };
+            DemoFiles { pid: 0, cfg: directory.path().join("haproxy.cfg"), pid_file: directory.path().join("pid") };
         files.write(cfg).map_err(NotStarted::Failed)?;
         let program = std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
         let mut child = Command::new(program)
@@ -81,7 +81,7 @@ impl Proxy {
             .spawn()
             .map_err(|error| failed("cannot start the proxy", error))?;
         files.pid = child.id().unwrap_or_default();
-        let said = Said::listen(child.stderr.take());
+        let said = OutputTail::listen(child.stderr.take());
         let mut proxy = Proxy { child, files, said };
         match proxy.serves().await {
             Ok(()) => Ok(proxy),
@@ -93,7 +93,7 @@ impl Proxy {
     }
 
     /// For those who ask.
-    pub fn files(&self) -> Files {
+    pub fn files(&self) -> DemoFiles {
         self.files.clone()
     }
 
@@ -141,7 +141,7 @@ impl Proxy {
     }
 }
 
-impl Files {
+impl DemoFiles {
     /// Replaces the configuration, whole at any moment.
     ///
     /// # Errors
@@ -194,14 +194,14 @@ fn unexpected(reply: Reply) -> String {
 
 /// The end of what a process says.
 #[derive(Debug)]
-struct Said {
+struct OutputTail {
     /// Written by the task that listens, read by whoever shows it.
     tail: Arc<Mutex<VecDeque<u8>>>,
     listening: Option<JoinHandle<()>>,
 }
 
-impl Said {
-    fn listen(from: Option<impl AsyncRead + Unpin + Send + 'static>) -> Said {
+impl OutputTail {
+    fn listen(from: Option<impl AsyncRead + Unpin + Send + 'static>) -> OutputTail {
         let tail = Arc::new(Mutex::new(VecDeque::new()));
         let into = tail.clone();
         let listen = |mut from| async move {
@@ -213,7 +213,7 @@ impl Said {
                 tail.drain(..surplus);
             }
         };
-        Said { tail, listening: from.map(|from| tokio::spawn(listen(from))) }
+        OutputTail { tail, listening: from.map(|from| tokio::spawn(listen(from))) }
     }
 
     /// Waits for the last words of a process that has ended. Bounded, for a child of its own could still hold the pipe.
@@ -237,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_what_is_said_is_kept() {
         let said = [vec![b'a'; TAIL_MAX], b"the end".to_vec()].concat();
-        let mut heard = Said::listen(Some(std::io::Cursor::new(said)));
+        let mut heard = OutputTail::listen(Some(std::io::Cursor::new(said)));
         heard.rest().await;
         assert_eq!(heard.text().len(), TAIL_MAX);
         assert!(heard.text().ends_with("athe end"));

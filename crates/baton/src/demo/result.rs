@@ -10,7 +10,7 @@ use baton_prove::{Report, SessionsResult};
 use serde::Serialize;
 
 use super::certificates::Replaced;
-use super::director::{Made, Verdict};
+use super::director::{CompletedStep, Verdict};
 
 /// How many failed changes are kept in words; all are counted.
 const FAILURES_KEPT_MAX: usize = 100;
@@ -35,7 +35,7 @@ pub struct Changes {
 
 impl Changes {
     /// Counts one.
-    pub fn add(&mut self, made: &Made) {
+    pub fn add(&mut self, made: &CompletedStep) {
         match made.verdict {
             Verdict::Applied => self.applied += 1,
             Verdict::Rejected => self.rejected += 1,
@@ -61,7 +61,7 @@ impl Changes {
 
 /// The keep-alive connections of the load.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Kept {
+pub struct KeptConnections {
     /// Connections established.
     pub opened: u64,
     /// Those that the proxy did not close, between two requests or within one.
@@ -70,7 +70,7 @@ pub struct Kept {
 
 /// The proxy process before the changes and after them.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Process {
+pub struct DemoProcess {
     /// Number of the configuration in use.
     pub generation: u64,
     /// Files refused.
@@ -81,16 +81,16 @@ pub struct Process {
     pub resident_bytes: u64,
 }
 
-impl From<&Status> for Process {
-    fn from(status: &Status) -> Process {
+impl From<&Status> for DemoProcess {
+    fn from(status: &Status) -> DemoProcess {
         let Status { generation, refused, descriptors, resident_bytes, .. } = *status;
-        Process { generation, refused, descriptors, resident_bytes }
+        DemoProcess { generation, refused, descriptors, resident_bytes }
     }
 }
 
 /// Everything that was measured. The field names are the JSON's.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub struct DemoMeasurement {
     /// Whether nothing failed at all.
     pub clean: bool,
     /// Whether it was ended before its time by the user.
@@ -110,7 +110,7 @@ pub struct Measured {
     /// The certificate that they were shown, replaced again and again.
     pub certificate: Replaced,
     /// Connections of the first of them.
-    pub keep_alive_connections: Kept,
+    pub keep_alive_connections: KeptConnections,
     /// WebSockets held open.
     pub websockets: SessionsResult,
     /// TCP tunnels held open.
@@ -122,16 +122,16 @@ pub struct Measured {
     /// Latency of all others, in microseconds.
     pub latency_us_outside: Latency,
     /// The proxy with the load running and before the first change.
-    pub proxy_before: Option<Process>,
+    pub proxy_before: Option<DemoProcess>,
     /// The proxy after the last change, before the load ended.
-    pub proxy_after: Option<Process>,
+    pub proxy_after: Option<DemoProcess>,
     /// What else went wrong, such as the end of the proxy.
     pub errors: Vec<String>,
 }
 
-impl Measured {
+impl DemoMeasurement {
     /// Says whether nothing failed, from everything else.
-    pub fn judge(mut self) -> Measured {
+    pub fn judge(mut self) -> DemoMeasurement {
         self.clean = self.keep_alive.is_clean()
             && self.connection_per_request.is_clean()
             && self.tls.is_clean()
@@ -145,7 +145,7 @@ impl Measured {
     }
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for DemoMeasurement {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut requests = Table::new(["requests", "sent", "failed", "a second", "failures by kind"]);
         let rows = [
@@ -163,7 +163,7 @@ impl fmt::Display for Measured {
             latency.row([name.into(), count.to_string(), time(*p50), time(*p99), time(*max)]);
         }
         let mut held = Table::new(["held open", "opened", "survived", "lost by kind"]);
-        let Kept { opened, survived } = self.keep_alive_connections;
+        let KeptConnections { opened, survived } = self.keep_alive_connections;
         let lost = match opened - survived {
             0 => "none".to_owned(),
             count => format!("closed {count}"),
@@ -204,8 +204,13 @@ pub fn stamp(at: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn made(verdict: Verdict, took_ms: u64) -> Made {
-        Made { at: Duration::from_millis(1500), took: Duration::from_millis(took_ms), verdict, text: "why".into() }
+    fn made(verdict: Verdict, took_ms: u64) -> CompletedStep {
+        CompletedStep {
+            at: Duration::from_millis(1500),
+            took: Duration::from_millis(took_ms),
+            verdict,
+            text: "why".into(),
+        }
     }
 
     #[test]

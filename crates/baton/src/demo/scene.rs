@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// The addresses a scene is played at; they stay the same for the whole demo.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct DemoAddresses {
     /// Frontend `web`.
     pub web: SocketAddr,
     /// `listen tunnel`.
@@ -42,7 +42,7 @@ pub struct Server {
 
 /// A fault that must make the proxy refuse the file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fault {
+pub enum ConfigMistake {
     /// A word that is none.
     UnknownKeyword,
     /// An address that somebody else listens on.
@@ -53,7 +53,7 @@ pub enum Fault {
 
 /// The proxy at one moment. `None` and `false` mean that the line is not in the file.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Scene {
+pub struct DemoState {
     /// Servers of backend `app`.
     pub servers: Vec<Server>,
     /// `balance` of backend `app`.
@@ -73,14 +73,14 @@ pub struct Scene {
     /// Whether `web` sends paths below `/only-two` to a backend of their own.
     pub only_two: bool,
     /// What is wrong with the file.
-    pub fault: Option<Fault>,
+    pub fault: Option<ConfigMistake>,
 }
 
-impl Default for Scene {
+impl Default for DemoState {
     /// How the demo begins, and how each round of its changes ends.
-    fn default() -> Scene {
+    fn default() -> DemoState {
         let server = |name, origin| Server { name, origin, weight: 10 };
-        Scene {
+        DemoState {
             servers: vec![server("one", 0), server("two", 1)],
             balance: "roundrobin",
             timeout_server_s: 30,
@@ -95,7 +95,7 @@ impl Default for Scene {
     }
 }
 
-impl Scene {
+impl DemoState {
     /// Adds a server, at the end.
     pub fn add_server(&mut self, name: &'static str, origin: usize, weight: u16) {
         self.servers.push(Server { name, origin, weight });
@@ -112,7 +112,7 @@ impl Scene {
     }
 
     /// The scene as `haproxy.cfg`.
-    pub fn to_cfg(&self, places: &Places) -> String {
+    pub fn to_cfg(&self, places: &DemoAddresses) -> String {
         let mut out = String::from(DEFAULTS);
         self.web(places, &mut out);
         let secure = format!("bind {} ssl crt {} watch", places.secure, places.certificates.display());
@@ -129,17 +129,17 @@ impl Scene {
         out
     }
 
-    fn web(&self, places: &Places, out: &mut String) {
+    fn web(&self, places: &DemoAddresses, out: &mut String) {
         let mut lines = vec![format!("bind {}", places.web)];
         if self.second_bind {
             lines.push(format!("bind {}", places.second_bind));
         }
-        if self.fault == Some(Fault::TakenPort) {
+        if self.fault == Some(ConfigMistake::TakenPort) {
             lines.push(format!("bind {}", places.taken));
         }
         lines.push(format!("maxconn {}", self.maxconn));
         lines.push(format!("timeout client {}s", self.timeout_client_s));
-        if self.fault == Some(Fault::MissingFile) {
+        if self.fault == Some(ConfigMistake::MissingFile) {
             lines.push(format!("http-request deny if {{ src -f {} }}", places.missing.display()));
         }
         lines.extend(self.header.map(|value| format!("http-request set-header X-Demo {value}")));
@@ -151,11 +151,13 @@ impl Scene {
         section(out, "frontend web", &lines);
     }
 
-    fn app(&self, places: &Places, out: &mut String) {
+    fn app(&self, places: &DemoAddresses, out: &mut String) {
         let mut lines = vec![
             match self.fault {
-                Some(Fault::UnknownKeyword) => format!("balanse {}", self.balance),
-                Some(Fault::TakenPort | Fault::MissingFile) | None => format!("balance {}", self.balance),
+                Some(ConfigMistake::UnknownKeyword) => format!("balanse {}", self.balance),
+                Some(ConfigMistake::TakenPort | ConfigMistake::MissingFile) | None => {
+                    format!("balance {}", self.balance)
+                }
             },
             format!("timeout server {}s", self.timeout_server_s),
         ];
@@ -190,9 +192,9 @@ pub mod tests {
     use super::*;
 
     /// Addresses that nobody has to have.
-    pub fn places() -> Places {
+    pub fn places() -> DemoAddresses {
         let at = |port| SocketAddr::from(([127, 0, 0, 2], port));
-        Places {
+        DemoAddresses {
             web: at(80),
             tunnel: at(81),
             second_bind: at(82),
@@ -208,8 +210,8 @@ pub mod tests {
 
     /// The lines that a change adds to the first scene's file and takes from it.
     #[track_caller]
-    fn check(change: fn(&mut Scene), added: &[&str], removed: &[&str]) {
-        let mut scene = Scene::default();
+    fn check(change: fn(&mut DemoState), added: &[&str], removed: &[&str]) {
+        let mut scene = DemoState::default();
         let before = scene.to_cfg(&places());
         change(&mut scene);
         let after = scene.to_cfg(&places());
@@ -247,7 +249,7 @@ backend app
 ";
         let certificates = places().certificates.display().to_string();
         let expect = expect.replace("CERTIFICATES", &certificates);
-        assert_eq!(Scene::default().to_cfg(&places()), format!("{DEFAULTS}{expect}"));
+        assert_eq!(DemoState::default().to_cfg(&places()), format!("{DEFAULTS}{expect}"));
     }
 
     #[test]
@@ -274,9 +276,13 @@ backend app
 
     #[test]
     fn faults_are_lines() {
-        check(|scene| scene.fault = Some(Fault::UnknownKeyword), &["balanse roundrobin"], &["balance roundrobin"]);
-        check(|scene| scene.fault = Some(Fault::TakenPort), &["bind 127.0.0.2:94"], &[]);
+        check(
+            |scene| scene.fault = Some(ConfigMistake::UnknownKeyword),
+            &["balanse roundrobin"],
+            &["balance roundrobin"],
+        );
+        check(|scene| scene.fault = Some(ConfigMistake::TakenPort), &["bind 127.0.0.2:94"], &[]);
         let missing = "http-request deny if { src -f /no/such.list }";
-        check(|scene| scene.fault = Some(Fault::MissingFile), &[missing], &[]);
+        check(|scene| scene.fault = Some(ConfigMistake::MissingFile), &[missing], &[]);
     }
 }

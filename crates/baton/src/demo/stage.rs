@@ -9,14 +9,14 @@ use baton_prove::load::{BodyCheck, Timeouts};
 use baton_prove::origin::{OriginKind, pattern};
 use baton_prove::sessions::SessionKind;
 use baton_prove::{
-    Load, LoadHandle, LoadOptions, Origin, OriginHandle, OriginOptions, Phase, Request, Server, SessionOptions,
+    Load, LoadHandle, LoadOptions, Origin, OriginHandle, OriginOptions, Phase, Request, ServerEndpoint, SessionOptions,
     Sessions, SessionsHandle, Tls,
 };
 use tempfile::TempDir;
 
 use super::certificates::Certificates;
 use super::proxy::{NotStarted, Proxy};
-use super::scene::{Places, Scene};
+use super::scene::{DemoAddresses, DemoState};
 
 /// Keep-alive connections, and the most connections at once of the other load.
 pub const CONNECTIONS: usize = 16;
@@ -54,10 +54,10 @@ impl Origins {
     }
 
     /// Where everything is, with the proxy at this address and the three ports after it.
-    fn places(&self, web: SocketAddr, directory: &TempDir) -> io::Result<Places> {
+    fn places(&self, web: SocketAddr, directory: &TempDir) -> io::Result<DemoAddresses> {
         let port = |after: u16| SocketAddr::new(web.ip(), web.port() + after);
         let [one, two] = &self.http;
-        Ok(Places {
+        Ok(DemoAddresses {
             web,
             tunnel: port(1),
             second_bind: port(2),
@@ -90,14 +90,14 @@ pub async fn start_proxy(
     origins: &Origins,
     certificates: &Certificates,
     directory: &TempDir,
-) -> Result<(Proxy, Places), String> {
+) -> Result<(Proxy, DemoAddresses), String> {
     certificates.place(directory.path()).map_err(|error| error.to_string())?;
     for web in candidates(std::process::id()) {
         let places = origins.places(web, directory).map_err(|error| error.to_string())?;
         if !are_free(&[places.web, places.tunnel, places.second_bind, places.extra, places.secure]) {
             continue;
         }
-        match Proxy::start(directory, &Scene::default().to_cfg(&places)).await {
+        match Proxy::start(directory, &DemoState::default().to_cfg(&places)).await {
             Ok(proxy) => return Ok((proxy, places)),
             Err(NotStarted::InUse) => {}
             Err(NotStarted::Failed(text)) => return Err(text),
@@ -140,7 +140,7 @@ impl Traffic {
     ///
     /// # Errors
     /// What making a thread says.
-    pub async fn start(places: &Places, tls: Tls, rate: u32, phase: &Phase) -> io::Result<Traffic> {
+    pub async fn start(places: &DemoAddresses, tls: Tls, rate: u32, phase: &Phase) -> io::Result<Traffic> {
         let hold =
             |at: SocketAddr, kind| Sessions::start(SessionOptions { count: SESSIONS, ..SessionOptions::new(at, kind) });
         let websockets = hold(places.web, SessionKind::WebSocket { path: "/ws".into() })?;
@@ -148,7 +148,7 @@ impl Traffic {
         tokio::join!(websockets.ready(), tunnels.ready());
         let rate = f64::from(rate);
         let per_request = (rate / 5.0).min(CONNECTIONS_A_SECOND_MAX);
-        let load = |server: Server, keep_alive, rate| {
+        let load = |server: ServerEndpoint, keep_alive, rate| {
             Load::start(LoadOptions {
                 requests: requests(),
                 keep_alive,
@@ -163,7 +163,7 @@ impl Traffic {
             keep_alive: load(places.web.into(), true, rate - per_request)?,
             per_request: load(places.web.into(), false, per_request)?,
             secure: load(
-                Server { tls: Some(tls), ..places.secure.into() },
+                ServerEndpoint { tls: Some(tls), ..places.secure.into() },
                 false,
                 (rate / 10.0).clamp(1.0, HANDSHAKES_A_SECOND_MAX),
             )?,

@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use super::certificates::Certificates;
-use super::director::{BEAT, Director, Made, Verdict};
+use super::director::{BEAT, CompletedStep, Director, Verdict};
 use super::proxy::Proxy;
-use super::result::{Changes, Kept, Measured, Process, stamp};
-use super::scene::{Places, Scene};
+use super::result::{Changes, DemoMeasurement, DemoProcess, KeptConnections, stamp};
+use super::scene::{DemoAddresses, DemoState};
 use super::stage::{SESSIONS, Traffic};
-use super::{Demo, Voice};
+use super::{Demo, DemoOutput};
 use crate::interrupt::Interrupt;
 
 /// How often the counters are looked at.
@@ -42,11 +42,11 @@ macro_rules! merged {
 pub async fn watch(
     command: &Demo,
     proxy: &mut Proxy,
-    places: &Places,
+    places: &DemoAddresses,
     certificates: Certificates,
     interrupt: &mut Interrupt,
-    voice: &mut Voice,
-) -> Result<Measured, String> {
+    voice: &mut DemoOutput,
+) -> Result<DemoMeasurement, String> {
     let phase = Phase::new();
     let tls = Certificates::tls(places).map_err(|error| error.to_string())?;
     let traffic = Traffic::start(places, tls, command.rate, &phase).await.map_err(|error| error.to_string())?;
@@ -55,11 +55,11 @@ pub async fn watch(
     let before = files.status().await;
     let (tell, mut made) = mpsc::channel(MADE_MAX);
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let director = Director { files: files.clone(), places: places.clone(), scene: Scene::default(), phase, began };
+    let director = Director { files: files.clone(), places: places.clone(), scene: DemoState::default(), phase, began };
     let replacing = tokio::spawn(certificates.replace(places.clone(), stopped.clone()));
     tokio::spawn(director.direct(tell, stopped));
 
-    let mut view = View::new(traffic, voice, began);
+    let mut view = DemoView::new(traffic, voice, began);
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut errors, mut interrupted) = (Vec::new(), false);
@@ -102,7 +102,7 @@ pub async fn watch(
         if errors.is_empty() {
             errors.extend([&before, &after].into_iter().filter_map(|status| status.as_ref().err().cloned()));
         }
-        Measured {
+        DemoMeasurement {
             clean: false,
             interrupted,
             seconds: keep_alive.elapsed.as_secs_f64(),
@@ -118,8 +118,8 @@ pub async fn watch(
             websockets,
             tunnels,
             changes,
-            proxy_before: before.as_ref().ok().map(Process::from),
-            proxy_after: after.as_ref().ok().map(Process::from),
+            proxy_before: before.as_ref().ok().map(DemoProcess::from),
+            proxy_after: after.as_ref().ok().map(DemoProcess::from),
             errors,
         }
         .judge()
@@ -131,19 +131,22 @@ pub async fn watch(
 }
 
 /// `alive` says whether the proxy is there: the load sees a close only when it uses the connection next.
-fn kept(load: &LoadResult, alive: bool) -> Kept {
+fn kept(load: &LoadResult, alive: bool) -> KeptConnections {
     // A failed request has ended its connection, if it had one, unless its answer was whole; more than were opened cannot have
     // been lost.
     let whole = [FailureKind::WrongLength, FailureKind::WrongBody, FailureKind::WrongStatus];
     let whole: u64 = whole.map(|kind| load.counts.count(kind)).iter().sum();
     let lost = load.closed_idle + load.counts.failed() - whole;
-    Kept { opened: load.connections, survived: if alive { load.connections.saturating_sub(lost) } else { 0 } }
+    KeptConnections {
+        opened: load.connections,
+        survived: if alive { load.connections.saturating_sub(lost) } else { 0 },
+    }
 }
 
 /// The live view: counters, changes, and failures in their place.
-struct View<'a> {
+struct DemoView<'a> {
     traffic: Traffic,
-    voice: &'a mut Voice,
+    voice: &'a mut DemoOutput,
     began: Instant,
     changes: Changes,
     /// Requests done at the last looks, the oldest first.
@@ -155,13 +158,13 @@ struct View<'a> {
     lost: u64,
 }
 
-impl<'a> View<'a> {
-    fn new(traffic: Traffic, voice: &'a mut Voice, began: Instant) -> View<'a> {
+impl<'a> DemoView<'a> {
+    fn new(traffic: Traffic, voice: &'a mut DemoOutput, began: Instant) -> DemoView<'a> {
         let (changes, done, told) = Default::default();
-        View { traffic, voice, began, changes, done, told, told_at: None, lost: 0 }
+        DemoView { traffic, voice, began, changes, done, told, told_at: None, lost: 0 }
     }
 
-    fn tell(&mut self, made: &Made) {
+    fn tell(&mut self, made: &CompletedStep) {
         self.changes.add(made);
         let verdict = match made.verdict {
             Verdict::Applied => "",

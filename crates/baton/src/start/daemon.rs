@@ -1,9 +1,9 @@
 //! Leaving the terminal, and the pid file.
 
 use baton_control::Messages;
-use baton_control::master::Summoned;
+use baton_control::servant::Summoned;
 use baton_kernel::output;
-use baton_kernel::process::daemon::{Daemonized, Nowhere, Ready, daemonize};
+use baton_kernel::process::daemon::{ChildEnd, Daemonized, Nowhere, daemonize};
 use baton_kernel::process::pid_file::PidFile;
 use baton_model::Global;
 
@@ -13,7 +13,7 @@ use crate::arguments::Run;
 /// Whoever started us, when that one waits for a word, and the pid file with our number.
 #[derive(Debug)]
 pub(super) struct Terminal {
-    waits: Option<Ready>,
+    waits: Option<ChildEnd>,
     pid_file: Option<PidFile>,
     /// A worker whose master is a daemon.
     nowhere: Option<Nowhere>,
@@ -86,7 +86,7 @@ pub(super) fn leave(run: &Run, global: &Global, before: &[u32], messages: &Messa
     Ok(terminal)
 }
 
-fn fork() -> Result<Option<Ready>, Stop> {
+fn fork() -> Result<Option<ChildEnd>, Stop> {
     match daemonize() {
         // The daemon's sockets must not be touched by destructors here: it has them too.
         Ok(Daemonized::Parent(waiting)) => std::process::exit(waiting.wait()),

@@ -12,11 +12,11 @@ use std::time::Duration;
 use baton_control::control_socket::Peer;
 use baton_control::handover::belief::{Belief, Believed};
 use baton_control::listeners::{INHERITED_MAX, Inherited};
-use baton_control::master::STORED_AS;
 use baton_control::{Messages, printable};
 use baton_kernel::process::over_exec;
 use baton_kernel::transfer::{TakeError, Taken};
-use baton_kernel::{Endpoint, listen, transfer};
+use baton_kernel::{Endpoint, passed, transfer};
+use baton_master::STORED_AS;
 use baton_model::Model;
 
 use super::Stop;
@@ -68,7 +68,7 @@ fn activation(inherited: &mut Inherited, messages: &Messages) -> Result<(), Stop
         // What we put into its keeping is ours alone; a descriptor that is left open here would keep a removed address open.
         let found = match name.starts_with(STORED_AS) {
             true => over_exec::take(number).map(|fd| (fd, None)),
-            false => listen::duplicate(number).map(|fd| (fd, Some(number))),
+            false => passed::duplicate(number).map(|fd| (fd, Some(number))),
         };
         let added = match found {
             Ok((fd, number)) => inherited.add_known(fd, None, number).map_err(|error| error.to_string()),

@@ -2,40 +2,40 @@
 
 use std::rc::Rc;
 
+use baton_control::control::Begun;
 use baton_control::control_socket::ControlSocket;
 use baton_control::handover::taker::Taken;
-use baton_control::master::Begun;
-use baton_control::reload::Ready;
-use baton_control::{ChangeLine, Control, Messages, Settings, health};
-use baton_kernel::output::{self, Mode};
+use baton_control::reload::Open;
+use baton_control::{ChangeLine, Control, Messages, Settings};
+use baton_kernel::output::{self, WriteMode};
 use baton_model::Level;
 
 use super::Stop;
 
 /// What this process is, and where it is reached.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct LiveProcess {
     pub(super) settings: Settings,
     pub(super) socket: ControlSocket,
 }
 
 /// Starts the cores and serves; gives the exit code. `announce` is called once we do serve.
 pub(super) fn live(
-    process: Process,
+    process: LiveProcess,
     line: ChangeLine,
-    ready: Ready,
+    open: Open,
     begun: Option<Begun>,
     taken: Option<Taken>,
     messages: &Rc<Messages>,
     announce: impl FnOnce(),
 ) -> Result<u8, Stop> {
     // No fork follows, and rights were given up: from here on nothing waits for whoever reads our output.
-    output::set_mode(Mode::Queue);
+    output::set_mode(WriteMode::Queue);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().thread_name("baton/files").build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let control = Control::start(process.settings, process.socket, line, ready, messages.clone()).await?;
+        let control = Control::start(process.settings, process.socket, line, open, messages.clone()).await?;
         let control = match begun {
             Some(begun) => control.under(begun),
             None => control,
@@ -49,18 +49,18 @@ pub(super) fn live(
 }
 
 /// Health checks speak to standard error and to the log of their backend.
-pub(super) fn say_health(messages: Rc<Messages>) -> impl Fn(health::Event) {
+pub(super) fn say_health(messages: Rc<Messages>) -> impl Fn(baton_health::Event) {
     move |event| {
         let level = match event.severity {
-            health::Severity::Emergency => {
+            baton_health::Severity::Emergency => {
                 messages.alert(&event.text);
                 Level(0)
             }
-            health::Severity::Alert => {
+            baton_health::Severity::Alert => {
                 messages.warning(&event.text);
                 Level(1)
             }
-            health::Severity::Notice => {
+            baton_health::Severity::Notice => {
                 messages.warning(&event.text);
                 Level(5)
             }

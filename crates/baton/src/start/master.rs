@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_config::values;
-use baton_control::master::cli::{self, Cli};
-use baton_control::master::opening::Reading;
-use baton_control::master::{self, Resumed, Setup};
 use baton_control::{Messages, Outside, ServiceManager, reload};
-use baton_kernel::output::{self, Mode};
+use baton_kernel::output::{self, WriteMode};
 use baton_kernel::process::limits::OpenFiles;
+use baton_master::cli::{self, Cli};
+use baton_master::opening::Reading;
+use baton_master::{Resumed, Setup};
 use baton_model::Model;
 
 use super::{Origin, Stop, daemon, inherit, is_under_systemd};
@@ -54,8 +54,8 @@ pub(super) fn supervise(
         sockets: inherit::activated(messages)?.into_fds(),
         ..setup(run, origin, messages)
     };
-    output::set_mode(Mode::Queue);
-    Ok(master::run(setup, None, || terminal.serving())?)
+    output::set_mode(WriteMode::Queue);
+    Ok(baton_master::run(setup, None, || terminal.serving())?)
 }
 
 /// Goes on as the master that this process was before it became this binary. Its worker serves all the while, so the files
@@ -87,8 +87,8 @@ pub(super) fn resume(
     let ready_within = ready_within().unwrap_or_default();
     let setup =
         Setup { is_detached: resumed.is_detached(), cli, reading, ready_within, ..setup(run, origin, messages) };
-    output::set_mode(Mode::Queue);
-    Ok(master::run(setup, Some(resumed), || ())?)
+    output::set_mode(WriteMode::Queue);
+    Ok(baton_master::run(setup, Some(resumed), || ())?)
 }
 
 fn setup(run: &Run, origin: &Origin, messages: &Rc<Messages>) -> Setup {

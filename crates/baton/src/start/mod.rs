@@ -19,20 +19,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_config::{Diagnostic, Loaded, Options, Severity};
+use baton_control::control::Begun;
 use baton_control::control_socket::ControlSocket;
 use baton_control::handover::taker::{TakeOver, Taken};
 use baton_control::listeners::{Inherited, named_twice};
-use baton_control::master::process::Program;
-use baton_control::master::{Begun, Resumed, Summons};
 use baton_control::reload::{self, Configuration, Ready};
 use baton_control::rights::Rights;
-use baton_control::tickets::{recall_kept, wall_seconds};
+use baton_control::servant::Summons;
+use baton_control::tickets::wall_seconds;
 use baton_control::{
-    ChangeLine, Messages, Outside, ServiceManager, Settings, direct, early_signals, encryption, overrides,
+    ChangeLine, Messages, Outside, ServiceManager, Settings, direct, early_signals, encryption, overrides, runtime,
 };
-use baton_kernel::output::{self, Mode};
+use baton_kernel::output::{self, WriteMode};
 use baton_kernel::process::ignore_sigpipe;
-use baton_kernel::process::known::Known;
+use baton_kernel::process::known::ProcessId;
+use baton_master::Resumed;
+use baton_master::process::Program;
 use baton_model::EndedOverride;
 use baton_tls::tickets::TicketVault;
 
@@ -57,7 +59,7 @@ pub struct Origin {
 /// Checks, or serves until told to stop.
 pub fn run(program: &str, run: Run, origin: Origin) -> ExitCode {
     if !run.check {
-        output::set_mode(Mode::Brief);
+        output::set_mode(WriteMode::Brief);
     }
     let messages = Rc::new(Messages::new(program, VERSION, run.quiet));
     let last_words = origin.summons.as_ref().and_then(Summons::last_words);
@@ -160,8 +162,7 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
         }
         return Ok(say_checked(&run, &loaded, warned));
     }
-    let configuration =
-        Configuration { model: Arc::new(loaded.model.expect("looked at above")), rules: Arc::new(loaded.rules) };
+    let configuration = Configuration::asked(Arc::new(loaded.model.expect("looked at above")), Arc::new(loaded.rules));
     if origin.summons.is_none() {
         notices(&run, messages);
         if master::is_wanted(&run, &configuration.model) {
@@ -227,18 +228,21 @@ fn serve(
     let mut taken = take_over::take(&run, &model, messages)?;
     let mut inherited = inherit::sockets(&run, &model, messages)?;
     let earlier = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.earlier)).unwrap_or_default();
-    let kept = origin.summons.as_mut().and_then(|summons| summons.tickets.take());
-    let overrides = origin.summons.as_mut().and_then(|summons| summons.overrides.take());
+    let before = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.memory)).unwrap_or_default();
     let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
     inherited.extend(held.unwrap_or_default());
     let first = worker::with_addresses_before(&model, &earlier, &inherited, &run.options, &outside);
-    let first = first.map(|model| Configuration { model, rules: configuration.rules.clone() });
+    let first = first.map(|model| Configuration::asked(model, configuration.rules.clone()));
     let all = first.iter().chain([&configuration]);
-    let (mut line, ready) = bind(all, cores, inherited, taken.as_mut(), &view, messages)?;
-    kept.into_iter().for_each(|kept| recall_kept(&line.tickets, kept));
-    if let Some(overrides) = overrides.filter(|_| taken.as_ref().is_none_or(|taken| taken.states.is_empty())) {
-        let ended = line.recall_overrides(&overrides::of_bytes(&overrides), &ready);
-        say_ended(&ended, messages);
+    // A worker that gives what it has is asked, not what its master remembers of it.
+    let is_taken = taken.as_ref().is_some_and(|taken| !taken.states.is_empty());
+    let overrides = if is_taken { &[][..] } else { &before.overrides[..] };
+    let (mut line, ready) = bind(all, cores, (inherited, overrides), taken.as_mut(), &view, messages)?;
+    if !before.tickets.is_empty() {
+        line.recall_tickets(&before.tickets);
+    }
+    if !overrides.is_empty() {
+        say_ended(&line.recall_overrides(&ready), messages);
     }
     let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
     let before = taken.as_ref().map(Taken::pids).unwrap_or_default();
@@ -246,14 +250,14 @@ fn serve(
         Some(summoned) => Terminal::of_worker(summoned),
         None => daemon::leave(&run, &model.global, &before, messages)?,
     };
-    let ready = line.open(ready).map_err(|refused| refused.to_string())?;
+    let open = line.open(ready).map_err(|refused| refused.to_string())?;
     take_over::keep_right(taken.as_mut(), &model.global, messages);
     // Whoever connects sees as whom we were started, and finds us in a directory that the user of later may not write to.
     let mut socket = ControlSocket::open().map_err(|error| {
         format!("cannot listen for `baton reload`: {error}: set BATON_RUN_DIR to a directory of yours")
     })?;
     socket.notices.drain(..).for_each(|notice| messages.notice(&notice));
-    let known = Known::own();
+    let known = ProcessId::own();
     rights::give_up(&model.global, messages)?;
     let outside = outside.regular_only();
     let mut starters = vec![started_as];
@@ -264,7 +268,7 @@ fn serve(
         let (text, then) = (view.record(), first.map(|_| (configuration, view)));
         Begun { summoned, text, then }
     });
-    live::live(live::Process { settings, socket }, line, ready, begun, taken, messages, || terminal.serving())
+    live::live(live::LiveProcess { settings, socket }, line, open, begun, taken, messages, || terminal.serving())
 }
 
 /// Takes or opens everything that the configuration names, and goes on from what another process remembers. The last of the
@@ -272,17 +276,20 @@ fn serve(
 fn bind<'a>(
     configurations: impl Iterator<Item = &'a Configuration> + Clone,
     cores: usize,
-    inherited: Inherited,
+    (inherited, overrides): (Inherited, &[overrides::OverrideRecord]),
     mut taken: Option<&mut Taken>,
     outside: &Outside,
     messages: &Rc<Messages>,
 ) -> Result<(ChangeLine, Ready), Stop> {
     let tickets =
         TicketVault::new(wall_seconds()).map_err(|fault| format!("cannot make a key of session tickets: {fault}"))?;
-    let mut line = ChangeLine::new(cores, tickets, Instant::now(), live::say_health(messages.clone()));
+    let mut line =
+        ChangeLine::new(cores, tickets, runtime::commands(), Instant::now(), live::say_health(messages.clone()));
     line.inherit(inherited);
+    line.expect_overrides(overrides);
     if let Some(taken) = &mut taken {
         line.inherit(std::mem::take(&mut taken.sockets));
+        taken.states.iter().for_each(|(_, state)| line.expect_overrides(&state.overrides));
     }
     let attempt = |line: &mut ChangeLine| {
         let mut outcome = Err(Vec::new());
@@ -297,6 +304,7 @@ fn bind<'a>(
     match take_over::prepare(&mut line, taken.as_deref_mut(), attempt) {
         Ok(ready) => {
             ready.notes().iter().for_each(|note| messages.note(note));
+            ready.left_out.iter().for_each(|text| messages.warning(&format!("{text}.")));
             for (_, state) in taken.iter().flat_map(|taken| &taken.states) {
                 let ended = line.recall(&ready, state, Instant::now());
                 say_ended(&ended, messages);

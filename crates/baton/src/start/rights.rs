@@ -2,7 +2,7 @@
 
 use baton_control::Messages;
 use baton_kernel::process::capabilities::{self, Capability};
-use baton_kernel::process::privileges::{DropError, Identity, change_root, drop_to, supplementary_groups};
+use baton_kernel::process::privileges::{Credentials, DropError, change_root, drop_to, supplementary_groups};
 use baton_kernel::process::{allow_core_files, forbid_new_rights};
 use baton_model::Global;
 
@@ -30,7 +30,7 @@ pub(super) fn give_up(global: &Global, messages: &Messages) -> Result<(), Stop> 
              useless.",
         );
     }
-    drop_to(&Identity { uid, gid, groups: None, capabilities })
+    drop_to(&Credentials { uid, gid, groups: None, capabilities })
         .map_err(|error| format!("[haproxy.main()] {}", because(&error, uid, gid)))?;
     if !global.process.may_gain_rights {
         forbid_new_rights().map_err(|error| format!("cannot forbid programs to gain rights: {}", plain(&error)))?;

@@ -37,12 +37,12 @@ pub(super) fn prepare(
     mut attempt: impl FnMut(&mut ChangeLine) -> Result<Ready, Vec<Refused>>,
 ) -> Result<Ready, Vec<Refused>> {
     let end = Instant::now() + FREE_WITHIN;
-    line.listeners.beside_others(taken.as_ref().is_some_and(|taken| !taken.strangers.is_empty()));
+    line.open_beside_others(taken.as_ref().is_some_and(|taken| !taken.strangers.is_empty()));
     let outcome = loop {
         let outcome = attempt(line);
         let Err(reasons) = &outcome else { break outcome };
         let Some(taken) = &mut taken else { break outcome };
-        let in_use = line.listeners.in_use();
+        let in_use = line.listeners().in_use();
         let is_theirs = || in_use.iter().all(|address| taken.strangers.may_hold(address));
         if !taken.strangers.is_empty() && (taken.strangers.is_paused() || in_use.len() == reasons.len() && is_theirs())
         {
@@ -55,7 +55,7 @@ pub(super) fn prepare(
         }
         std::thread::sleep(FREE_EVERY);
     };
-    line.listeners.beside_others(false);
+    line.open_beside_others(false);
     outcome
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use baton_config::Options;
 use baton_control::listeners::{Inherited, with_unfinished};
-use baton_control::master::Summons;
+use baton_control::servant::Summons;
 use baton_control::{Messages, Outside, reload};
 use baton_model::Model;
 

@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use baton_guard::flip::{Check, Colour, Cycle, Done, Flips, How, Init, Kind, Name, Setting, Switch, place};
+use baton_guard::flip::{
+    Check, Colour, FlipCycle, FlipMethodKind, FlipReport, Flips, Init, Name, ProbeKind, Setting, Switch, place,
+};
 use baton_guard::hold::target::Target;
-use baton_kernel::output::{self, Mode};
+use baton_kernel::output::{self, WriteMode};
 use baton_prove::units;
 use clap::{Args, Subcommand};
 
@@ -24,13 +26,13 @@ use clap::{Args, Subcommand};
 More: docs/flip.md")]
 pub struct FlipCommand {
     #[command(subcommand)]
-    what: What,
+    what: FlipAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum FlipAction {
     Init(InitCommand),
-    Status(StatusCommand),
+    Status(FlipStatusCommand),
     To(ToCommand),
     Run(RunCommand),
     Remove(RemoveCommand),
@@ -38,7 +40,7 @@ enum What {
 
 /// The name of a flip.
 #[derive(Args, Debug)]
-struct Named {
+struct FlipName {
     /// Name of the flip, where there are several
     #[arg(long, value_name = "NAME", default_value = "web")]
     name: Name,
@@ -57,7 +59,7 @@ struct Named {
   baton flip init --listen :80 --blue :8000 --green :8001 --dry-run")]
 struct InitCommand {
     #[command(flatten)]
-    named: Named,
+    named: FlipName,
     /// What clients dial: an address with a port, or `:PORT` for every address of this machine
     #[arg(long, value_name = "ADDRESS", value_parser = place)]
     listen: Target,
@@ -69,7 +71,7 @@ struct InitCommand {
     green: Vec<Target>,
     /// How connections are sent: auto, nft, ipset, iptables, sk_lookup
     #[arg(long, value_name = "METHOD", default_value = "auto", value_parser = method)]
-    method: Method,
+    method: FlipMethodName,
     /// Which instance is to be active, instead of the one that is, or that answers
     #[arg(long, value_name = "COLOUR")]
     active: Option<Colour>,
@@ -80,7 +82,7 @@ struct InitCommand {
 /// Show every flip: which instance is active, whether both answer, and their connections. Exit code 1 when something is wrong.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton flip status --json | jq -r '.[0].active'")]
-struct StatusCommand {
+struct FlipStatusCommand {
     /// Only this one
     #[arg(long, value_name = "NAME")]
     name: Option<Name>,
@@ -99,7 +101,7 @@ struct ToCommand {
     /// `blue` or `green`
     colour: Colour,
     #[command(flatten)]
-    named: Named,
+    named: FlipName,
     #[command(flatten)]
     checked: Checked,
 }
@@ -117,7 +119,7 @@ struct Checked {
 struct Ask {
     /// How to see whether it answers, instead of by a TCP connection: a path, a URL (http://…), or a command
     #[arg(long, value_name = "CHECK")]
-    check: Option<How>,
+    check: Option<ProbeKind>,
     /// How long one answer may take; a command that takes longer is killed with what it started
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     check_limit: Duration,
@@ -125,7 +127,7 @@ struct Ask {
 
 impl Ask {
     fn check(self) -> Check {
-        Check { how: self.check.unwrap_or(How::Connect), limit: self.check_limit }
+        Check { how: self.check.unwrap_or(ProbeKind::Connect), limit: self.check_limit }
     }
 }
 
@@ -138,7 +140,7 @@ impl Ask {
                  --reload-green 'systemctl reload-or-restart haproxy@green' --check /health --drain 60s")]
 struct RunCommand {
     #[command(flatten)]
-    named: Named,
+    named: FlipName,
     /// How the blue instance is reloaded
     #[arg(long, value_name = "CMD")]
     reload_blue: String,
@@ -164,39 +166,39 @@ struct RunCommand {
 #[command(after_help = "Example:\n  baton flip remove --name mail")]
 struct RemoveCommand {
     #[command(flatten)]
-    named: Named,
+    named: FlipName,
 }
 
 /// `auto`, or one that is named.
 #[derive(Clone, Copy, Debug)]
-struct Method(Option<Kind>);
+struct FlipMethodName(Option<FlipMethodKind>);
 
 /// A time, which may be nothing at all.
 fn patience(text: &str) -> Result<Duration, String> {
     if matches!(text, "0" | "0s" | "0ms") { Ok(Duration::ZERO) } else { units::time(text) }
 }
 
-fn method(text: &str) -> Result<Method, String> {
-    if text == "auto" { Ok(Method(None)) } else { text.parse().map(|kind| Method(Some(kind))) }
+fn method(text: &str) -> Result<FlipMethodName, String> {
+    if text == "auto" { Ok(FlipMethodName(None)) } else { text.parse().map(|kind| FlipMethodName(Some(kind))) }
 }
 
 /// Does it and prints what was done.
 pub fn run(command: FlipCommand) -> Result<ExitCode, String> {
     let done = match command.what {
-        What::Init(command) => init(command)?,
-        What::Status(command) => return status(&command),
-        What::To(ToCommand { colour, named, checked }) => {
+        FlipAction::Init(command) => init(command)?,
+        FlipAction::Status(command) => return status(&command),
+        FlipAction::To(ToCommand { colour, named, checked }) => {
             let flips = flips(named.dry_run)?;
             let Checked { ask, force } = checked;
             let switch = Switch { name: named.name, to: colour, check: ask.check(), force };
             if named.dry_run { flips.plan_switch(&switch) } else { flips.switch(&switch) }.map_err(words)?
         }
-        What::Run(command) => {
+        FlipAction::Run(command) => {
             // One instance is being replaced meanwhile: nothing waits long for whoever reads our output.
-            output::set_mode(Mode::Brief);
+            output::set_mode(WriteMode::Brief);
             cycle(command)?
         }
-        What::Remove(RemoveCommand { named }) => {
+        FlipAction::Remove(RemoveCommand { named }) => {
             let flips = flips(named.dry_run)?;
             if named.dry_run { flips.plan_remove(&named.name) } else { flips.remove(&named.name) }.map_err(words)?
         }
@@ -212,11 +214,11 @@ fn flips(is_looking: bool) -> Result<Flips, String> {
     if is_looking { Flips::look_at() } else { Flips::open() }.map_err(words)
 }
 
-fn words(fault: baton_guard::Fault) -> String {
+fn words(fault: baton_guard::KernelError) -> String {
     fault.to_string()
 }
 
-fn init(command: InitCommand) -> Result<Done, String> {
+fn init(command: InitCommand) -> Result<FlipReport, String> {
     let InitCommand { named, listen, blue, green, method, active, checked } = command;
     let setting = Setting::new(named.name, listen, blue, green)?;
     let Checked { ask, force } = checked;
@@ -225,19 +227,19 @@ fn init(command: InitCommand) -> Result<Done, String> {
     if named.dry_run { flips.plan_init(&init) } else { flips.init(&init) }.map_err(words)
 }
 
-fn cycle(command: RunCommand) -> Result<Done, String> {
+fn cycle(command: RunCommand) -> Result<FlipReport, String> {
     let RunCommand { named, reload_blue, reload_green, reload_limit, ask, wait, drain } = command;
     let check = ask.check();
-    let cycle = Cycle { name: named.name, reload_blue, reload_green, limit: reload_limit, check, wait, drain };
+    let cycle = FlipCycle { name: named.name, reload_blue, reload_green, limit: reload_limit, check, wait, drain };
     let flips = flips(named.dry_run)?;
     if named.dry_run {
         return flips.plan_run(&cycle).map_err(words);
     }
     flips.run(&cycle, &mut |line| super::print_line(line)).map_err(words)?;
-    Ok(Done::default())
+    Ok(FlipReport::default())
 }
 
-fn status(command: &StatusCommand) -> Result<ExitCode, String> {
+fn status(command: &FlipStatusCommand) -> Result<ExitCode, String> {
     let (mut all, mut unreadable) = flips(true)?.status().map_err(words)?;
     if let Some(name) = &command.name {
         all.retain(|status| status.name == *name);

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use baton_guard::Fault;
+use baton_guard::KernelError;
 use baton_guard::hold::plug;
-use baton_guard::hold::record::{self, Claimed, Leftover, Record, Refused, Released};
-use baton_guard::hold::run::{self, Asked, NOT_HELD, Report};
-use baton_guard::hold::{MethodName, Order, Target, Targets};
-use baton_kernel::output::{self, Mode};
-use baton_kernel::process::known::Known;
+use baton_guard::hold::record::{self, Claimed, Refused, Released, RunRecord, UndoneRun};
+use baton_guard::hold::run::{self, HoldOptions, HoldReport, NOT_HELD};
+use baton_guard::hold::{HoldOrder, MethodName, Target, Targets};
+use baton_kernel::output::{self, WriteMode};
+use baton_kernel::process::known::ProcessId;
 use baton_prove::units;
 use clap::{Args, Subcommand};
 
@@ -39,7 +39,7 @@ const AUTO: &str = "auto";
   baton hold status")]
 pub struct HoldCommand {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<HoldAction>,
     // Brackets in a comment would be a link to rustdoc.
     #[arg(
         long = "to",
@@ -50,7 +50,7 @@ pub struct HoldCommand {
     targets: Vec<Target>,
     /// How: migrate, queue, plug, drop, or auto for the best one that fits (docs/hold.md)
     #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = method)]
-    method: Method,
+    method: HoldMethodName,
     /// Let traffic flow after so long, whatever the command does: 300ms, 5s, 1m; a number alone is seconds
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     max: Duration,
@@ -86,7 +86,7 @@ pub struct HoldCommand {
 }
 
 #[derive(Subcommand, Debug)]
-enum Action {
+enum HoldAction {
     /// Show who holds what, and what killed runs left; 1 if there is such
     Status,
     /// Undo what killed runs left; end their guardians if they hang; remove files that cannot be read
@@ -117,30 +117,30 @@ struct Setup {
 
 /// `None` is auto.
 #[derive(Clone, Copy, Debug)]
-struct Method(Option<MethodName>);
+struct HoldMethodName(Option<MethodName>);
 
-fn method(text: &str) -> Result<Method, String> {
+fn method(text: &str) -> Result<HoldMethodName, String> {
     match text {
-        AUTO => Ok(Method(None)),
-        other => other.parse().map(|name| Method(Some(name))),
+        AUTO => Ok(HoldMethodName(None)),
+        other => other.parse().map(|name| HoldMethodName(Some(name))),
     }
 }
 
 /// Does it.
 pub fn run(command: &HoldCommand) -> Result<ExitCode, String> {
     match &command.action {
-        Some(Action::Status) => status().map_err(text),
-        Some(Action::Release) => release().map_err(text),
-        Some(Action::Setup(setup)) => set_up(setup),
-        Some(Action::Teardown { interface, .. }) => take_down(interface),
+        Some(HoldAction::Status) => status().map_err(text),
+        Some(HoldAction::Release) => release().map_err(text),
+        Some(HoldAction::Setup(setup)) => set_up(setup),
+        Some(HoldAction::Teardown { interface, .. }) => take_down(interface),
         None => hold(command),
     }
 }
 
 fn hold(command: &HoldCommand) -> Result<ExitCode, String> {
     // Connections wait meanwhile: nothing waits long for whoever reads our output.
-    output::set_mode(Mode::Brief);
-    let asked = Asked {
+    output::set_mode(WriteMode::Brief);
+    let asked = HoldOptions {
         targets: Targets::new(command.targets.clone())?,
         method: command.method.0,
         max: command.max,
@@ -173,7 +173,7 @@ fn hold(command: &HoldCommand) -> Result<ExitCode, String> {
     Ok(ExitCode::from(report.exit))
 }
 
-fn tell(command: &HoldCommand, report: &Report) {
+fn tell(command: &HoldCommand, report: &HoldReport) {
     if command.json {
         super::say_line(report.json());
         return;
@@ -193,7 +193,7 @@ fn tell(command: &HoldCommand, report: &Report) {
 }
 
 fn set_up(setup: &Setup) -> Result<ExitCode, String> {
-    let order = Order {
+    let order = HoldOrder {
         run: std::process::id(),
         method: MethodName::Plug,
         targets: Targets::new(setup.targets.clone())?,
@@ -207,7 +207,7 @@ fn set_up(setup: &Setup) -> Result<ExitCode, String> {
 fn take_down(interfaces: &[String]) -> Result<ExitCode, String> {
     // Of no account but for messages: the interfaces are what others must leave alone meanwhile.
     let some = Target { address: None, port: u16::MAX };
-    let order = Order {
+    let order = HoldOrder {
         run: std::process::id(),
         method: MethodName::Plug,
         targets: Targets::new(vec![some])?,
@@ -219,9 +219,12 @@ fn take_down(interfaces: &[String]) -> Result<ExitCode, String> {
 }
 
 /// Does something to lanes while no run uses them.
-fn alone(order: Order, work: impl FnOnce(&Order) -> Result<Vec<String>, Fault>) -> Result<ExitCode, String> {
+fn alone(
+    order: HoldOrder,
+    work: impl FnOnce(&HoldOrder) -> Result<Vec<String>, KernelError>,
+) -> Result<ExitCode, String> {
     let claims = plug::claims(&order.interfaces);
-    let claimed = Claimed::claim(Record::new(order.clone(), claims, "a lane".into(), Duration::ZERO), true);
+    let claimed = Claimed::claim(RunRecord::new(order.clone(), claims, "a lane".into(), Duration::ZERO), true);
     let claimed = claimed.map_err(|refused| match refused {
         Refused::Busy(other) => format!("process {} holds {}", other.order.run, other.order.targets),
         Refused::Fault(fault) => text(fault),
@@ -234,9 +237,9 @@ fn alone(order: Order, work: impl FnOnce(&Order) -> Result<Vec<String>, Fault>) 
     Ok(ExitCode::SUCCESS)
 }
 
-fn status() -> Result<ExitCode, Fault> {
+fn status() -> Result<ExitCode, KernelError> {
     let found = record::look()?;
-    let line = |record: &Record| {
+    let line = |record: &RunRecord| {
         format!(
             "{} by {}, process {}, since {:?}, for `{}`",
             record.order.targets,
@@ -273,7 +276,7 @@ fn status() -> Result<ExitCode, Fault> {
     Ok(if found.is_left() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn release() -> Result<ExitCode, Fault> {
+fn release() -> Result<ExitCode, KernelError> {
     let Released { guardians, leftovers, unreadable } = record::release()?;
     if guardians.is_empty() && leftovers.is_empty() && unreadable.is_empty() {
         super::print_line("Nothing is left.");
@@ -287,11 +290,11 @@ fn release() -> Result<ExitCode, Fault> {
         }
     };
     for guardian in guardians {
-        let ended = |guardian: Known| format!("ended the guardian process {}, which hung", guardian.pid);
+        let ended = |guardian: ProcessId| format!("ended the guardian process {}, which hung", guardian.pid);
         told(guardian.map(ended).map_err(text));
     }
-    for Leftover { record, outcome } in leftovers {
-        let Order { run, method, targets, .. } = &record.order;
+    for UndoneRun { record, outcome } in leftovers {
+        let HoldOrder { run, method, targets, .. } = &record.order;
         let what = format!("{targets} ({method}, process {run})");
         told(match outcome {
             Ok(()) if record.is_here() => Ok(format!("released {what}")),
@@ -309,6 +312,6 @@ fn release() -> Result<ExitCode, Fault> {
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn text(fault: Fault) -> String {
+fn text(fault: KernelError) -> String {
     fault.to_string()
 }

@@ -12,7 +12,7 @@ use baton_model::Model;
 use baton_proxy::Refused;
 use clap::Args;
 
-use super::whom::Process;
+use super::whom::TargetProcess;
 
 /// Say what a reload would do to which object, and whom it would disturb. Nothing is changed.
 ///
@@ -28,7 +28,7 @@ pub struct PlanCommand {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "pid_file"], requires = "files")]
     from: Vec<PathBuf>,
     #[command(flatten)]
-    process: Process,
+    process: TargetProcess,
     /// Print the plan as JSON
     #[arg(long)]
     json: bool,

@@ -17,7 +17,7 @@ use baton_prove::units;
 use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use choose::Chosen;
+use choose::ChosenExperiment;
 
 /// Do something to a server under load, again and again, and count what its clients felt.
 ///
@@ -100,7 +100,7 @@ pub fn run(command: &Prove) -> Result<ExitCode, String> {
     // Before measuring for minutes: whether the document takes the figures.
     let document = command.markdown.as_deref().map(marked).transpose()?.flatten();
     // Who stays in the machine's network also stays who they are: the reload of a real server may need that.
-    let is_apart = |one: &Chosen| one.experiment.network != Network::Machine;
+    let is_apart = |one: &ChosenExperiment| one.experiment.network != Network::Machine;
     let own_network = !command.machine_network && chosen.iter().any(is_apart) && are_networks_there();
     let setting = Setting {
         baton: std::env::current_exe().map_err(|error| format!("where this program is cannot be told: {error}"))?,
@@ -154,7 +154,7 @@ fn are_networks_there() -> bool {
     experiment::own_networks()
 }
 
-fn title(chosen: &[Chosen]) -> String {
+fn title(chosen: &[ChosenExperiment]) -> String {
     match chosen {
         [one] => format!("{}: {}", one.experiment.title, one.server().name),
         all => format!("{} experiments", all.len()),

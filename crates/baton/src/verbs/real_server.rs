@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_direct::real_server::check::{self, Answerer, Finding, Grade, Outside};
-use baton_direct::real_server::{self, Asked, Method, Report, Tunnels};
+use baton_direct::real_server::{self, ArpMethod, RealServerOptions, RealServerReport, Tunnels};
 use baton_prove::units;
 use clap::{Args, Subcommand};
 
@@ -26,11 +26,11 @@ use super::{print_line, say_line};
 More: docs/real-server.md")]
 pub struct RealServerCommand {
     #[command(subcommand)]
-    what: What,
+    what: RealServerAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum RealServerAction {
     Up(UpCommand),
     Down(DownCommand),
     Check(CheckCommand),
@@ -52,7 +52,7 @@ struct UpCommand {
     interface: Vec<String>,
     /// How to keep quiet: sysctl (arp_ignore, arp_announce), filter (a table of nftables), or auto
     #[arg(long, value_name = "METHOD", default_value_t)]
-    method: Method,
+    method: ArpMethod,
     /// Take packets out of tunnels too: ipip
     #[arg(long, value_name = "KIND", value_parser = tunnel)]
     tunnel: Option<Tunnels>,
@@ -139,8 +139,8 @@ fn tunnel(text: &str) -> Result<Tunnels, String> {
 /// Does it.
 pub fn run(command: &RealServerCommand) -> Result<ExitCode, String> {
     match &command.what {
-        What::Up(command) => {
-            let asked = Asked {
+        RealServerAction::Up(command) => {
+            let asked = RealServerOptions {
                 vips: command.vip.clone(),
                 interfaces: command.interface.clone(),
                 method: command.method,
@@ -151,16 +151,16 @@ pub fn run(command: &RealServerCommand) -> Result<ExitCode, String> {
             tell(&report, command.dry_run);
             Ok(ExitCode::SUCCESS)
         }
-        What::Down(command) => {
+        RealServerAction::Down(command) => {
             let done = real_server::down(&command.vip, command.keep_unit, command.dry_run);
             tell(&done.map_err(|fault| fault.to_string())?, command.dry_run);
             Ok(ExitCode::SUCCESS)
         }
-        What::Check(command) => check(command),
+        RealServerAction::Check(command) => check(command),
     }
 }
 
-fn tell(report: &Report, is_dry: bool) {
+fn tell(report: &RealServerReport, is_dry: bool) {
     for step in &report.steps {
         print_line(if is_dry { format!("would {step}") } else { step.clone() });
     }

@@ -6,7 +6,7 @@ use baton_control::plan::restart_pending;
 use baton_control::protocol::{Outcome, Reply, Request};
 use clap::Args;
 
-use super::whom::Process;
+use super::whom::TargetProcess;
 
 /// Change the running process to what its files say now, without disturbing what did not change.
 ///
@@ -16,7 +16,7 @@ use super::whom::Process;
 #[command(after_help = "Example:\n  baton reload -p /run/haproxy.pid\n  baton reload --json | jq .accepted")]
 pub struct Reload {
     #[command(flatten)]
-    process: Process,
+    process: TargetProcess,
     /// Print the outcome as JSON
     #[arg(long)]
     json: bool,

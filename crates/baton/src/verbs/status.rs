@@ -7,14 +7,14 @@ use baton_control::plan::restart_pending;
 use baton_control::protocol::{Expiring, Figures, Reply, Request, Status};
 use clap::Args;
 
-use super::whom::Process;
+use super::whom::TargetProcess;
 
 /// Show the running process: configuration in use, listeners, connections, counters.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton status\n  baton status --json | jq '.backends[].servers[] | {name, status}'")]
 pub struct StatusCommand {
     #[command(flatten)]
-    process: Process,
+    process: TargetProcess,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,

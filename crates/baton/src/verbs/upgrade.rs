@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use baton_control::protocol::{Reply, Request};
 use clap::Args;
 
-use super::whom::Process;
+use super::whom::TargetProcess;
 
 /// Replace the running program by the one on disk, without refusing or losing anybody.
 ///
@@ -17,7 +17,7 @@ use super::whom::Process;
 #[command(after_help = "Example:\n  baton upgrade -p /run/haproxy.pid")]
 pub struct Upgrade {
     #[command(flatten)]
-    process: Process,
+    process: TargetProcess,
 }
 
 /// Asks and prints.

@@ -8,7 +8,7 @@ use clap::Args;
 
 /// The choice among running processes; not needed when there is only one.
 #[derive(Args, Debug)]
-pub struct Process {
+pub struct TargetProcess {
     /// Number of the process
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
@@ -17,7 +17,7 @@ pub struct Process {
     pub pid_file: Option<PathBuf>,
 }
 
-impl Process {
+impl TargetProcess {
     /// Whether one was named.
     pub fn is_named(&self) -> bool {
         self.pid.is_some() || self.pid_file.is_some()

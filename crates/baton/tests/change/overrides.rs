@@ -12,16 +12,20 @@ use super::{assert_served, free_address, origin};
 use crate::support::{Proxy, program, until};
 
 /// A process with a socket of the runtime API, and the text that it began with.
-struct Operated {
-    proxy: Proxy,
-    text: String,
-    web: SocketAddr,
-    folder: TempDir,
-    origin: OriginHandle,
+pub struct Operated {
+    pub proxy: Proxy,
+    pub text: String,
+    pub web: SocketAddr,
+    pub folder: TempDir,
+    pub origin: OriginHandle,
 }
 
 impl Operated {
-    fn start() -> Operated {
+    pub fn start() -> Operated {
+        Operated::start_with(&[])
+    }
+
+    pub fn start_with(arguments: &[&str]) -> Operated {
         let (origin, web) = (origin(), free_address());
         let folder = tempfile::tempdir().expect("a folder for the test");
         let socket = folder.path().join("baton.sock");
@@ -32,11 +36,11 @@ impl Operated {
             "global\n nbthread 2\n stats socket {socket} level admin\ndefaults\n mode http\n timeout connect 5s\n timeout client 30s\n \
              timeout server 30s\nfrontend web\n bind {web}\n default_backend app\nbackend app\n{servers}"
         );
-        Operated { proxy: Proxy::start(&text), text, web, folder, origin }
+        Operated { proxy: Proxy::start_with(&text, arguments), text, web, folder, origin }
     }
 
     #[track_caller]
-    fn command(&self, line: &str) -> String {
+    pub fn command(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(self.folder.path().join("baton.sock")).expect("it listens");
         writeln!(stream, "{line}").expect("it reads");
         let mut reply = String::new();
@@ -46,20 +50,20 @@ impl Operated {
 
     /// Sets things that are right.
     #[track_caller]
-    fn set(&self, lines: &[&str]) {
+    pub fn set(&self, lines: &[&str]) {
         lines.iter().for_each(|line| assert_eq!(self.command(line), "\n", "{line}"));
     }
 }
 
 /// Of each server, its state and its override; of all, how often they were chosen.
 #[track_caller]
-fn shown(proxy: &Proxy) -> (Vec<String>, Vec<String>) {
+pub fn shown(proxy: &Proxy) -> (Vec<String>, Vec<String>) {
     let status = proxy.status();
     let servers = status.backends[0].servers.iter().map(|server| format!("{} {}", server.name, server.status));
     (servers.collect(), status.overrides.iter().map(ToString::to_string).collect())
 }
 
-fn chosen(proxy: &Proxy, server: usize) -> u64 {
+pub fn chosen(proxy: &Proxy, server: usize) -> u64 {
     proxy.status().backends[0].servers[server].counters.get("lbtot").copied().unwrap_or_default()
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 
-use baton_prove::certificates::{Authority, Issued, Kind, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued, KeyKind};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -101,12 +101,12 @@ pub fn files(text: &str) -> Result<Vec<(String, Vec<u8>)>, String> {
             }
             "server" | "client" => {
                 let mut wanted = match *what {
-                    "server" => Wanted::server(names.iter().copied()),
-                    _ => Wanted::client(names.first().ok_or("a client has a name")?),
+                    "server" => CertificateSpec::server(names.iter().copied()),
+                    _ => CertificateSpec::client(names.first().ok_or("a client has a name")?),
                 };
                 for flag in flags {
                     wanted = match flag {
-                        "rsa" => wanted.with_key(Kind::Rsa2048),
+                        "rsa" => wanted.with_key(KeyKind::Rsa2048),
                         "expired" => wanted.expired(),
                         "early" => wanted.not_yet(),
                         _ => wanted,

@@ -38,8 +38,9 @@ fn text(lab: &Lab, folder: &Path, weights: &[u32], on_exit: &str) -> String {
         format!("global\nstats socket {} level admin\nuser nobody\nchroot {}\n", socket.display(), folder.display());
     for (name, vip) in [("four", four), ("six", six)] {
         let bind = if vip.is_ipv4() { format!("{vip}:80") } else { format!("[{vip}]:80") };
-        text +=
-            &format!("listen {name}\nmode direct\nengine xdp\non-exit {on_exit}\nbind {bind}\nbalance roundrobin\n");
+        text += &format!(
+            "listen {name}\nmode direct\nengine xdp\non-exit {on_exit}\nbind {bind}\nbalance roundrobin\ntimeout check 5s\n"
+        );
         for (server, weight) in lab.servers.iter().zip(weights) {
             let address = server.address(vip);
             let address = if vip.is_ipv4() { address.to_string() } else { format!("[{address}]") };

@@ -1,5 +1,6 @@
 //! New connections go to one of the two, from one moment to the next, and those that are open stay.
 
+use std::fs;
 use std::net::TcpStream;
 
 use super::machine::*;
@@ -39,6 +40,23 @@ fn nobody_fails_while_nft_flips() {
 #[test]
 fn nobody_fails_while_ipset_flips() {
     under_load("ipset");
+}
+
+/// Only the kernel's part of a flip, thousands of times in a second: a connection that looks in between is not refused.
+#[test]
+fn nobody_falls_between_two_ipsets() {
+    const SWAPS: usize = 5_000;
+    in_network(|machine| {
+        let _both = [haproxy("blue", BLUE), haproxy("green", GREEN)];
+        machine.init("--method ipset");
+        let swaps = machine.run.path().join("swaps");
+        fs::write(&swaps, "swap baton-web-blue baton-web-green\n".repeat(SWAPS)).expect("the folder is ours");
+        let restore = format!("ipset restore < {}", swaps.display());
+        while_asked(|| drop(shell(&restore)));
+        machine.does("to blue");
+        machine.does("remove");
+        machine.is_as_before();
+    });
 }
 
 #[test]

@@ -104,13 +104,55 @@ fn versions_are_agreed_on() {
         taker.say(Message::Hello(Hello { versions: vec![7, 8], ..Hello::default() }));
         let Message::Refused(refused) = taker.hear() else { panic!("not refused") };
         assert_eq!(refused.kind, RefusedKind::Never);
-        assert!(refused.reason.contains("speaks versions [1] of the handover, not [7, 8]"), "{}", refused.reason);
+        assert!(refused.reason.contains("speaks versions [2, 1] of the handover, not [7, 8]"), "{}", refused.reason);
     });
     check("a newer program", |old| {
         let mut taker = Taker::ask(old.pid());
         taker.say(Message::Hello(Hello { versions: vec![7, 1], ..Hello::default() }));
         let Message::Welcome(welcome) = taker.hear() else { panic!("not welcome") };
         assert_eq!((welcome.version, welcome.pid, welcome.sockets), (1, old.pid(), 2));
+    });
+    check("every version has it all", |old| {
+        let remembered = [1, 2].map(|version| {
+            let memory = Taker::ask(old.pid()).receive_all_in(&[version]);
+            until("it goes on", || old.said().matches("did not take over: ").count() == version as usize);
+            memory
+        });
+        let names = remembered.each_ref().map(|memory| {
+            let counts = &memory.counts;
+            (counts.frontends.clone(), counts.backends.clone(), memory.quiet.clone(), memory.backends.iter().count())
+        });
+        assert_eq!(names[0], names[1]);
+        assert_eq!(names[0].0.iter().count(), 1, "{names:?}");
+    });
+}
+
+#[test]
+fn what_a_newer_program_says_besides_is_skipped_and_reported() {
+    let (_origins, servers) = origins(1);
+    let web = free_address();
+    let old = Proxy::start(&config(web, &servers));
+    let mut taker = Taker::ask(old.pid());
+    taker.receive_all();
+    taker.say(Message::Unknown);
+    taker.ready();
+    drop(taker);
+    until("it says so", || old.said().contains(" said 'unknown', which is unknown here (frames: 1): left out."));
+    assert!(old.wait().0.success());
+}
+
+#[test]
+fn frames_that_do_not_follow_each_other_are_no_handover() {
+    check("reordered", |old| {
+        let mut taker = Taker::ask(old.pid());
+        taker.hello();
+        taker.say(Message::Send);
+        assert!(matches!(taker.hear(), Message::Sockets(_)));
+        taker.loses_count();
+        // What the process says next has a number that is not expected any more.
+        taker.say(Message::Received);
+        let text = "frame 0 (received) came where frame 1 was expected. Serving on.";
+        until("it is said", || old.said().contains(text));
     });
 }
 
@@ -217,11 +259,15 @@ fn what_operators_set_waits_until_it_is_clear_who_serves() {
     let socket = folder.path().join("baton.sock");
     let stats = format!("global\n stats socket {} level admin\n", socket.display());
     let old = Proxy::start(&config(web, &servers).replace("global\n", &stats));
-    let stream = UnixStream::connect(&socket).expect("it is listened on");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time that is not zero");
-    let mut operator = Operator(stream);
-    operator.say("prompt");
-    operator.hear();
+    let operator = || {
+        let stream = UnixStream::connect(&socket).expect("it is listened on");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time that is not zero");
+        let mut operator = Operator(stream);
+        operator.say("prompt");
+        operator.hear();
+        operator
+    };
+    let (mut operator, mut others) = (operator(), [operator(), operator(), operator()]);
     let set = |old: &Proxy| old.status().overrides.iter().map(ToString::to_string).collect::<Vec<_>>();
 
     let mut fails = Taker::ask(old.pid());
@@ -235,10 +281,14 @@ fn what_operators_set_waits_until_it_is_clear_who_serves() {
     let mut serves = Taker::ask(old.pid());
     serves.receive_all();
     operator.say("set server app/s0 state maint");
+    // Certificates, keys and counters are changed by whoever serves, as servers are.
+    let commands = ["commit ssl cert a.pem", "set ssl tls-key 0 a", "clear counters all"];
+    others.iter_mut().zip(commands).for_each(|(other, command)| other.say(command));
     assert_eq!(set(&old).len(), 1);
     serves.ready();
-    let pid = std::process::id();
-    assert_eq!(operator.hear(), format!("Process {pid} has taken over: change it there.\n\n> "));
+    let replied = format!("Process {} has taken over: change it there.\n\n> ", std::process::id());
+    assert_eq!(operator.hear(), replied);
+    others.iter_mut().for_each(|other| assert_eq!(other.hear(), replied));
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 
 use baton_control::handover::channel::{Channel, Parked};
-use baton_control::handover::message::{Message, Refused, Released, Socket, Sockets, State, Welcome};
+use baton_control::handover::memory::ProcessMemory;
+use baton_control::handover::message::{Message, Refused, Released, Socket, Sockets, Welcome};
+use baton_control::handover::wire::WireVersion;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
@@ -131,16 +133,25 @@ fn plays_an_old_process_when_told_to() {
 /// The old process's part, up to its end.
 async fn play(step: &str, channel: &mut Channel, sockets: &[TcpListener]) {
     let hear = async |channel: &mut Channel| channel.receive(PATIENCE).await.expect("the taker goes on");
-    assert!(matches!(hear(channel).await, Message::Hello(_)));
+    let Message::Hello(hello) = hear(channel).await else { panic!("no hello") };
+    assert_eq!(hello.versions, [2, 1]);
     end_if(step, "hello");
     if step == "version" {
         let refused =
-            Refused { reason: "it speaks versions [9] of the handover, not [1]".into(), ..Refused::default() };
+            Refused { reason: "it speaks versions [9] of the handover, not [2, 1]".into(), ..Refused::default() };
         return say(channel, Message::Refused(refused), &[]).await;
     }
     let pid = std::process::id();
-    let welcome = Welcome { version: 1, pid, sockets: 2, state_bytes: 100, ..Welcome::default() };
+    // A process of the version before chooses the one that it knows.
+    let (step, version) =
+        step.strip_suffix("-1").map_or((step, WireVersion::Frames), |step| (step, WireVersion::Messages));
+    let number = if step == "unknown-version" { 3 } else { version.number() };
+    let welcome = Welcome { version: number, pid, sockets: 2, state_bytes: 100, ..Welcome::default() };
     say(channel, Message::Welcome(welcome), &[]).await;
+    if step == "unknown-version" {
+        return;
+    }
+    channel.speak(version);
     end_if(step, "welcome");
     assert_eq!(hear(channel).await, Message::Send);
     for (number, socket) in sockets.iter().enumerate() {
@@ -151,7 +162,15 @@ async fn play(step: &str, channel: &mut Channel, sockets: &[TcpListener]) {
     }
     assert_eq!(hear(channel).await, Message::Received);
     end_if(step, "received");
-    let state: State = serde_json::from_str(r#"{"counts":{"frontends":{"web":{"counters":{"req_tot":41}}}}}"#).unwrap();
+    if step == "newer" {
+        say(channel, Message::Unknown, &[]).await;
+    }
+    if step == "reordered" {
+        channel.speak(version);
+        return say(channel, Message::State(Box::default()), &[]).await;
+    }
+    let state: ProcessMemory =
+        serde_json::from_str(r#"{"counts":{"frontends":{"web":{"counters":{"req_tot":41}}}}}"#).unwrap();
     say(channel, Message::State(Box::new(state)), &[]).await;
     end_if(step, "state");
     assert!(matches!(hear(channel).await, Message::Ready(_)));
@@ -164,7 +183,7 @@ async fn play(step: &str, channel: &mut Channel, sockets: &[TcpListener]) {
 }
 
 async fn say(channel: &mut Channel, message: Message, fds: &[BorrowedFd<'_>]) {
-    channel.send(&message, fds, PATIENCE).await.expect("the taker listens");
+    channel.send(message, fds, PATIENCE).await.expect("the taker listens");
 }
 
 fn end_if(step: &str, here: &str) {
@@ -219,6 +238,35 @@ fn killed_after_the_state() {
     check_killed("released", true, true);
 }
 
+#[test]
+fn a_process_of_the_version_before_hands_over_what_it_has() {
+    check_killed("sockets-1", true, false);
+    check_killed("state-1", true, true);
+    check_killed("released-1", true, true);
+}
+
+#[test]
+fn what_a_newer_process_remembers_besides_is_left_out_and_said() {
+    let (_origins, servers) = origins(1);
+    let (web, other) = (free_address(), free_address());
+    let mut giver = Giver::start("newer", web, other);
+    let mut new = Proxy::begin(&[], &config(web, &servers), &["-sf", &giver.pid().to_string()]);
+    giver.meets(&new);
+    new.serves();
+    until("it is said", || new.said().contains("hands over 'unknown', which is unknown here (frames: 1): left out."));
+    until("the rest is there", || frontend_counter(&new.status(), "web", "req_tot") == COUNTED);
+}
+
+#[test]
+fn frames_that_do_not_follow_each_other_are_not_taken() {
+    check_refused("reordered", "not a message: frame 0 (state) came where frame 2 was expected. It was not disturbed.");
+}
+
+#[test]
+fn a_version_that_was_not_offered_is_not_spoken() {
+    check_refused("unknown-version", "version 3 was chosen, [2, 1] were offered. It was not disturbed.");
+}
+
 /// The new process ends with 1 and this reason, and the old one serves on.
 #[track_caller]
 fn check_refused(step: &str, reason: &str) {
@@ -235,7 +283,7 @@ fn check_refused(step: &str, reason: &str) {
 
 #[test]
 fn a_version_that_is_unknown_is_said() {
-    check_refused("version", "it speaks versions [9] of the handover, not [1]. It was not disturbed.");
+    check_refused("version", "it speaks versions [9] of the handover, not [2, 1]. It was not disturbed.");
 }
 
 #[test]

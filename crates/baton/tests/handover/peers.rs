@@ -6,7 +6,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
 use baton_control::handover::channel::{Channel, Parked};
+use baton_control::handover::memory::ProcessMemory;
 use baton_control::handover::message::{Hello, Message, Ready, Stop};
+use baton_control::handover::wire::{VERSIONS, WireVersion};
 use tokio::runtime::Runtime;
 
 use crate::support::PATIENCE;
@@ -39,7 +41,7 @@ impl Taker {
     }
 
     pub fn say(&mut self, message: Message) {
-        self.runtime.block_on(self.channel.send(&message, &[], PATIENCE)).expect("it listens");
+        self.runtime.block_on(self.channel.send(message, &[], PATIENCE)).expect("it listens");
     }
 
     /// The next message; descriptors that come with it are kept.
@@ -53,24 +55,45 @@ impl Taker {
     }
 
     pub fn hello(&mut self) -> Message {
+        self.hello_in(VERSIONS)
+    }
+
+    /// Says which versions it speaks, and goes on in the one that is chosen.
+    pub fn hello_in(&mut self, versions: &[u32]) -> Message {
         self.say(Message::Hello(Hello {
-            versions: vec![1],
+            versions: versions.to_vec(),
             pid: std::process::id(),
             program: "test".into(),
             after: None,
         }));
-        self.hear()
+        let message = self.hear();
+        if let Message::Welcome(welcome) = &message {
+            assert!(versions.contains(&welcome.version), "{welcome:?}");
+            self.channel.speak(WireVersion::of(welcome.version).expect("it was offered"));
+        }
+        message
+    }
+
+    /// Numbers its frames from 0 again.
+    pub fn loses_count(&mut self) {
+        self.channel.speak(self.channel.version());
     }
 
     /// From hello to the state, with every socket.
     pub fn receive_all(&mut self) {
-        let Message::Welcome(welcome) = self.hello() else { panic!("not welcome") };
+        self.receive_all_in(VERSIONS);
+    }
+
+    /// In the best of these versions.
+    pub fn receive_all_in(&mut self, versions: &[u32]) -> ProcessMemory {
+        let Message::Welcome(welcome) = self.hello_in(versions) else { panic!("not welcome") };
         self.say(Message::Send);
         while self.sockets.len() < welcome.sockets as usize {
             assert!(matches!(self.hear(), Message::Sockets(_)));
         }
         self.say(Message::Received);
-        assert!(matches!(self.hear(), Message::State(_)));
+        let Message::State(state) = self.hear() else { panic!("no state") };
+        *state
     }
 
     /// Says that it serves, and is confirmed.

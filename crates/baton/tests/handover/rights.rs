@@ -247,7 +247,7 @@ fn who_was_not_before_us_reports_nothing() {
     // Even as one whose PID the process before has.
     for pid in [old.pid(), 1] {
         let mut liar = Taker::ask(new.pid());
-        liar.say(Message::Reporting { pid });
+        liar.say(Message::Reporting { pid, version: None });
         match liar.hear() {
             Message::Abort { reason } => assert!(reason.contains("it did not take over from"), "{reason}"),
             other => panic!("{other:?}"),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use baton_prove::certificates::{Authority, Issued, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued};
 
 use crate::peers::{Both, socat};
 use crate::support::{Proxy, free_address};
@@ -18,7 +18,8 @@ struct Desk {
 impl Desk {
     fn new() -> Desk {
         let authority = Authority::new("Test").expect("a key can be made");
-        let issue = |names: &[&str]| authority.issue(&Wanted::server(names.iter().copied())).expect("it can be made");
+        let issue =
+            |names: &[&str]| authority.issue(&CertificateSpec::server(names.iter().copied())).expect("it can be made");
         let [a, a2, b, n] =
             [&["a.example", "*.a.example"][..], &["a.example"], &["b.example"], &["new.example"]].map(issue);
         let keys: String = ["Qd5Q", "zJx8", "Lk3v"].map(|start| format!("{start}{}\n", "A".repeat(60))).concat();
@@ -148,7 +149,7 @@ fn what_is_committed_is_shown_to_clients_and_a_reload_reads_the_files() {
     let web = config.split("bind ").nth(1).and_then(|bind| bind.split(' ').next()).unwrap().parse().unwrap();
     let proxy = Proxy::start(&config);
     let socket = folder.path().join("admin.sock");
-    let issue = |name: &str| desk.authority.issue(&Wanted::server([name])).unwrap();
+    let issue = |name: &str| desk.authority.issue(&CertificateSpec::server([name])).unwrap();
     let ask = |command: String| socat(&socket, command);
     let place = folder.path().display().to_string();
 

@@ -98,6 +98,106 @@ fn conversations_are_those_of_haproxy() {
     }
 }
 
+/// Servers that come and go: what is refused, and in which words.
+#[test]
+fn servers_are_added_and_deleted_in_the_words_of_haproxy() {
+    let both = Both::start(|folder| {
+        let backend = |name: &str, balance: &str| {
+            format!(
+                "backend {name}\n balance {balance}\n server s1 127.0.0.1:9\n server s2 127.0.0.1:9 check inter 1h\n"
+            )
+        };
+        let backends =
+            [("rr", "roundrobin"), ("fix", "static-rr"), ("map", "source"), ("rnd", "random"), ("first", "first")];
+        let backends: String = backends.iter().map(|(name, balance)| backend(name, balance)).collect();
+        let ring = backend("ring", "source\n hash-type consistent")
+            + "backend use\n use-server s1 if { path /x }\n server s1 127.0.0.1:9\n";
+        config(folder) + &backends + &ring
+    });
+    let commands = [
+        "add server",
+        "add server rr",
+        "add server rr/",
+        "add server /x",
+        "add server no/x 127.0.0.1:2",
+        "add server rr/s1 127.0.0.1:2",
+        "add server rr/n1",
+        "add server rr/n1 127.0.0.1:2",
+        "add server rr/n1 127.0.0.1:2",
+        "add server fix/n1 127.0.0.1:2",
+        "add server map/n1 127.0.0.1:2",
+        "add server ring/n1 127.0.0.1:2",
+        "add server rnd/n1 127.0.0.1:2",
+        "add server first/n1 127.0.0.1:2",
+        "add server rr/n2 127.0.0.1:2 cookie a",
+        "add server rr/n2 127.0.0.1:2 redir http://x",
+        "add server rr/n2 127.0.0.1:2 init-addr last",
+        "add server rr/n2 127.0.0.1:2 tcp-ut 10",
+        "add server rr/n2 127.0.0.1:2 max-reuse 10",
+        "add server rr/n2 127.0.0.1:2 stick",
+        "add server rr/n2 127.0.0.1:2 id 50",
+        "add server rr/n3 127.0.0.1:2 track n1",
+        "add server rr/n3 127.0.0.1:2 track no",
+        "add server rr/n3 127.0.0.1:2 track no/no",
+        "add server rr/n3 127.0.0.1:2 track s1",
+        "add server rr/n3 127.0.0.1:2 check track s2",
+        "add server rr/n3 127.0.0.1:2 track s2",
+        "add server rr/n@ 127.0.0.1:2",
+        "add server rr/n4 127.0.0.1:2 check",
+        "add server rr/n5 127.0.0.1:2 backup weight 7 maxconn 4 minconn 2 maxqueue 5 slowstart 5s",
+        "add server rr/n6 127.0.0.1:2 ssl verify none sni str(x)",
+        "add server rr/n7 nowhere.invalid:80",
+        "enable health",
+        "enable health rr",
+        "enable health no/x",
+        "enable health rr/zz",
+        "enable health rr/n1",
+        "enable health rr/n4",
+        "disable health rr/n4",
+        "disable health rr/s2",
+        "enable health rr/s2",
+        "get weight rr/n5",
+        "enable server rr/n1",
+        "del server rr/n1",
+        "disable server rr/n1",
+        "del server rr/n1",
+        "del server rr/n1",
+        "del server",
+        "del server rr",
+        "del server no/x",
+        "del server rr/s1",
+        "disable server rr/s2",
+        "del server rr/s2",
+        "disable server use/s1",
+        "del server use/s1",
+        "disable server rr/s1",
+        "del server rr/s1",
+        "del server rr/n3",
+        "del server rr/n4",
+        "del server rr/n6",
+    ];
+    let mut different = Vec::new();
+    for command in commands {
+        let input = format!("{command}\n");
+        let said = [both.baton("admin.sock"), both.haproxy("admin.sock")].map(|socket| normal(&socat(&socket, &input)));
+        if said[0].trim_end() != said[1].trim_end() {
+            different.push((command, said));
+        }
+    }
+    assert!(different.is_empty(), "{different:#?}");
+    let id = |text: String| -> Vec<String> {
+        let rows = text.lines().filter(|line| line.contains(" rr ")).map(|line| line.split(' ').skip(2).take(4));
+        rows.map(|columns| columns.collect::<Vec<_>>().join(" ")).collect()
+    };
+    let state = "show servers state rr\n";
+    assert_eq!(id(socat(&both.baton("admin.sock"), state)), id(socat(&both.haproxy("admin.sock"), state)));
+    for command in ["add server rr/x 127.0.0.1:2", "del server rr/n5", "enable health rr/n5"] {
+        let input = format!("{command}\n");
+        let (found, expected) = (socat(&both.baton("user.sock"), &input), socat(&both.haproxy("user.sock"), &input));
+        assert_eq!(normal(&found), normal(&expected), "{command}");
+    }
+}
+
 #[test]
 fn sockets_of_every_family_answer() {
     let folder = tempfile::tempdir().unwrap();

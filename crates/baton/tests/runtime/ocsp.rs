@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use baton_prove::certificates::{Authority, Issued, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued};
 use tempfile::TempDir;
 
 use crate::peers::{Both, socat};
@@ -33,7 +33,8 @@ enum Said {
 impl Responder {
     fn new() -> Responder {
         let authority = Authority::new("Test").expect("a key can be made");
-        let [a, b] = ["a.example", "b.example"].map(|name| authority.issue(&Wanted::server([name])).expect("it is"));
+        let [a, b] =
+            ["a.example", "b.example"].map(|name| authority.issue(&CertificateSpec::server([name])).expect("it is"));
         let folder = tempfile::tempdir().expect("a folder for the test");
         let files = [
             ("ca.pem", authority.between_pem()),

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Instant;
 
-use baton_prove::certificates::{Authority, Wanted as CertificateWanted};
+use baton_prove::certificates::{Authority, CertificateSpec as CertificateWanted};
 use baton_prove::{Origin, OriginOptions};
 
 use crate::peers::{Both, socat};

@@ -1,12 +1,13 @@
 //! A whole baton process for tests: a configuration in a folder of its own, its messages, and questions to it.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 pub mod clients;
+#[path = "../../../../tests/free_address.rs"]
+mod free_address;
 pub mod haproxy;
 pub mod lab;
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,25 +24,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+pub use free_address::free_address;
+
 /// How long anything may take before a test gives it up. Far more than it ever takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program under test.
 pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_baton"))
-}
-
-/// A port that was free a moment ago, and that this program of tests has not had before: the kernel picks them at random, and two servers
-/// that got the same one would share its clients (SO_REUSEPORT) instead of being refused it.
-pub fn free_address() -> SocketAddr {
-    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
-    let any = || {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        listener.local_addr().expect("a bound socket has an address")
-    };
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let fresh = (0..10_000).map(|_| any()).find(|address| given.insert(*address));
-    fresh.expect("loopback has a port that was not used here")
 }
 
 /// Looks until it is so.

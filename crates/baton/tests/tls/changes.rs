@@ -9,10 +9,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use baton_prove::certificates::{Authority, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec};
 use baton_prove::load::LoadHandle;
 use baton_prove::stream::Verify;
-use baton_prove::{Load, LoadOptions, LoadResult, Origin, OriginHandle, OriginOptions, Request, Server, TlsOptions};
+use baton_prove::{
+    Load, LoadOptions, LoadResult, Origin, OriginHandle, OriginOptions, Request, ServerEndpoint, TlsOptions,
+};
 use tempfile::TempDir;
 
 use crate::support::{PATIENCE, Proxy, free_address};
@@ -72,7 +74,7 @@ impl Site {
 
     /// A new certificate of this name, as a bundle.
     fn bundle(&self, number: usize) -> String {
-        let wanted = Wanted::server([&*name(number)]);
+        let wanted = CertificateSpec::server([&*name(number)]);
         self.authority.issue(&wanted).expect("a certificate").bundle_pem()
     }
 
@@ -101,7 +103,7 @@ impl Site {
         let server = |number: usize| {
             let verify = Verify::File(self.authority_file());
             let tls = TlsOptions { name: Some(name(number)), verify, resumption, ..TlsOptions::default() };
-            Server { tls: Some(tls.build().expect("good options")), ..self.web.into() }
+            ServerEndpoint { tls: Some(tls.build().expect("good options")), ..self.web.into() }
         };
         let request = |server| Request { server, ..Request::get("/bytes/200") };
         let options = LoadOptions {

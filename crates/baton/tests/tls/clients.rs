@@ -1,13 +1,13 @@
 //! Clients as people use them.
 
-use baton_prove::certificates::Kind;
+use baton_prove::certificates::KeyKind;
 
 use crate::tool::Tool;
 use crate::world::{World, usual};
 
 #[test]
 fn curl_in_both_versions_and_with_both_kinds_of_keys() {
-    for kind in [Kind::P256, Kind::P384, Kind::Rsa2048] {
+    for kind in [KeyKind::P256, KeyKind::P384, KeyKind::Rsa2048] {
         let mut world = World::start(kind, "crt FOLDER/a.pem alpn http/1.1");
         let shown = "%{http_code} %{http_version} %{size_download} %{ssl_verify_result}";
         for version in [["--tlsv1.2", "--tls-max", "1.2"], ["--tlsv1.3", "--tls-max", "1.3"]] {

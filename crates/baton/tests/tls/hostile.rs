@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use baton_prove::certificates::Kind;
+use baton_prove::certificates::KeyKind;
 use socket2::SockRef;
 
 use crate::rustls_client::{Secure, hello, socket};
@@ -138,7 +138,7 @@ fn a_hello_comes_in_any_pieces() {
 
 #[test]
 fn a_handshake_that_never_ends_is_ended() {
-    let mut world = World::start_with(Kind::P256, "crt FOLDER/a.pem", "", "timeout client 300ms");
+    let mut world = World::start_with(KeyKind::P256, "crt FOLDER/a.pem", "", "timeout client 300ms");
     let hello = hello(&world);
     let silent = [&[][..], &hello[..1], &hello[..5], &hello[..60], &hello[..], &hello[..hello.len() - 1]];
     let mut sockets: Vec<TcpStream> = silent

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use baton_prove::certificates::Kind;
+use baton_prove::certificates::KeyKind;
 
 use crate::openssl::{answered, ask};
 use crate::tool::{Said, Tool};
@@ -13,7 +13,7 @@ const CIPHERS: &str = "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA2
     ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-CHACHA20-POLY1305";
 
 /// Baton as it is; another program with the same ciphers and curves.
-fn world(kind: Kind) -> World {
+fn world(kind: KeyKind) -> World {
     let (global, words) = match is_baton() {
         true => (String::new(), ""),
         false => (format!("ssl-default-bind-ciphers {CIPHERS}"), "curves X25519:P-256:P-384"),
@@ -52,21 +52,21 @@ fn expected(kind: &str) -> BTreeSet<String> {
 
 #[test]
 fn only_ciphers_with_forward_secrecy_and_authenticated_encryption() {
-    let mut ecdsa = world(Kind::P256);
+    let mut ecdsa = world(KeyKind::P256);
     assert_eq!(ciphers(&ecdsa), expected("-ECDSA-"));
     ecdsa.serves();
 }
 
 #[test]
 fn the_same_with_a_key_of_rsa() {
-    let mut rsa = world(Kind::Rsa2048);
+    let mut rsa = world(KeyKind::Rsa2048);
     assert_eq!(ciphers(&rsa), expected("-RSA-"));
     rsa.serves();
 }
 
 #[test]
 fn all_suites_of_the_newest_version() {
-    let world = world(Kind::P256);
+    let world = world(KeyKind::P256);
     for suite in ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"] {
         let said = ask(&world, &["-tls1_3", "-ciphersuites", suite]);
         assert!(answered(&said) && said.out.contains(&format!("New, TLSv1.3, Cipher is {suite}")), "{said:?}");
@@ -78,7 +78,7 @@ fn all_suites_of_the_newest_version() {
 #[test]
 fn curves_that_are_strong_enough() {
     // With a key that is on no curve itself.
-    let world = world(Kind::Rsa2048);
+    let world = world(KeyKind::Rsa2048);
     for version in ["-tls1_2", "-tls1_3"] {
         for (curve, offered) in [("X25519", true), ("P-256", true), ("P-384", true), ("secp256k1", false)] {
             let said = ask(&world, &[version, "-curves", curve]);
@@ -132,14 +132,14 @@ fn a_downgrade_is_noticed() {
     assert!(!answered(&said) && said.all().contains("alert inappropriate fallback"), "{said:?}");
     let said = ask(&newest, &["-fallback_scsv"]);
     assert!(answered(&said) && said.out.contains("New, TLSv1.3"), "it offers all: {said:?}");
-    let older = World::start(Kind::P256, "crt FOLDER/a.pem ssl-max-ver TLSv1.2");
+    let older = World::start(KeyKind::P256, "crt FOLDER/a.pem ssl-max-ver TLSv1.2");
     let said = ask(&older, &["-tls1_2", "-fallback_scsv", "-msg"]);
     assert!(answered(&said) && !has_sentinel(&said), "there is nothing newer: {said:?}");
 }
 
 #[test]
 fn protocols_within_are_agreed_on() {
-    let world = World::start(Kind::P256, "crt FOLDER/a.pem alpn http/1.1");
+    let world = World::start(KeyKind::P256, "crt FOLDER/a.pem alpn http/1.1");
     ask(&world, &["-alpn", "h2,http/1.1"]).says(&["ALPN protocol: http/1.1", "HTTP/1.1 200 "]);
     ask(&world, &[]).says(&["No ALPN negotiated", "HTTP/1.1 200 "]);
 }

@@ -1,6 +1,6 @@
 //! `openssl s_client`: names, certificates of clients, sessions, renegotiation.
 
-use baton_prove::certificates::{Authority, Kind, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, KeyKind};
 
 use crate::support::{Proxy, free_address};
 use crate::tool::{Said, Tool};
@@ -32,7 +32,7 @@ fn shown(world: &World, name: Option<&str>) -> Option<String> {
 
 #[test]
 fn the_certificate_follows_the_name() {
-    let world = World::start(Kind::P256, "crt FOLDER/a.pem crt FOLDER/b.pem");
+    let world = World::start(KeyKind::P256, "crt FOLDER/a.pem crt FOLDER/b.pem");
     let check = |name: Option<&str>, expect: &str| assert_eq!(shown(&world, name).as_deref(), Some(expect), "{name:?}");
     check(Some("a.example"), "a.example");
     check(Some("WWW.A.example"), "a.example");
@@ -46,7 +46,7 @@ fn the_certificate_follows_the_name() {
 
 #[test]
 fn strict_sni_shows_nothing_to_those_who_ask_for_somebody_else() {
-    let world = World::start(Kind::P256, "crt FOLDER/a.pem crt FOLDER/b.pem strict-sni");
+    let world = World::start(KeyKind::P256, "crt FOLDER/a.pem crt FOLDER/b.pem strict-sni");
     assert_eq!(shown(&world, Some("b.example")).as_deref(), Some("b.example"));
     assert_eq!(shown(&world, Some("c.example")), None);
     assert_eq!(shown(&world, None), None);
@@ -64,7 +64,7 @@ fn the_chain_is_sent_whole() {
 fn a_root_in_the_file_is_sent_unless_it_is_to_be_skipped() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let authority = Authority::new("Test").expect("an authority");
-    let issued = authority.issue(&Wanted::server(["a.example"])).expect("a certificate");
+    let issued = authority.issue(&CertificateSpec::server(["a.example"])).expect("a certificate");
     let crt = folder.path().join("rooted.pem");
     std::fs::write(&crt, issued.bundle_pem() + &authority.root_pem()).expect("the folder is ours");
     let web = free_address();
@@ -92,10 +92,10 @@ fn a_root_in_the_file_is_sent_unless_it_is_to_be_skipped() {
 fn clients_have_to_show_who_they_are() {
     let verify = "crt FOLDER/a.pem ca-file FOLDER/clients.pem verify";
     for (how, without) in [("required", false), ("optional", true)] {
-        let world = World::start(Kind::P256, &format!("{verify} {how}"));
-        let stranger = Authority::new("Stranger").expect("an authority").issue(&Wanted::client("nobody"));
+        let world = World::start(KeyKind::P256, &format!("{verify} {how}"));
+        let stranger = Authority::new("Stranger").expect("an authority").issue(&CertificateSpec::client("nobody"));
         world.write("stranger.pem", &stranger.expect("a certificate").bundle_pem());
-        world.write("expired.pem", &world.issue(&Wanted::client("late").expired()).bundle_pem());
+        world.write("expired.pem", &world.issue(&CertificateSpec::client("late").expired()).bundle_pem());
         for version in ["-tls1_2", "-tls1_3"] {
             let with = |file: &str| {
                 let file = world.at(file).display().to_string();
@@ -132,7 +132,7 @@ fn sessions_are_resumed() {
 
 #[test]
 fn without_tickets_none_is_sent() {
-    let world = World::start(Kind::P256, "crt FOLDER/a.pem no-tls-tickets");
+    let world = World::start(KeyKind::P256, "crt FOLDER/a.pem no-tls-tickets");
     let said = ask(&world, &["-tls1_2"]);
     assert!(answered(&said) && !said.out.contains("TLS session ticket"), "{said:?}");
 }

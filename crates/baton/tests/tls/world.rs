@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use baton_prove::certificates::{Authority, Issued, Kind, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec, Issued, KeyKind};
 use baton_prove::{Origin, OriginHandle, OriginOptions};
 use tempfile::TempDir;
 
@@ -35,7 +35,7 @@ pub fn is_baton() -> bool {
 
 /// A first certificate for `a.example` and `127.0.0.1`, shown by `bind … ssl crt`.
 pub fn usual() -> World {
-    World::start(Kind::P256, "crt FOLDER/a.pem")
+    World::start(KeyKind::P256, "crt FOLDER/a.pem")
 }
 
 impl World {
@@ -43,13 +43,13 @@ impl World {
     /// `a.example`, `www.a.example`, `127.0.0.1`, `b.pem` for `b.example` and `*.b.example`, `clients.pem` with the authority of
     /// clients, and `client.pem` for one.
     #[track_caller]
-    pub fn start(kind: Kind, words: &str) -> World {
+    pub fn start(kind: KeyKind, words: &str) -> World {
         World::start_with(kind, words, "", "")
     }
 
     /// Starts it with lines for `global` and for the frontend.
     #[track_caller]
-    pub fn start_with(kind: Kind, words: &str, global: &str, frontend: &str) -> World {
+    pub fn start_with(kind: KeyKind, words: &str, global: &str, frontend: &str) -> World {
         let world = World {
             folder: tempfile::tempdir().expect("a folder for the test"),
             authority: Authority::new("Test").expect("an authority"),
@@ -59,10 +59,10 @@ impl World {
         };
         world.write("ca.pem", &world.authority.root_pem());
         world.write("clients.pem", &(world.authority.root_pem() + &world.authority.between_pem()));
-        let server = |names: &[&str]| world.issue(&Wanted::server(names.iter().copied()).with_key(kind));
+        let server = |names: &[&str]| world.issue(&CertificateSpec::server(names.iter().copied()).with_key(kind));
         world.write("a.pem", &server(&["a.example", "www.a.example", "127.0.0.1"]).bundle_pem());
         world.write("b.pem", &server(&["b.example", "*.b.example"]).bundle_pem());
-        world.write("client.pem", &world.issue(&Wanted::client("someone")).bundle_pem());
+        world.write("client.pem", &world.issue(&CertificateSpec::client("someone")).bundle_pem());
         let (web, origin) = (world.web, world.origin.address());
         let folder = world.folder.path().display().to_string();
         let text = format!(
@@ -98,7 +98,7 @@ impl World {
     }
 
     #[track_caller]
-    pub fn issue(&self, wanted: &Wanted) -> Issued {
+    pub fn issue(&self, wanted: &CertificateSpec) -> Issued {
         self.authority.issue(wanted).expect("a certificate")
     }
 

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use baton_prove::certificates::{Authority, Wanted};
+use baton_prove::certificates::{Authority, CertificateSpec};
 use tempfile::TempDir;
 
 use crate::support::{free_address, until};
@@ -122,8 +122,8 @@ fn quiet(command: &mut Command, folder: &Path) -> std::io::Result<Child> {
 fn write_certificates(folder: &Path) {
     let (authority, stranger) = (Authority::new("one").expect("made"), Authority::new("other").expect("made"));
     let write = |name: &str, text: String| fs::write(folder.join(name), text).expect("the folder is ours");
-    let issue = |wanted: &Wanted| authority.issue(wanted).expect("issued");
-    let good = || Wanted::server(["a.example", "*.b.example"]);
+    let issue = |wanted: &CertificateSpec| authority.issue(wanted).expect("issued");
+    let good = || CertificateSpec::server(["a.example", "*.b.example"]);
     let revoked = issue(&good());
     write("ca.pem", authority.root_pem());
     write("other.pem", stranger.root_pem());
@@ -131,8 +131,8 @@ fn write_certificates(folder: &Path) {
     write("good.pem", first.bundle_pem());
     write("expired.pem", issue(&good().expired()).bundle_pem());
     write("revoked.pem", revoked.bundle_pem());
-    write("client.pem", issue(&Wanted::client("baton")).bundle_pem());
-    write("next-client.pem", issue(&Wanted::client("next")).bundle_pem());
+    write("client.pem", issue(&CertificateSpec::client("baton")).bundle_pem());
+    write("next-client.pem", issue(&CertificateSpec::client("next")).bundle_pem());
     write("crl.pem", authority.revoke(&[revoked.serial]).expect("a list"));
     write("crl-all.pem", authority.revoke(&[revoked.serial, first.serial]).expect("a list"));
     let own = Command::new("openssl")

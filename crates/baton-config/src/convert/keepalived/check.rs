@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::tree::Statement;
 use crate::convert::service::{self, Check, Protocol, quoted, time};
-use crate::convert::{Remark, shown};
+use crate::convert::{ConvertNote, shown};
 
 /// Longest time of a configuration (configuration manual, 2.5), in milliseconds.
 const MILLIS_MAX: u64 = 2_147_483_647;
@@ -97,19 +97,19 @@ pub(super) fn read(
     times: &Times,
     host: Option<&str>,
     protocol: Protocol,
-    remarks: &mut Vec<Remark>,
+    remarks: &mut Vec<ConvertNote>,
 ) -> Option<Check> {
     let by_http = |check: &&&Statement| matches!(check.word(0), "HTTP_GET" | "SSL_GET");
     let by_tcp = |check: &&&Statement| check.word(0) == "TCP_CHECK";
     let chosen = checks.iter().find(by_http).or_else(|| checks.iter().find(by_tcp)).or(checks.first())?;
     for other in checks.iter().filter(|other| !std::ptr::eq(**other, *chosen)) {
         let why = "left out: a server has one check";
-        remarks.push(Remark::new(other.line, other.word(0), why));
+        remarks.push(ConvertNote::new(other.line, other.word(0), why));
     }
     let mut reading = Reading { times: times.clone(), host: host.map(str::to_owned), ..Reading::default() };
     for statement in chosen.inside() {
         if let Err(why) = reading.statement(statement, chosen.word(0)) {
-            remarks.push(Remark::new(statement.line, &statement.text(), why));
+            remarks.push(ConvertNote::new(statement.line, &statement.text(), why));
         }
     }
     let title = checker(chosen.word(0));
@@ -117,10 +117,14 @@ pub(super) fn read(
     if !is_http && !by_tcp(&chosen) {
         let Protocol::Tcp = protocol else {
             let why = "left out: Baton has no such check, so the server is taken for up always; `check port N` asks a TCP port";
-            remarks.push(Remark::new(chosen.line, title, why));
+            remarks.push(ConvertNote::new(chosen.line, title, why));
             return None;
         };
-        remarks.push(Remark::new(chosen.line, title, "Baton has no such check: only a connection is made instead"));
+        remarks.push(ConvertNote::new(
+            chosen.line,
+            title,
+            "Baton has no such check: only a connection is made instead",
+        ));
     }
     let (lines, words) = if is_http { reading.http(chosen, remarks) } else { (Vec::new(), Vec::new()) };
     let (retry, before_retry) = match title {
@@ -188,7 +192,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Lines of the section and words of the server.
-    fn http(&self, check: &Statement, remarks: &mut Vec<Remark>) -> (Vec<String>, Vec<String>) {
+    fn http(&self, check: &Statement, remarks: &mut Vec<ConvertNote>) -> (Vec<String>, Vec<String>) {
         let mut lines = vec!["option httpchk".to_owned()];
         let urls: Vec<Url> = match &self.urls[..] {
             [] => vec![Url::default()],
@@ -214,7 +218,7 @@ impl<'a> Reading<'a> {
             match (self.sni, name) {
                 (true, Some(name)) => words.push(format!("check-sni {name}")),
                 (true, None) => {
-                    remarks.push(Remark::new(
+                    remarks.push(ConvertNote::new(
                         check.line,
                         "enable_sni",
                         "left out: there is no virtualhost that it could name",
@@ -237,7 +241,7 @@ struct Url {
 }
 
 impl Url {
-    fn read(statement: &Statement, remarks: &mut Vec<Remark>) -> Url {
+    fn read(statement: &Statement, remarks: &mut Vec<ConvertNote>) -> Url {
         let mut url = Url::default();
         let mut regex: Option<(&Statement, String)> = None;
         let mut is_reversed = false;
@@ -260,13 +264,13 @@ impl Url {
                 _ => Err("not read: it is not known here".to_owned()),
             };
             if let Err(why) = read {
-                remarks.push(Remark::new(inner.line, &inner.text(), why));
+                remarks.push(ConvertNote::new(inner.line, &inner.text(), why));
             }
         }
         if let (None, true) = (&regex, is_reversed)
             && let Some(line) = statement.inside().iter().find(|inner| inner.word(0) == "regex_no_match")
         {
-            remarks.push(Remark::new(line.line, &line.text(), "left out: there is no regex"));
+            remarks.push(ConvertNote::new(line.line, &line.text(), "left out: there is no regex"));
         }
         url.expect = regex.map(|(_, expression)| match is_reversed {
             true => format!("! rstring {expression}"),

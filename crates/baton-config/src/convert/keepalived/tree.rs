@@ -3,9 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use crate::convert::{ConvertFault, Remark};
+use crate::convert::{ConvertError, ConvertNote};
 
-use super::words::Token;
+use super::words::KeepalivedToken;
 
 /// How deep blocks may lie in each other. keepalived knows five levels.
 const DEPTH_MAX: usize = 16;
@@ -55,7 +55,7 @@ impl Statement {
     }
 
     /// Reports what nobody has read of this statement and of those in its block, unless it is on a line that was reported already.
-    pub fn report_unread(&self, reported: &BTreeSet<u32>, remarks: &mut Vec<Remark>) {
+    pub fn report_unread(&self, reported: &BTreeSet<u32>, remarks: &mut Vec<ConvertNote>) {
         if reported.contains(&self.line) {
             return;
         }
@@ -64,11 +64,11 @@ impl Statement {
             (1..self.words.len()).filter(|place| !read.contains(place)).map(|place| &*self.words[place]).collect();
         if !unread.is_empty() {
             let why = format!("not read: nothing is known of `{}` here", super::super::shown(&unread.join(" ")));
-            remarks.push(Remark::new(self.line, &self.text(), why));
+            remarks.push(ConvertNote::new(self.line, &self.text(), why));
         }
         match &self.block {
             Some(block) if !self.is_block_read.get() && !block.is_empty() => {
-                remarks.push(Remark::new(self.line, &self.text(), "not read: nothing is known of a block here"));
+                remarks.push(ConvertNote::new(self.line, &self.text(), "not read: nothing is known of a block here"));
             }
             block => {
                 let repeated = report_repeated(block.as_deref().unwrap_or_default(), reported, remarks);
@@ -80,7 +80,7 @@ impl Statement {
 }
 
 /// Puts blocks into their statements.
-pub(super) fn build(lines: Vec<(u32, Vec<Token>)>) -> Result<Vec<Statement>, ConvertFault> {
+pub(super) fn build(lines: Vec<(u32, Vec<KeepalivedToken>)>) -> Result<Vec<Statement>, ConvertError> {
     // Blocks that are open, the file itself first.
     let mut open: Vec<Vec<Statement>> = vec![Vec::new()];
     let mut last_line = 0;
@@ -89,22 +89,22 @@ pub(super) fn build(lines: Vec<(u32, Vec<Token>)>) -> Result<Vec<Statement>, Con
         let mut words = Vec::new();
         for token in tokens {
             match token {
-                Token::Word(word) => words.push(word),
-                Token::Open => {
+                KeepalivedToken::Word(word) => words.push(word),
+                KeepalivedToken::Open => {
                     end(&mut open, line, &mut words);
                     let is_free = open.last().and_then(|block| block.last()).is_some_and(|last| last.block.is_none());
                     if !is_free {
-                        return Err(ConvertFault::at(line, "a block begins here, and no word says of what"));
+                        return Err(ConvertError::at(line, "a block begins here, and no word says of what"));
                     }
                     if open.len() > DEPTH_MAX {
-                        return Err(ConvertFault::at(
+                        return Err(ConvertError::at(
                             line,
                             format!("blocks lie deeper than {DEPTH_MAX} in each other"),
                         ));
                     }
                     open.push(Vec::new());
                 }
-                Token::Close => {
+                KeepalivedToken::Close => {
                     end(&mut open, line, &mut words);
                     close(&mut open, line)?;
                 }
@@ -115,7 +115,7 @@ pub(super) fn build(lines: Vec<(u32, Vec<Token>)>) -> Result<Vec<Statement>, Con
     if open.len() > 1 {
         let begun = open.get(open.len() - 2).and_then(|block| block.last());
         let (line, what) = begun.map_or((last_line, String::new()), |begun| (begun.line, begun.text()));
-        return Err(ConvertFault::at(line, format!("the block of `{}` has no end (`}}`)", super::super::shown(&what))));
+        return Err(ConvertError::at(line, format!("the block of `{}` has no end (`}}`)", super::super::shown(&what))));
     }
     Ok(open.pop().unwrap_or_default())
 }
@@ -128,19 +128,19 @@ fn end(open: &mut [Vec<Statement>], line: u32, words: &mut Vec<String>) {
     }
 }
 
-fn close(open: &mut Vec<Vec<Statement>>, line: u32) -> Result<(), ConvertFault> {
+fn close(open: &mut Vec<Vec<Statement>>, line: u32) -> Result<(), ConvertError> {
     let block = open.pop().unwrap_or_default();
     match open.last_mut().and_then(|block| block.last_mut()) {
         Some(statement) => {
             statement.block = Some(block);
             Ok(())
         }
-        None => Err(ConvertFault::at(line, "a block ends here (`}`), and none has begun")),
+        None => Err(ConvertError::at(line, "a block ends here (`}`), and none has begun")),
     }
 }
 
 /// Of several lines of a block that say the same thing, the last one counts; the others are reported. Gives their numbers.
-fn report_repeated(block: &[Statement], reported: &BTreeSet<u32>, remarks: &mut Vec<Remark>) -> BTreeSet<u32> {
+fn report_repeated(block: &[Statement], reported: &BTreeSet<u32>, remarks: &mut Vec<ConvertNote>) -> BTreeSet<u32> {
     let mut repeated = BTreeSet::new();
     for (at, statement) in block.iter().enumerate() {
         let word = setting(statement.word(0));
@@ -148,7 +148,7 @@ fn report_repeated(block: &[Statement], reported: &BTreeSet<u32>, remarks: &mut 
         let again = block[at + 1..].iter().find(|later| setting(later.word(0)) == Some(word));
         if let Some(later) = again {
             let why = format!("not read: line {} says it again, and counts", later.line);
-            remarks.push(Remark::new(statement.line, &statement.text(), why));
+            remarks.push(ConvertNote::new(statement.line, &statement.text(), why));
             repeated.insert(statement.line);
         }
     }

@@ -6,8 +6,8 @@ use super::check::{self, Times};
 use super::tree::Statement;
 use super::{UNFINISHED, group_keys, mark, port};
 use crate::convert::ipvsadm::prefix;
-use crate::convert::service::{Forwarding, Key, Persistence, Protocol, Real, Scheduler, Table, Virtual};
-use crate::convert::{ConvertFault, MAX_CONVERT_ENTRIES, Remark};
+use crate::convert::service::{Forwarding, Key, Persistence, Protocol, RealServer, Scheduler, Table, VirtualService};
+use crate::convert::{ConvertError, ConvertNote, MAX_CONVERT_ENTRIES};
 
 /// How long clients stay with a server when no time is given, in seconds.
 const PERSISTENT: u32 = 360;
@@ -21,7 +21,7 @@ struct Inherited {
 }
 
 /// Reads one; what cannot be carried over at all becomes a remark of the table.
-pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut Table) -> Result<(), ConvertFault> {
+pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut Table) -> Result<(), ConvertError> {
     let word = statement.inside().iter().rev().find(|inner| matches!(inner.word(0), "lvs_sched" | "lb_algo"));
     let word = word.map_or(Scheduler::DEFAULT, |inner| inner.word(1));
     let Some(scheduler) = Scheduler::of(word) else {
@@ -55,7 +55,7 @@ pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut
             return Ok(());
         }
     };
-    let mut service = Virtual::new(statement.line, &statement.text(), scheduler);
+    let mut service = VirtualService::new(statement.line, &statement.text(), scheduler);
     if said.is_none() && protocol == Protocol::Udp {
         let why = "it is UDP, as keepalived takes it without a `protocol`; where TCP is meant, remove `udp@` below";
         service.remark(statement.line, &statement.text(), why);
@@ -89,7 +89,7 @@ pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut
     for inner in statement.inside().iter().filter(|inner| inner.word(0) == "real_server") {
         if !table.has_room_for(1) {
             let message = format!("more than {MAX_CONVERT_ENTRIES} addresses, marks and real servers");
-            return Err(ConvertFault::at(inner.line, message));
+            return Err(ConvertError::at(inner.line, message));
         }
         real_server(&mut service, inner, protocol, inherited.clone());
     }
@@ -117,7 +117,7 @@ fn keys(
     group: Option<&Statement>,
     protocol: Protocol,
     table: &mut Table,
-) -> Result<Keys, ConvertFault> {
+) -> Result<Keys, ConvertError> {
     let family = last(statement, "ip_family").unwrap_or_default();
     Ok(match (statement.word(1), group) {
         ("group", Some(group)) => match group_keys(group, protocol, table)? {
@@ -134,7 +134,7 @@ fn keys(
 }
 
 /// What is said of the service itself.
-fn setting(service: &mut Virtual, statement: &Statement, inherited: &mut Inherited) {
+fn setting(service: &mut VirtualService, statement: &Statement, inherited: &mut Inherited) {
     let line = statement.line;
     let why = match statement.word(0) {
         // Read elsewhere.
@@ -184,10 +184,10 @@ fn setting(service: &mut Virtual, statement: &Statement, inherited: &mut Inherit
         },
         word => not_carried(word).into(),
     };
-    service.remarks.push(Remark::new(line, &statement.text(), why));
+    service.remarks.push(ConvertNote::new(line, &statement.text(), why));
 }
 
-fn persistence(service: &mut Virtual) -> &mut Persistence {
+fn persistence(service: &mut VirtualService) -> &mut Persistence {
     service.persistence.get_or_insert(Persistence { seconds: PERSISTENT, prefix: None })
 }
 
@@ -220,7 +220,7 @@ fn not_carried(word: &str) -> &'static str {
 }
 
 /// `lvs_method NAT|DR|TUN …`.
-fn forwarding(service: &mut Virtual, statement: &Statement) -> Result<Forwarding, String> {
+fn forwarding(service: &mut VirtualService, statement: &Statement) -> Result<Forwarding, String> {
     match statement.word(1) {
         "NAT" => return Ok(Forwarding::Masquerade),
         "DR" => return Ok(Forwarding::Direct),
@@ -254,7 +254,7 @@ fn forwarding(service: &mut Virtual, statement: &Statement) -> Result<Forwarding
     }
 }
 
-fn real_server(service: &mut Virtual, statement: &Statement, protocol: Protocol, mut inherited: Inherited) {
+fn real_server(service: &mut VirtualService, statement: &Statement, protocol: Protocol, mut inherited: Inherited) {
     let place = statement.word(1).parse::<IpAddr>().map_err(|_| "left out: it has no address".to_owned());
     let place = place.and_then(|address| Ok((address, port(statement.word(2))?)));
     let (address, mut port) = match place {
@@ -266,7 +266,7 @@ fn real_server(service: &mut Virtual, statement: &Statement, protocol: Protocol,
     if service.keys.iter().all(|key| matches!(key, Key::Mark { .. })) {
         check_port = Some(std::mem::take(&mut port)).filter(|port| *port > 0);
     }
-    let mut real = Real {
+    let mut real = RealServer {
         line: statement.line,
         title: super::super::shown(&statement.text()),
         name: None,
@@ -319,7 +319,7 @@ fn real_server(service: &mut Virtual, statement: &Statement, protocol: Protocol,
 }
 
 /// `sorry_server ADDRESS [PORT]`: for when no other is left.
-fn sorry_server(service: &mut Virtual, statement: &Statement, usual: Forwarding) {
+fn sorry_server(service: &mut VirtualService, statement: &Statement, usual: Forwarding) {
     let method = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server_lvs_method");
     let Some(sorry) = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server") else {
         if let Some(method) = method {
@@ -342,7 +342,7 @@ fn sorry_server(service: &mut Virtual, statement: &Statement, usual: Forwarding)
             usual
         }
     };
-    service.servers.push(Real {
+    service.servers.push(RealServer {
         line: sorry.line,
         title: super::super::shown(&sorry.text()),
         name: Some(format!("sorry-{address}")),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use crate::convert::ConvertFault;
+use crate::convert::ConvertError;
 use crate::convert::service::Table;
 
 /// Most bytes that all lines may have when their parameters are replaced.
@@ -16,14 +16,14 @@ const REPLACED_MAX: usize = 16;
 
 /// What a line consists of.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum KeepalivedToken {
     Word(String),
     Open,
     Close,
 }
 
 /// The lines that say something, with their numbers. What is not carried over already here becomes a remark.
-pub(super) fn lines(text: &str, table: &mut Table) -> Result<Vec<(u32, Vec<Token>)>, ConvertFault> {
+pub(super) fn lines(text: &str, table: &mut Table) -> Result<Vec<(u32, Vec<KeepalivedToken>)>, ConvertError> {
     let mut parameters: BTreeMap<String, String> = BTreeMap::new();
     let mut lines = Vec::new();
     let mut expanded = 0;
@@ -61,8 +61,8 @@ pub(super) fn lines(text: &str, table: &mut Table) -> Result<Vec<(u32, Vec<Token
     Ok(lines)
 }
 
-fn too_long(line: u32, what: &str, most: usize) -> ConvertFault {
-    ConvertFault::at(line, format!("with its parameters replaced, {what} is longer than {most} bytes"))
+fn too_long(line: u32, what: &str, most: usize) -> ConvertError {
+    ConvertError::at(line, format!("with its parameters replaced, {what} is longer than {most} bytes"))
 }
 
 /// `$NAME=VALUE`.
@@ -125,7 +125,7 @@ fn replace_once(text: &str, parameters: &BTreeMap<String, String>) -> Option<Str
 }
 
 /// Words, and the brackets of blocks.
-fn tokens(line: &str) -> Vec<Token> {
+fn tokens(line: &str) -> Vec<KeepalivedToken> {
     let mut tokens = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.chars().peekable();
@@ -146,14 +146,14 @@ fn tokens(line: &str) -> Vec<Token> {
                 }
             }
             '{' | '}' => {
-                tokens.extend(word.take().map(Token::Word));
-                tokens.push(if char == '{' { Token::Open } else { Token::Close });
+                tokens.extend(word.take().map(KeepalivedToken::Word));
+                tokens.push(if char == '{' { KeepalivedToken::Open } else { KeepalivedToken::Close });
             }
-            char if char.is_whitespace() => tokens.extend(word.take().map(Token::Word)),
+            char if char.is_whitespace() => tokens.extend(word.take().map(KeepalivedToken::Word)),
             char => word.get_or_insert_default().push(char),
         }
     }
-    tokens.extend(word.map(Token::Word));
+    tokens.extend(word.map(KeepalivedToken::Word));
     tokens
 }
 
@@ -204,9 +204,9 @@ mod tests {
     fn words(text: &str) -> Vec<String> {
         let lines = lines(text, &mut Table::default()).expect("it is short");
         let show = |token| match token {
-            Token::Word(word) => word,
-            Token::Open => "{".into(),
-            Token::Close => "}".into(),
+            KeepalivedToken::Word(word) => word,
+            KeepalivedToken::Open => "{".into(),
+            KeepalivedToken::Close => "}".into(),
         };
         lines.into_iter().flat_map(|(_, tokens)| tokens).map(show).collect()
     }
@@ -240,7 +240,7 @@ mod tests {
         let mut table = Table::default();
         let text = "$RS= \\\nreal_server 1.2.3.4 { \\\n}\nnext\n~SEQ(A, 1, 3) x ${A}\n";
         let lines = lines(text, &mut table).expect("it is short");
-        assert_eq!(lines, [(4, vec![Token::Word("next".into())])]);
+        assert_eq!(lines, [(4, vec![KeepalivedToken::Word("next".into())])]);
         assert_eq!(table.remarks.iter().map(|remark| remark.line).collect::<Vec<_>>(), [1, 5]);
     }
 }

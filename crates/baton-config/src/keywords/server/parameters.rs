@@ -12,9 +12,14 @@ use crate::keywords::{Parameter, Status, direct};
 use crate::lower::{Call, InitAddr, ServerDraft};
 use crate::values::Unit;
 
-pub(crate) type Apply = fn(&mut ServerDraft, &mut Call<'_, '_>, usize) -> usize;
+pub(crate) type ApplyServer = fn(&mut ServerDraft, &mut Call<'_, '_>, usize) -> usize;
 
-pub(crate) const fn row(name: &'static str, args: usize, apply: Apply, doc: &'static str) -> Parameter<ServerDraft> {
+pub(crate) const fn row(
+    name: &'static str,
+    args: usize,
+    apply: ApplyServer,
+    doc: &'static str,
+) -> Parameter<ServerDraft> {
     Parameter { name, args, status: Status::Done, doc, apply }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_model::{CheckStep, GlobalTls, ServerTls, TlsVersion};
-use baton_rules::{Expr, Place};
+use baton_rules::{Expr, RulePosition};
 use baton_tls::authorities::Authority;
 use baton_tls::judge_words;
 use baton_tls::store::Files;
@@ -195,7 +195,7 @@ fn no_verifyhost(server: &mut ServerDraft, _: &mut Call<'_, '_>, _: usize) -> us
 fn sni(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     let text = call.line.word(at + 1);
     let files = RuleFiles::new(call.context, call.line.file.clone());
-    if let Err(fault) = Expr::compile(text, Place::BackendRequest, &files) {
+    if let Err(fault) = Expr::compile(text, RulePosition::BackendRequest, &files) {
         let message = format!("{}error detected while parsing sni expression : {}.", call.about, fault.message);
         let mut diagnostic = call.line.diagnostic(Severity::Alert, "bad-rule", at + 1, message);
         diagnostic.hint = fault.hint;
@@ -284,7 +284,8 @@ pub(crate) struct Surroundings<'a, 'f> {
 /// Files of authorities that were judged, each once for all servers that name it. They are read for good when the configuration
 /// is prepared; here a fault is told with its line.
 pub(crate) struct JudgedFiles<'f> {
-    files: &'f dyn Files,
+    /// `None`: they are not read here.
+    files: Option<&'f dyn Files>,
     /// What is wrong, by `word` and path.
     known: HashMap<(&'static str, PathBuf), Option<String>>,
 }
@@ -292,7 +293,12 @@ pub(crate) struct JudgedFiles<'f> {
 impl<'f> JudgedFiles<'f> {
     /// Reads what is asked for from `files`.
     pub fn new(files: &'f dyn Files) -> JudgedFiles<'f> {
-        JudgedFiles { files, known: HashMap::new() }
+        JudgedFiles { files: Some(files), known: HashMap::new() }
+    }
+
+    /// Reads nothing, for a server that may only use files that are in use.
+    pub fn unread() -> JudgedFiles<'f> {
+        JudgedFiles { files: None, known: HashMap::new() }
     }
 
     /// What is wrong with the first bad one of the files that a server names.
@@ -302,7 +308,7 @@ impl<'f> JudgedFiles<'f> {
     }
 
     fn judge(&mut self, word: &'static str, path: &Path) -> Option<String> {
-        let files = self.files;
+        let files = self.files?;
         let judge = || Authority::load(path, files).err().map(|fault| fault.about(word, path));
         self.known.entry((word, path.to_owned())).or_insert_with(judge).clone()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use baton_model::{BindTls, CrtSource, IgnoredErrors, TlsVersion};
 
-use super::{Defaults, Fault, Places, Remark, Without, crt_list, ignored, options};
+use super::{Defaults, DisabledVersions, FilePaths, ParameterError, ParameterNote, crt_list, ignored, options};
 use crate::keywords::bind::BindDraft;
 use crate::keywords::{Parameter, Status};
 use crate::lower::Call;
@@ -17,7 +17,7 @@ pub(crate) struct TlsDraft {
     /// Some other word of TLS stands on the line.
     named: Option<String>,
     model: BindTls,
-    without: Without,
+    without: DisabledVersions,
 }
 
 const fn row(
@@ -186,15 +186,15 @@ fn option(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     }
     let places = call.context.places(&call.line.file);
     match (row.apply)(&mut bind.tls.model.options, value, &places) {
-        Ok(Remark::Nothing) => {}
-        Ok(Remark::Notice(message)) => call.notice("no-effect", message),
-        Ok(Remark::Warning(message)) => call.warn(at + row.args, "left-out", message),
+        Ok(ParameterNote::Nothing) => {}
+        Ok(ParameterNote::Notice(message)) => call.notice("no-effect", message),
+        Ok(ParameterNote::Warning(message)) => call.warn(at + row.args, "left-out", message),
         Err(fault) => refuse(call, at + row.args, fault),
     }
     row.args
 }
 
-fn refuse(call: &mut Call<'_, '_>, at: usize, fault: Fault) {
+fn refuse(call: &mut Call<'_, '_>, at: usize, fault: ParameterError) {
     let message = format!("{}{}", call.about, fault.message);
     let mut diagnostic = call.line.diagnostic(crate::Severity::Alert, "bad-value", at, message);
     diagnostic.hint = fault.hint;
@@ -212,7 +212,7 @@ fn value<'l>(bind: &mut BindDraft, call: &mut Call<'l, '_>, at: usize) -> Option
     Some(value)
 }
 
-fn places<'c>(call: &'c Call<'_, '_>) -> Places<'c> {
+fn places<'c>(call: &'c Call<'_, '_>) -> FilePaths<'c> {
     call.context.places(&call.line.file)
 }
 

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use baton_model::{CrtLine, CrtSource, Source};
 
-use super::{Places, Remark, bind, options};
+use super::{FilePaths, ParameterNote, bind, options};
 use crate::diagnostic::Severity;
-use crate::lower::{Base, Call};
+use crate::lower::{Call, DefaultPath};
 use crate::nearest::nearest;
 use crate::syntax::Line;
 
 /// Most words of a line.
 pub const MAX_LIST_WORDS: usize = 2048;
 
-/// A line of a `crt-list` that is not taken.
+/// A line of a `crt-list` that is rejected.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct CrtListFault {
+pub struct CrtListError {
     /// The bytes of the line that are at fault.
     pub at: Range<usize>,
     /// What is wrong.
@@ -37,18 +37,18 @@ pub struct CrtListLine {
 /// Reads one line, as it comes by the runtime API (`add ssl crt-list`). `None` when it says nothing.
 ///
 /// # Errors
-/// Why it is not taken.
+/// Why it is rejected.
 pub fn crt_list_line(
     text: &str,
     source: Source,
     global: &baton_model::GlobalTls,
-) -> Result<Option<CrtListLine>, CrtListFault> {
-    let bases = super::Bases::of(global);
-    let places = Places { bases: &bases, base: &Base::Current, config: "" };
+) -> Result<Option<CrtListLine>, CrtListError> {
+    let bases = super::BaseDirectories::of(global);
+    let places = FilePaths { bases: &bases, base: &DefaultPath::Current, config: "" };
     let parsed = line(text, source, &places)?;
     let said = |remark| match remark {
-        Remark::Nothing => None,
-        Remark::Notice(text) | Remark::Warning(text) => Some(text),
+        ParameterNote::Nothing => None,
+        ParameterNote::Notice(text) | ParameterNote::Warning(text) => Some(text),
     };
     Ok(parsed.map(|(line, remarks)| CrtListLine { line, remarks: remarks.into_iter().filter_map(said).collect() }))
 }
@@ -93,9 +93,9 @@ pub(super) fn read(name: &str, call: &mut Call<'_, '_>, at: usize) -> Option<Crt
                 list.push(line);
                 for remark in remarks {
                     let (severity, id, message) = match remark {
-                        Remark::Nothing => continue,
-                        Remark::Notice(message) => (Severity::Notice, "no-effect", message),
-                        Remark::Warning(message) => (Severity::Warning, "left-out", message),
+                        ParameterNote::Nothing => continue,
+                        ParameterNote::Notice(message) => (Severity::Notice, "no-effect", message),
+                        ParameterNote::Warning(message) => (Severity::Warning, "left-out", message),
                     };
                     // What a thousand lines have in common is said of the first.
                     if call.context.told.insert(((0, file.clone()), message.clone())) {
@@ -110,18 +110,18 @@ pub(super) fn read(name: &str, call: &mut Call<'_, '_>, at: usize) -> Option<Crt
 }
 
 /// A word and where it stands; brackets are words of their own.
-struct Token<'t> {
+struct CrtListToken<'t> {
     text: &'t str,
     at: Range<usize>,
 }
 
 /// Words, up to a comment.
-fn tokens(text: &str) -> Vec<Token<'_>> {
+fn tokens(text: &str) -> Vec<CrtListToken<'_>> {
     let mut list = Vec::new();
     let mut start = None;
     let mut end = |start: &mut Option<usize>, at: usize| {
         if let Some(from) = start.take() {
-            list.push(Token { text: &text[from..at], at: from..at });
+            list.push(CrtListToken { text: &text[from..at], at: from..at });
         }
     };
     let mut brackets = Vec::new();
@@ -134,7 +134,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
             }
             b'[' | b']' => {
                 end(&mut start, at);
-                brackets.push(Token { text: &text[at..at + 1], at: at..at + 1 });
+                brackets.push(CrtListToken { text: &text[at..at + 1], at: at..at + 1 });
             }
             byte if byte.is_ascii_whitespace() => end(&mut start, at),
             _ => {
@@ -149,79 +149,87 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
 }
 
 /// Whether words are read as options or as filters.
-enum Part {
+enum CrtListPart {
     Certificate,
     Options,
     Filters { options: bool },
 }
 
-fn line(text: &str, source: Source, places: &Places<'_>) -> Result<Option<(CrtLine, Vec<Remark>)>, CrtListFault> {
+fn line(
+    text: &str,
+    source: Source,
+    places: &FilePaths<'_>,
+) -> Result<Option<(CrtLine, Vec<ParameterNote>)>, CrtListError> {
     let mut line = CrtLine { source, ..CrtLine::default() };
     let mut remarks = Vec::new();
-    let mut part = Part::Certificate;
-    let fault = |at: &Range<usize>, message: String| CrtListFault { at: at.clone(), message, hint: None };
+    let mut part = CrtListPart::Certificate;
+    let fault = |at: &Range<usize>, message: String| CrtListError { at: at.clone(), message, hint: None };
     let list = tokens(text);
     if list.len() > MAX_LIST_WORDS {
         return Err(fault(&(0..text.len()), format!("the line has more than {MAX_LIST_WORDS} words")));
     }
     let mut words = list.into_iter();
     let mut last = 0..0;
-    while let Some(Token { text: word, at }) = words.next() {
+    while let Some(CrtListToken { text: word, at }) = words.next() {
         last = at.clone();
         part = match (part, word) {
-            (Part::Certificate, "[" | "]") => return Err(fault(&at, "the line must start with a certificate".into())),
-            (Part::Certificate, name) => {
-                line.crt = places.crt(name);
-                Part::Filters { options: false }
+            (CrtListPart::Certificate, "[" | "]") => {
+                return Err(fault(&at, "the line must start with a certificate".into()));
             }
-            (Part::Filters { options: false }, "[") => {
+            (CrtListPart::Certificate, name) => {
+                line.crt = places.crt(name);
+                CrtListPart::Filters { options: false }
+            }
+            (CrtListPart::Filters { options: false }, "[") => {
                 if !line.filters.is_empty() {
                     let text = "filters can't be between filename and options: they belong behind ']'";
-                    remarks.push(Remark::Warning(text.into()));
+                    remarks.push(ParameterNote::Warning(text.into()));
                 }
-                Part::Options
+                CrtListPart::Options
             }
-            (Part::Filters { options: true } | Part::Options, "[") => return Err(fault(&at, "too many '['".into())),
-            (Part::Options, "]") => Part::Filters { options: true },
-            (Part::Filters { options: true }, "]") => return Err(fault(&at, "too many ']'".into())),
-            (Part::Filters { options: false }, "]") => return Err(fault(&at, "missing '['".into())),
-            (Part::Filters { options }, filter) => {
+            (CrtListPart::Filters { options: true } | CrtListPart::Options, "[") => {
+                return Err(fault(&at, "too many '['".into()));
+            }
+            (CrtListPart::Options, "]") => CrtListPart::Filters { options: true },
+            (CrtListPart::Filters { options: true }, "]") => return Err(fault(&at, "too many ']'".into())),
+            (CrtListPart::Filters { options: false }, "]") => return Err(fault(&at, "missing '['".into())),
+            (CrtListPart::Filters { options }, filter) => {
                 line.filters.push(filter.into());
-                Part::Filters { options }
+                CrtListPart::Filters { options }
             }
-            (Part::Options, word) => {
+            (CrtListPart::Options, word) => {
                 let Some(row) = options::find(word) else { return Err(unknown(word, &at)) };
                 let value = match row.args {
                     0 => "",
                     _ => match words.next() {
-                        Some(Token { text, .. }) if !matches!(text, "[" | "]") => text,
+                        Some(CrtListToken { text, .. }) if !matches!(text, "[" | "]") => text,
                         _ => return Err(fault(&at, format!("'{word}' : missing {}", bind::missing(word)))),
                     },
                 };
                 let remark = (row.apply)(&mut line.options, value, places);
-                let remark = remark.map_err(|wrong| CrtListFault {
+                let remark = remark.map_err(|wrong| CrtListError {
                     at: at.start..at.end + if row.args > 0 { value.len() + 1 } else { 0 },
                     message: format!("'{word}' : {}", wrong.message),
                     hint: wrong.hint,
                 })?;
-                if remark != Remark::Nothing {
+                if remark != ParameterNote::Nothing {
                     remarks.push(remark);
                 }
-                Part::Options
+                CrtListPart::Options
             }
         };
     }
     match part {
-        Part::Certificate => Ok(None),
-        Part::Options => Err(fault(&last, "the options have no end: missing ']'".into())),
-        Part::Filters { .. } => Ok(Some((line, remarks))),
+        CrtListPart::Certificate => Ok(None),
+        CrtListPart::Options => Err(fault(&last, "the options have no end: missing ']'".into())),
+        CrtListPart::Filters { .. } => Ok(Some((line, remarks))),
     }
 }
 
-fn unknown(word: &str, at: &Range<usize>) -> CrtListFault {
+fn unknown(word: &str, at: &Range<usize>) -> CrtListError {
     let on_bind = bind::ROWS.iter().any(|row| row.name == word);
     let guess = nearest(word, options::words()).map(|name| format!("; did you mean '{name}' maybe ?"));
-    CrtListFault {
+    CrtListError {
         at: at.clone(),
         message: format!("unknown ssl keyword '{word}'{}", guess.unwrap_or_default()),
         hint: on_bind.then(|| format!("'{word}' belongs on the 'bind' line, it holds for all its certificates")),

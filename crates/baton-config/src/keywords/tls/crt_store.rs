@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use baton_model::{CrtLine, CrtLoad, CrtStore};
 
-use super::{Remark, bind, options};
+use super::{ParameterNote, bind, options};
 use crate::diagnostic::Severity;
 use crate::lower::{Call, Context, Draft, Prefix};
 use crate::nearest::nearest;
@@ -129,9 +129,11 @@ pub(crate) fn use_in_frontend(draft: &mut Draft, call: &mut Call<'_, '_>) {
             }
             let applied = (row.apply)(&mut certificate.options, value, &call.context.places(&call.line.file));
             match applied {
-                Ok(Remark::Nothing) => {}
-                Ok(Remark::Notice(message)) => call.notice("no-effect", format!("'{word}' : {message}")),
-                Ok(Remark::Warning(message)) => call.warn(at + row.args, "left-out", format!("'{word}' : {message}")),
+                Ok(ParameterNote::Nothing) => {}
+                Ok(ParameterNote::Notice(message)) => call.notice("no-effect", format!("'{word}' : {message}")),
+                Ok(ParameterNote::Warning(message)) => {
+                    call.warn(at + row.args, "left-out", format!("'{word}' : {message}"))
+                }
                 Err(fault) => return call.error(at + row.args, "bad-value", format!("'{word}' : {}", fault.message)),
             }
             at += 1 + row.args;

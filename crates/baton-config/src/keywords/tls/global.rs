@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use baton_model::{ExtraFiles, TlsOptions, TlsVersion};
 
-use super::{Fault, Remark, options};
+use super::{ParameterError, ParameterNote, options};
 use crate::keywords::{Apply, GLOBAL, Keyword, Status};
 use crate::lower::{Call, GlobalDraft};
 use crate::values::Unit;
@@ -115,10 +115,12 @@ fn option(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let applied = (row.apply)(&mut options, value, &call.context.places(&call.line.file));
     call.context.tls.options = options;
     match applied {
-        Ok(Remark::Nothing) => {}
-        Ok(Remark::Notice(message)) => call.notice("no-effect", format!("'{}' : {message}", call.name)),
-        Ok(Remark::Warning(message)) => call.warn(call.first, "left-out", format!("'{}' : {message}", call.name)),
-        Err(Fault { message, hint }) => {
+        Ok(ParameterNote::Nothing) => {}
+        Ok(ParameterNote::Notice(message)) => call.notice("no-effect", format!("'{}' : {message}", call.name)),
+        Ok(ParameterNote::Warning(message)) => {
+            call.warn(call.first, "left-out", format!("'{}' : {message}", call.name))
+        }
+        Err(ParameterError { message, hint }) => {
             let message = format!("'{}' : {message}", call.name);
             let mut diagnostic = call.line.diagnostic(crate::Severity::Alert, "bad-value", call.first, message);
             diagnostic.hint = hint;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use baton_model::{CrtStore, GlobalTls, TlsOptions};
 
-use crate::lower::Base;
+use crate::lower::DefaultPath;
 
 pub(super) use bind::{ROWS as BIND_ROWS, TlsDraft, finish, missing};
 pub(crate) use crt_store::section as crt_store;
@@ -25,11 +25,11 @@ pub(crate) use judge::{certificates, references};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Defaults {
     /// `crt-base`, `ca-base`, `key-base`.
-    pub bases: Bases,
+    pub bases: BaseDirectories,
     /// `ssl-default-bind-ciphers` and its relatives.
     pub options: TlsOptions,
     /// `ssl-default-bind-options no-tlsv12`, `no-tlsv13`.
-    pub without: Without,
+    pub without: DisabledVersions,
     /// `ssl-default-bind-options no-tls-tickets`.
     pub no_tickets: bool,
     /// `ssl-default-bind-options prefer-client-ciphers`.
@@ -40,36 +40,36 @@ pub(crate) struct Defaults {
 
 /// Versions that are left out: `no-tlsv12` and `no-tlsv13`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Without {
+pub(crate) struct DisabledVersions {
     pub tls12: bool,
     pub tls13: bool,
 }
 
 /// Where relative names of certificates start.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bases {
+pub(crate) struct BaseDirectories {
     pub crt: Option<PathBuf>,
     pub ca: Option<PathBuf>,
     pub key: Option<PathBuf>,
 }
 
-impl Bases {
+impl BaseDirectories {
     /// Those in use, for a line that comes by the runtime API.
-    pub fn of(global: &GlobalTls) -> Bases {
-        Bases { crt: global.crt_base.clone(), ca: global.ca_base.clone(), key: None }
+    pub fn of(global: &GlobalTls) -> BaseDirectories {
+        BaseDirectories { crt: global.crt_base.clone(), ca: global.ca_base.clone(), key: None }
     }
 }
 
 /// How a file's name becomes a path: the bases, and `default-path`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places<'a> {
-    pub bases: &'a Bases,
-    pub base: &'a Base,
+pub(crate) struct FilePaths<'a> {
+    pub bases: &'a BaseDirectories,
+    pub base: &'a DefaultPath,
     /// The configuration file that names it.
     pub config: &'a str,
 }
 
-impl Places<'_> {
+impl FilePaths<'_> {
     /// A certificate's; `@STORE/ALIAS` is none.
     pub fn crt(&self, name: &str) -> PathBuf {
         self.path(self.bases.crt.as_deref(), name)
@@ -89,23 +89,23 @@ impl Places<'_> {
     }
 }
 
-/// What there is to say about a word that is taken.
+/// What is reported about an argument that is accepted.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Remark {
+pub(crate) enum ParameterNote {
     Nothing,
     Notice(String),
     Warning(String),
 }
 
-/// A word that is not taken.
+/// An argument that is rejected.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Fault {
+pub(crate) struct ParameterError {
     pub message: String,
     pub hint: Option<String>,
 }
 
-impl Fault {
-    pub fn new(message: impl Into<String>) -> Fault {
-        Fault { message: message.into(), hint: None }
+impl ParameterError {
+    pub fn new(message: impl Into<String>) -> ParameterError {
+        ParameterError { message: message.into(), hint: None }
     }
 }

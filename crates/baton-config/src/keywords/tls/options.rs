@@ -1,9 +1,9 @@
 //! Words that stand on a `bind` line as well as in the brackets of a `crt-list` (configuration manual, 5.1 `crt-list`).
 
 use baton_model::{ClientVerify, TlsOptions, TlsVersion};
-use baton_tls::names::{self, NameFault, Named};
+use baton_tls::names::{self, NameError, NameList};
 
-use super::{Fault, Places, Remark};
+use super::{FilePaths, ParameterError, ParameterNote};
 
 /// One of them.
 #[derive(Clone, Copy)]
@@ -11,13 +11,13 @@ pub(super) struct OptionRow {
     pub name: &'static str,
     /// Whether a value follows.
     pub args: usize,
-    pub apply: fn(&mut TlsOptions, &str, &Places<'_>) -> Result<Remark, Fault>,
+    pub apply: fn(&mut TlsOptions, &str, &FilePaths<'_>) -> Result<ParameterNote, ParameterError>,
 }
 
 const fn row(
     name: &'static str,
     args: usize,
-    apply: fn(&mut TlsOptions, &str, &Places<'_>) -> Result<Remark, Fault>,
+    apply: fn(&mut TlsOptions, &str, &FilePaths<'_>) -> Result<ParameterNote, ParameterError>,
 ) -> OptionRow {
     OptionRow { name, args, apply }
 }
@@ -35,7 +35,7 @@ static ROWS: [OptionRow; 16] = [
     row("ecdhe", 1, ecdhe),
     row("no-alpn", 0, |options, _, _| set(&mut options.alpn, Vec::new())),
     row("no-ca-names", 0, no_ca_names),
-    row("npn", 1, |_, _, _| Ok(Remark::Notice("'npn' has no effect: ALPN took its place".into()))),
+    row("npn", 1, |_, _, _| Ok(ParameterNote::Notice("'npn' has no effect: ALPN took its place".into()))),
     row("sigalgs", 1, |options, text, _| named(&mut options.sigalgs, text, names::signatures(text))),
     row("ssl-max-ver", 1, |options, text, _| set(&mut options.newest, version(text)?)),
     row("ssl-min-ver", 1, |options, text, _| set(&mut options.oldest, version(text)?)),
@@ -54,93 +54,97 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
 }
 
 /// Puts a value into its field.
-fn set<T>(field: &mut Option<T>, value: T) -> Result<Remark, Fault> {
+fn set<T>(field: &mut Option<T>, value: T) -> Result<ParameterNote, ParameterError> {
     *field = Some(value);
-    Ok(Remark::Nothing)
+    Ok(ParameterNote::Nothing)
 }
 
-fn no_ca_names(options: &mut TlsOptions, _: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+fn no_ca_names(options: &mut TlsOptions, _: &str, _: &FilePaths<'_>) -> Result<ParameterNote, ParameterError> {
     options.no_ca_names = true;
-    Ok(Remark::Nothing)
+    Ok(ParameterNote::Nothing)
 }
 
-fn allow_0rtt(options: &mut TlsOptions, _: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+fn allow_0rtt(options: &mut TlsOptions, _: &str, _: &FilePaths<'_>) -> Result<ParameterNote, ParameterError> {
     options.allow_0rtt = true;
-    Ok(Remark::Notice("'allow-0rtt' has no effect: early data is never asked for".into()))
+    Ok(ParameterNote::Notice("'allow-0rtt' has no effect: early data is never asked for".into()))
 }
 
 /// Longest name of a protocol (RFC 7301 3.1).
 const PROTOCOL_MAX: usize = 255;
 
-fn alpn(options: &mut TlsOptions, text: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+fn alpn(options: &mut TlsOptions, text: &str, _: &FilePaths<'_>) -> Result<ParameterNote, ParameterError> {
     let protocols = text.split(',').filter(|name| !name.is_empty());
     if protocols.clone().any(|name| name.len() > PROTOCOL_MAX) {
-        return Err(Fault::new(format!("a protocol name has more than {PROTOCOL_MAX} bytes")));
+        return Err(ParameterError::new(format!("a protocol name has more than {PROTOCOL_MAX} bytes")));
     }
     set(&mut options.alpn, protocols.map(str::to_string).collect())
 }
 
-fn ecdhe(options: &mut TlsOptions, text: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+fn ecdhe(options: &mut TlsOptions, text: &str, _: &FilePaths<'_>) -> Result<ParameterNote, ParameterError> {
     if options.curves.is_some() {
         names::curves(text).map_err(fault)?;
-        return Ok(Remark::Notice("'ecdhe' has no effect beside 'curves'".into()));
+        return Ok(ParameterNote::Notice("'ecdhe' has no effect beside 'curves'".into()));
     }
     named(&mut options.curves, text, names::curves(text))
 }
 
-fn verify(options: &mut TlsOptions, text: &str, _: &Places<'_>) -> Result<Remark, Fault> {
+fn verify(options: &mut TlsOptions, text: &str, _: &FilePaths<'_>) -> Result<ParameterNote, ParameterError> {
     let verify = match text {
         "none" => ClientVerify::None,
         "optional" => ClientVerify::Optional,
         "required" => ClientVerify::Required,
         _ => {
             let message = "unknown verify method, only 'none', 'optional', and 'required' are supported";
-            return Err(Fault::new(format!("'{text}' : {message}")));
+            return Err(ParameterError::new(format!("'{text}' : {message}")));
         }
     };
     set(&mut options.verify, verify)
 }
 
 /// OpenSSL's names, kept as they are once they are known to mean something.
-fn named<T>(field: &mut Option<String>, text: &str, names: Result<Named<T>, NameFault>) -> Result<Remark, Fault> {
+fn named<T>(
+    field: &mut Option<String>,
+    text: &str,
+    names: Result<NameList<T>, NameError>,
+) -> Result<ParameterNote, ParameterError> {
     let named = names.map_err(fault)?;
     *field = Some(text.into());
     Ok(match named.notes.is_empty() {
-        true => Remark::Nothing,
-        false => Remark::Warning(named.notes.join("; ")),
+        true => ParameterNote::Nothing,
+        false => ParameterNote::Warning(named.notes.join("; ")),
     })
 }
 
-fn fault(fault: NameFault) -> Fault {
-    Fault { message: fault.message, hint: fault.hint }
+fn fault(fault: NameError) -> ParameterError {
+    ParameterError { message: fault.message, hint: fault.hint }
 }
 
 /// Why a version is refused.
 pub(super) const TOO_OLD: &str =
     "is refused: it has been broken for years (RFC 8996), Baton speaks TLSv1.2 and TLSv1.3";
 
-fn version(text: &str) -> Result<TlsVersion, Fault> {
+fn version(text: &str) -> Result<TlsVersion, ParameterError> {
     match text {
         "TLSv1.2" => Ok(TlsVersion::Tls12),
         "TLSv1.3" => Ok(TlsVersion::Tls13),
         "SSLv3" | "TLSv1.0" | "TLSv1.1" => {
-            Err(Fault { message: format!("'{text}' {TOO_OLD}"), hint: Some("write TLSv1.2 instead".into()) })
+            Err(ParameterError { message: format!("'{text}' {TOO_OLD}"), hint: Some("write TLSv1.2 instead".into()) })
         }
-        _ => Err(Fault::new(format!("'{text}' : unknown ssl/tls version"))),
+        _ => Err(ParameterError::new(format!("'{text}' : unknown ssl/tls version"))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keywords::tls::Bases;
-    use crate::lower::Base;
+    use crate::keywords::tls::BaseDirectories;
+    use crate::lower::DefaultPath;
 
-    fn check(words: &str, expect: Result<(&str, Remark), &str>) {
+    fn check(words: &str, expect: Result<(&str, ParameterNote), &str>) {
         let (name, value) = words.split_once(' ').unwrap_or((words, ""));
         let mut options = TlsOptions::default();
-        let bases = Bases { crt: None, ca: Some("/ca".into()), key: None };
-        let places = Places { bases: &bases, base: &Base::Current, config: "a.cfg" };
+        let bases = BaseDirectories { crt: None, ca: Some("/ca".into()), key: None };
+        let places = FilePaths { bases: &bases, base: &DefaultPath::Current, config: "a.cfg" };
         let row = find(name).expect("a word of the table");
         match ((row.apply)(&mut options, value, &places), expect) {
             (Ok(remark), Ok((field, expected))) => {
@@ -155,7 +159,7 @@ mod tests {
 
     #[test]
     fn words_become_settings() {
-        let nothing = || Remark::Nothing;
+        let nothing = || ParameterNote::Nothing;
         check("alpn http/1.1,foo", Ok((r#"alpn: Some(["http/1.1", "foo"])"#, nothing())));
         check("no-alpn", Ok(("alpn: Some([])", nothing())));
         check("ca-file x.pem", Ok((r#"ca_file: Some("/ca/x.pem")"#, nothing())));

@@ -8,7 +8,7 @@ use baton_model::{
 };
 
 use crate::diagnostic::Severity;
-use crate::lower::judge::Heads;
+use crate::lower::judge::SectionIndex;
 use crate::lower::{Context, Draft, Kind, ServerDraft, late};
 use crate::syntax::Line;
 
@@ -16,7 +16,7 @@ use crate::syntax::Line;
 pub(crate) const MAX_SERVICES: usize = 4096;
 
 /// What only all sections together can tell.
-pub(in crate::lower) fn whole(drafts: &[Draft], heads: &Heads<'_>, context: &mut Context<'_>) {
+pub(in crate::lower) fn whole(drafts: &[Draft], heads: &SectionIndex<'_>, context: &mut Context<'_>) {
     let is_direct = |draft: &&Draft| draft.proxy.mode == Mode::Direct && !draft.proxy.disabled;
     if !drafts.iter().any(|draft| is_direct(&draft)) {
         return;
@@ -137,7 +137,7 @@ fn line_of<'d>(draft: &'d Draft, place: &DirectBind) -> &'d Line {
     draft.bind_lines.iter().find(|line| line.number == place.source.line).unwrap_or(&draft.head)
 }
 
-fn frontend(draft: &Draft, heads: &Heads<'_>, context: &mut Context<'_>) {
+fn frontend(draft: &Draft, heads: &SectionIndex<'_>, context: &mut Context<'_>) {
     let (kind, name) = (draft.kind.label(), &draft.proxy.name);
     let Some(direct) = &draft.proxy.direct else { return };
     let mut fault = |line: &Line, word: usize, message: String, hint: &str| {

@@ -19,20 +19,20 @@ fn watching(paths: &[&Path]) -> Model {
     Model { proxies: vec![Arc::new(proxy)], ..Model::default() }
 }
 
-struct Desk {
+struct WatcherDriver {
     folder: tempfile::TempDir,
     outside: Outside,
     watcher: Watcher,
 }
 
-impl Desk {
+impl WatcherDriver {
     /// Watches `certs`.
-    fn new(make: impl Fn(&Path)) -> Desk {
-        Desk::meanwhile(make, |_| ())
+    fn new(make: impl Fn(&Path)) -> WatcherDriver {
+        WatcherDriver::meanwhile(make, |_| ())
     }
 
     /// Watches `certs`; something happens before it is listened to.
-    fn meanwhile(make: impl Fn(&Path), then: impl Fn(&Path)) -> Desk {
+    fn meanwhile(make: impl Fn(&Path), then: impl Fn(&Path)) -> WatcherDriver {
         let folder = tempfile::tempdir().unwrap();
         make(folder.path());
         let outside = Outside::new(folder.path().to_owned(), None).unwrap();
@@ -40,7 +40,7 @@ impl Desk {
         then(folder.path());
         let mut watcher = upcoming.listen(&outside, Instant::now());
         assert_eq!(watcher.take(&outside, Instant::now(), true), [], "nothing has to be compared");
-        Desk { folder, outside, watcher }
+        WatcherDriver { folder, outside, watcher }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -70,7 +70,7 @@ fn plain(folder: &Path) {
 
 #[tokio::test]
 async fn files_are_looked_at_when_they_are_whole() {
-    let mut desk = Desk::new(plain);
+    let mut desk = WatcherDriver::new(plain);
     let mut file = fs::File::create(desk.path("certs/a.pem")).unwrap();
     assert_eq!(desk.told().await, [], "it is being written");
     std::io::Write::write_all(&mut file, b"x").unwrap();
@@ -93,7 +93,7 @@ async fn what_happens_while_files_are_read_is_told() {
         fs::write(folder.join("one.pem"), "1").unwrap();
         symlink("../one.pem", folder.join("certs/link.pem")).unwrap();
     };
-    let mut desk = Desk::meanwhile(make, |folder| {
+    let mut desk = WatcherDriver::meanwhile(make, |folder| {
         fs::write(folder.join("certs/a.pem"), "1").unwrap();
         fs::write(folder.join("one.pem"), "another").unwrap();
     });
@@ -101,7 +101,7 @@ async fn what_happens_while_files_are_read_is_told() {
     desk.take(LOOK_EVERY * 2);
     assert_eq!(desk.take(LOOK_EVERY * 3), these(&["link.pem"]));
     // Another directory under the same name is another one, and all of it is looked at.
-    let mut desk = Desk::meanwhile(plain, |folder| {
+    let mut desk = WatcherDriver::meanwhile(plain, |folder| {
         fs::rename(folder.join("certs"), folder.join("away")).unwrap();
         plain(folder);
     });
@@ -110,7 +110,7 @@ async fn what_happens_while_files_are_read_is_told() {
 
 #[tokio::test]
 async fn what_links_lead_to_is_looked_at_every_second() {
-    let mut desk = Desk::new(|folder| {
+    let mut desk = WatcherDriver::new(|folder| {
         plain(folder);
         fs::write(folder.join("one.pem"), "1").unwrap();
         symlink("../one.pem", folder.join("certs/a.pem")).unwrap();
@@ -128,7 +128,7 @@ async fn what_links_lead_to_is_looked_at_every_second() {
 
 #[tokio::test]
 async fn a_link_to_a_directory_that_is_changed_is_everything() {
-    let mut desk = Desk::new(|folder| {
+    let mut desk = WatcherDriver::new(|folder| {
         plain(folder);
         fs::create_dir(folder.join("certs/..1")).unwrap();
         fs::write(folder.join("certs/..1/a.pem"), "1").unwrap();
@@ -144,7 +144,7 @@ async fn a_link_to_a_directory_that_is_changed_is_everything() {
 
 #[tokio::test]
 async fn a_directory_that_is_gone_takes_nothing_with_it() {
-    let mut desk = Desk::new(|folder| {
+    let mut desk = WatcherDriver::new(|folder| {
         plain(folder);
         fs::write(folder.join("certs/a.pem"), "1").unwrap();
     });
@@ -164,7 +164,7 @@ async fn a_directory_that_is_gone_takes_nothing_with_it() {
 
 #[tokio::test]
 async fn a_directory_behind_a_link_may_be_exchanged() {
-    let mut desk = Desk::new(|folder| {
+    let mut desk = WatcherDriver::new(|folder| {
         fs::create_dir(folder.join("one")).unwrap();
         fs::create_dir(folder.join("two")).unwrap();
         symlink("one", folder.join("certs")).unwrap();

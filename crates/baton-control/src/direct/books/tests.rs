@@ -11,14 +11,14 @@ use baton_tls::Connectors;
 
 use super::*;
 
-struct Scene {
+struct BooksDriver {
     model: Arc<Model>,
     generation: Arc<Generation>,
     books: Books,
 }
 
-impl Scene {
-    fn new() -> Scene {
+impl BooksDriver {
+    fn new() -> BooksDriver {
         let text = "listen web\n mode direct\n bind 10.0.0.1:80-81\n server a 10.0.0.2\n server b 10.0.0.3\n";
         let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
         let model = Arc::new(loaded.model.expect("it is well"));
@@ -28,7 +28,7 @@ impl Scene {
         let asked = (model.clone(), &loaded.rules);
         let generation = Generation::prepare(None, asked, 10, &registry, files, Instant::now());
         let generation = generation.expect("nothing is to be opened").commit(None, &registry, Instant::now());
-        Scene { model, generation, books: Books::default() }
+        BooksDriver { model, generation, books: Books::default() }
     }
 
     /// Connections of servers a and b by the port, and what the figures say after that: section, a and b.
@@ -57,13 +57,13 @@ fn figures(port: u16, a: u64, b: u64) -> Figures {
         persistent: 0,
     };
     let address = SocketAddr::from(([10, 0, 0, 1], port));
-    let key = Key::Address { protocol: baton_direct::Protocol::Tcp, address };
+    let key = ServiceKey::Address { protocol: baton_direct::Protocol::Tcp, address };
     Figures { key, counters: counters(a + b), destinations: vec![at(2, a), at(3, b)] }
 }
 
 #[test]
 fn services_of_a_section_are_added_up() {
-    let mut scene = Scene::new();
+    let mut scene = BooksDriver::new();
     assert_eq!(scene.look(&[(80, 3, 4), (81, 10, 20)]), [37, 13, 24]);
     assert_eq!(scene.look(&[(80, 3, 5), (81, 10, 20)]), [38, 13, 25]);
     let open = scene.generation.frontends[0].state.open.load(Ordering::Relaxed);
@@ -74,7 +74,7 @@ fn services_of_a_section_are_added_up() {
 
 #[test]
 fn a_service_that_was_made_anew_goes_on() {
-    let mut scene = Scene::new();
+    let mut scene = BooksDriver::new();
     assert_eq!(scene.look(&[(80, 3, 4)]), [7, 3, 4]);
     assert_eq!(scene.look(&[(80, 1, 0)]), [8, 4, 4], "the kernel's counters began at 0");
     assert_eq!(scene.look(&[]), [8, 4, 4]);
@@ -83,7 +83,7 @@ fn a_service_that_was_made_anew_goes_on() {
 
 #[test]
 fn who_takes_over_counts_nothing_twice() {
-    let mut scene = Scene::new();
+    let mut scene = BooksDriver::new();
     let back = &scene.generation.backends["web"];
     // What the process before had counted when it was told to somebody.
     scene.generation.frontends[0].state.counters.inherit(Counter::Connections, 7);

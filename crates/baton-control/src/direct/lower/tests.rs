@@ -136,11 +136,11 @@ fn what_is_managed_and_what_stays_is_said_by_each_section() {
     assert_eq!(all.len(), 2);
     assert_eq!((all[0].interface.clone(), all[0].prefix), (Err([10, 0, 0, 2].into()), 32));
     assert_eq!((all[1].interface.clone(), all[1].prefix), (Ok("eth0".into()), 24));
-    let kept: Vec<String> = kept_at_exit(&model).iter().map(Key::to_string).collect();
+    let kept: Vec<String> = kept_at_exit(&model).iter().map(ServiceKey::to_string).collect();
     assert_eq!(kept, ["tcp 10.0.0.9:80"]);
-    assert_eq!(engine(&model), baton_direct::Asked::Ipvs);
+    assert_eq!(engine(&model), baton_direct::EngineChoice::Ipvs);
     assert_eq!(settings(&model).xdp.interfaces, ["eth1"]);
-    assert_eq!(settings(&model).xdp.place, Where::Best);
+    assert_eq!(settings(&model).xdp.place, XdpHook::Best);
     let stack = self::model(&text.replace("engine ipvs", "engine xdp stack"));
-    assert_eq!((engine(&stack), settings(&stack).xdp.place), (baton_direct::Asked::Xdp, Where::Stack));
+    assert_eq!((engine(&stack), settings(&stack).xdp.place), (baton_direct::EngineChoice::Xdp, XdpHook::Stack));
 }

@@ -48,7 +48,7 @@ fn giver(shards: usize) -> (ListenerGroup, SocketAddr, Inherited) {
 }
 
 fn socket_of(fd: &impl AsFd) -> u64 {
-    Identity::of(fd).unwrap().unwrap().socket
+    SocketIdentity::of(fd).unwrap().unwrap().socket
 }
 
 fn accept_one(open: &OpenListener) {
@@ -273,4 +273,32 @@ fn an_address_that_another_process_serves_by_now_is_only_let_go() {
     assert_eq!(accepted(&open[0]), 20);
     let _client = UnixStream::connect(&path).unwrap();
     assert_eq!(accepted(&open[1]), 1);
+}
+
+#[test]
+fn of_very_many_sockets_only_those_of_the_address_are_looked_at() {
+    let givers: Vec<_> = (0..60).map(|_| giver(2)).collect();
+    let mut pool = Inherited::default();
+    let mut addresses = Vec::new();
+    let _groups: Vec<_> = givers
+        .into_iter()
+        .map(|(group, address, given)| {
+            pool.extend(given);
+            addresses.push(address);
+            group
+        })
+        .collect();
+    assert_eq!((pool.len(), pool.by_cookie.len()), (120, 120));
+    for address in &addresses {
+        assert_eq!(pool.near(&Trait::Port(address.port())).count(), 2);
+        let bind = &plain(Address::Inet(*address)).proxies[0].binds[0].clone();
+        let taken = pool.take(bind, &ListenOptions::default());
+        assert_eq!(taken.len(), 2);
+        pool.put_back(taken);
+        assert_eq!(pool.take(bind, &ListenOptions::default()).len(), 2);
+    }
+    assert!(
+        pool.is_empty() && pool.by_trait.is_empty() && pool.by_cookie.is_empty(),
+        "nothing is left of what was taken"
+    );
 }

@@ -7,10 +7,13 @@ use baton_model::{CrtSource, Model, ServerTls, TlsOptions};
 use baton_tls::authorities::{Authority, AuthorityFile};
 use baton_tls::{Description, RevocationList};
 
-use super::super::answer::Answer;
-use super::super::session::Call;
-use super::{Authorities, EMPTY_MAX, Pending, facts, ongoing, servers, too_many};
+use super::super::altering::{Altering, Staging};
+use super::{EMPTY_MAX, facts, ongoing, servers, too_many};
+use crate::certificates::{Pending, PendingAuthorities};
 use crate::control::Control;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
+use crate::reload::{Change, ChangeLine};
 
 /// What the two kinds do not have in common.
 pub(in super::super) struct Kind {
@@ -22,7 +25,8 @@ pub(in super::super) struct Kind {
     short: &'static str,
     /// In `set`: expected.
     payload: &'static str,
-    pending: fn(&mut Pending) -> &mut Authorities,
+    pending: fn(&Pending) -> &PendingAuthorities,
+    pending_mut: fn(&mut Pending) -> &mut PendingAuthorities,
     /// How many of its things a file has.
     count: fn(&Authority) -> usize,
     /// The things themselves, as text.
@@ -35,7 +39,8 @@ pub(in super::super) static AUTHORITIES: Kind = Kind {
     name: "CA file",
     short: "CA",
     payload: "CAs",
-    pending: |pending| &mut pending.authorities,
+    pending: |pending| &pending.authorities,
+    pending_mut: |pending| &mut pending.authorities,
     count: |authority| authority.certificates.len(),
     things: certificates,
 };
@@ -46,7 +51,8 @@ pub(in super::super) static REVOCATIONS: Kind = Kind {
     name: "CRL file",
     short: "CRL",
     payload: "CRLs",
-    pending: |pending| &mut pending.revocations,
+    pending: |pending| &pending.revocations,
+    pending_mut: |pending| &mut pending.revocations,
     count: |authority| authority.lists.len(),
     things: lists,
 };
@@ -82,13 +88,13 @@ fn list_facts(list: &RevocationList) -> String {
 
 impl Kind {
     /// Files of this kind that are in use or were committed, by name.
-    fn files(&self, control: &Control) -> Vec<Arc<AuthorityFile>> {
-        let all = control.line.acceptors.authorities().list();
+    fn files(&self, line: &ChangeLine) -> Vec<Arc<AuthorityFile>> {
+        let all = line.authority_files();
         all.into_iter().filter(|file| (self.count)(&file.content()) > 0).collect()
     }
 
-    fn find(&self, control: &Control, name: &str) -> Option<Arc<AuthorityFile>> {
-        let file = control.line.acceptors.authorities().find(Path::new(name))?;
+    fn find(&self, line: &ChangeLine, name: &str) -> Option<Arc<AuthorityFile>> {
+        let file = line.authority_file(Path::new(name))?;
         ((self.count)(&file.content()) > 0).then_some(file)
     }
 
@@ -108,11 +114,11 @@ impl Kind {
 }
 
 /// `show ssl ca-file [NAME[:NUMBER]]`.
-pub(in super::super) fn show(control: &mut Control, call: &Call, kind: &Kind) -> Answer {
+pub(in super::super) fn show(control: &Control, call: &Call, kind: &Kind) -> CommandResponse {
     let name = call.arg(0);
     if name.is_empty() {
-        let files = kind.files(control);
-        let pending = (kind.pending)(&mut control.certificates.pending);
+        let files = kind.files(&control.line);
+        let pending = (kind.pending)(&control.certificates.pending);
         let mut out = String::new();
         if let Some((path, content)) = &pending.set {
             out.push_str(&format!("# transaction\n*{}", kind.line(path, content)));
@@ -121,31 +127,31 @@ pub(in super::super) fn show(control: &mut Control, call: &Call, kind: &Kind) ->
         let mut lines: Vec<String> = files.iter().map(|file| kind.line(file.path(), &file.content())).collect();
         lines.extend(pending.empty.iter().map(|path| kind.line(path, &Authority::default())));
         lines.sort();
-        return Answer::Data(out + &lines.concat());
+        return CommandResponse::Data(out + &lines.concat());
     }
     let numbered = name.rsplit_once(':').and_then(|(name, number)| Some((name, number.parse::<usize>().ok()?)));
     let (name, number) = numbered.map_or((name, None), |(name, number)| (name, Some(number)));
     let found = match name.strip_prefix('*') {
         Some(set) => {
-            let pending = &(kind.pending)(&mut control.certificates.pending).set;
+            let pending = &(kind.pending)(&control.certificates.pending).set;
             let set = pending.as_ref().filter(|(path, _)| path.as_os_str() == set);
             set.map(|(_, content)| (content.clone(), "Unused"))
         }
-        None if (kind.pending)(&mut control.certificates.pending).empty.contains(Path::new(name)) => {
+        None if (kind.pending)(&control.certificates.pending).empty.contains(Path::new(name)) => {
             Some((Arc::default(), "Empty"))
         }
-        None => kind.find(control, name).map(|file| {
-            let status = if is_used(control, &file) { "Used" } else { "Unused" };
+        None => kind.find(&control.line, name).map(|file| {
+            let status = if is_used(&control.line, &file) { "Used" } else { "Unused" };
             (file.content(), status)
         }),
     };
     let Some((content, status)) = found else {
-        return Answer::error(format!("Can't display the {} : Not found!\n", kind.name));
+        return CommandResponse::error(format!("Can't display the {} : Not found!\n", kind.name));
     };
     let things = (kind.things)(&content);
     if kind.word == "ca-file" && number.map_or(things.is_empty(), |number| number == 0 || number > things.len()) {
         // As HAProxy: nothing of nothing.
-        return Answer::Done;
+        return CommandResponse::Done;
     }
     let mut out = format!("Filename: {name}\nStatus: {status}\n");
     for (at, thing) in (1..).zip(things) {
@@ -154,38 +160,38 @@ pub(in super::super) fn show(control: &mut Control, call: &Call, kind: &Kind) ->
             out.push_str(&format!(" \n{} #{at}:\n{thing}", kind.title()));
         }
     }
-    Answer::Data(out)
+    CommandResponse::Data(out)
 }
 
 /// `new ssl ca-file NAME`.
-pub(in super::super) fn create(control: &mut Control, call: &Call, kind: &Kind) -> Answer {
+pub(in super::super) fn create(staging: &mut Staging<'_>, call: &Call, kind: &Kind) -> CommandResponse {
     let name = call.arg(0);
     if name.is_empty() {
-        return Answer::error(format!("'new ssl {}' expects a filename\n", kind.word));
+        return CommandResponse::error(format!("'new ssl {}' expects a filename\n", kind.word));
     }
-    let is_known = control.line.acceptors.authorities().find(Path::new(name)).is_some();
-    let empty = &mut (kind.pending)(&mut control.certificates.pending).empty;
+    let is_known = staging.line.authority_file(Path::new(name)).is_some();
+    let empty = &mut (kind.pending_mut)(staging.pending).empty;
     if is_known || empty.contains(Path::new(name)) {
-        return Answer::error(format!("{} '{name}' already exists!\n", kind.name));
+        return CommandResponse::error(format!("{} '{name}' already exists!\n", kind.name));
     }
     if empty.len() >= EMPTY_MAX {
         return too_many();
     }
     empty.insert(name.into());
-    Answer::info(format!("New {} created '{name}'!\n", kind.name))
+    CommandResponse::info(format!("New {} created '{name}'!\n", kind.name))
 }
 
 /// `set ssl ca-file NAME <<`.
-pub(in super::super) fn set(control: &mut Control, call: &Call, kind: &Kind) -> Answer {
+pub(in super::super) fn set(staging: &mut Staging<'_>, call: &Call, kind: &Kind) -> CommandResponse {
     let name = call.arg(0);
     let (false, Some(payload)) = (name.is_empty(), call.payload.as_deref().filter(|payload| !payload.is_empty()))
     else {
         let (word, payload) = (kind.word, kind.payload);
-        return Answer::error(format!("'set ssl {word} expects a filename and {payload} as a payload\n"));
+        return CommandResponse::error(format!("'set ssl {word} expects a filename and {payload} as a payload\n"));
     };
-    let cannot = |reason: String| Answer::error(format!("{reason}Can't update {name}!\n"));
-    let is_known = kind.find(control, name).is_some();
-    let pending = (kind.pending)(&mut control.certificates.pending);
+    let cannot = |reason: String| CommandResponse::error(format!("{reason}Can't update {name}!\n"));
+    let is_known = kind.find(staging.line, name).is_some();
+    let pending = (kind.pending_mut)(staging.pending);
     if !is_known && !pending.empty.contains(Path::new(name)) {
         return cannot(format!("Can't replace a {} which is not referenced by the configuration!\n", kind.name));
     }
@@ -197,82 +203,89 @@ pub(in super::super) fn set(control: &mut Control, call: &Call, kind: &Kind) -> 
     match Authority::read(payload) {
         Ok(content) if (kind.count)(&content) > 0 => {
             pending.set = Some((name.into(), Arc::new(content)));
-            Answer::info(format!("transaction {word} for {} {name}!\n", kind.short))
+            CommandResponse::info(format!("transaction {word} for {} {name}!\n", kind.short))
         }
         Ok(_) | Err(_) => cannot("Invalid payload\n".into()),
     }
 }
 
 /// `commit ssl ca-file NAME`.
-pub(in super::super) fn commit(control: &mut Control, call: &Call, kind: &Kind) -> Answer {
+pub(in super::super) fn commit(
+    staging: &mut Staging<'_>,
+    call: &Call,
+    kind: &Kind,
+) -> Result<Altering, CommandResponse> {
     let name = call.arg(0);
     if name.is_empty() {
-        return Answer::error(format!("'commit ssl {} expects a filename\n", kind.word));
+        return Err(CommandResponse::error(format!("'commit ssl {} expects a filename\n", kind.word)));
     }
-    let uses = uses(&control.line.model, Path::new(name));
-    let pending = (kind.pending)(&mut control.certificates.pending);
-    let cannot = |reason: String| Answer::error(format!("{reason}Can't commit {name}!\n"));
+    let uses = uses(staging.line.model(), Path::new(name));
+    let pending = (kind.pending_mut)(staging.pending);
+    let cannot = |reason: String| CommandResponse::error(format!("{reason}Can't commit {name}!\n"));
     match pending.set.take() {
-        None => cannot("No ongoing transaction! !\n".into()),
+        None => Err(cannot("No ongoing transaction! !\n".into())),
         Some((about, content)) if about.as_os_str() != name => {
             let answer = cannot(ongoing(&about, "set", name));
             pending.set = Some((about, content));
-            answer
+            Err(answer)
         }
-        Some((path, content)) => {
-            pending.empty.remove(&path);
-            match Arc::try_unwrap(content) {
-                Ok(content) => drop(control.line.acceptors.authorities().insert(&path, content)),
-                Err(content) => {
-                    pending.set = Some((path, content));
-                    return cannot("Somebody is looking at it.\n".into());
-                }
+        Some((path, content)) => match Arc::try_unwrap(content) {
+            Ok(content) => {
+                pending.empty.remove(&path);
+                let done = CommandResponse::info(format!("Committing {name}{}\nSuccess!\n", ".".repeat(uses)));
+                Ok(Altering::new(Change::Authority { path, content: Some(content) }, done))
             }
-            Answer::info(format!("Committing {name}{}\nSuccess!\n", ".".repeat(uses)))
-        }
+            Err(content) => {
+                pending.set = Some((path, content));
+                Err(cannot("Somebody is looking at it.\n".into()))
+            }
+        },
     }
 }
 
 /// `abort ssl ca-file NAME`.
-pub(in super::super) fn abort(control: &mut Control, call: &Call, kind: &Kind) -> Answer {
+pub(in super::super) fn abort(staging: &mut Staging<'_>, call: &Call, kind: &Kind) -> CommandResponse {
     let name = call.arg(0);
-    let pending = (kind.pending)(&mut control.certificates.pending);
+    let pending = (kind.pending_mut)(staging.pending);
     match &pending.set {
-        _ if name.is_empty() => Answer::error(format!("'abort ssl {}' expects a filename\n", kind.word)),
-        None => Answer::error("No ongoing transaction!\n"),
-        Some((about, _)) if about.as_os_str() != name => Answer::error(ongoing(about, "abort a transaction for", name)),
+        _ if name.is_empty() => CommandResponse::error(format!("'abort ssl {}' expects a filename\n", kind.word)),
+        None => CommandResponse::error("No ongoing transaction!\n"),
+        Some((about, _)) if about.as_os_str() != name => {
+            CommandResponse::error(ongoing(about, "abort a transaction for", name))
+        }
         Some(_) => {
             pending.set = None;
-            Answer::info(format!("Transaction aborted for certificate '{name}'!\n"))
+            CommandResponse::info(format!("Transaction aborted for certificate '{name}'!\n"))
         }
     }
 }
 
 /// `del ssl ca-file NAME`.
-pub(in super::super) fn delete(control: &mut Control, call: &Call, kind: &Kind) -> Answer {
+pub(in super::super) fn delete(
+    staging: &mut Staging<'_>,
+    call: &Call,
+    kind: &Kind,
+) -> Result<Altering, CommandResponse> {
     let name = call.arg(0);
     if name.is_empty() {
         let word = if kind.word == "ca-file" { "CA" } else { "CRL" };
-        return Answer::error(format!("'del ssl {}' expects a {word} file name\n", kind.word));
+        return Err(CommandResponse::error(format!("'del ssl {}' expects a {word} file name\n", kind.word)));
     }
-    let deleted = Answer::info(format!("{} '{name}' deleted!\n", kind.name));
-    if (kind.pending)(&mut control.certificates.pending).empty.remove(Path::new(name)) {
-        return deleted;
+    let deleted = CommandResponse::info(format!("{} '{name}' deleted!\n", kind.name));
+    if (kind.pending_mut)(staging.pending).empty.remove(Path::new(name)) {
+        return Err(deleted);
     }
-    let reason = match kind.find(control, name) {
+    let reason = match kind.find(staging.line, name) {
         None => "doesn't exist!",
-        Some(file) if is_used(control, &file) => "in use, can't be deleted!",
-        Some(_) => {
-            control.line.acceptors.authorities().remove(Path::new(name));
-            return deleted;
-        }
+        Some(file) if is_used(staging.line, &file) => "in use, can't be deleted!",
+        Some(_) => return Ok(Altering::new(Change::Authority { path: name.into(), content: None }, deleted)),
     };
-    Answer::error(format!("Can't remove the {}: {} '{name}' {reason}\n", kind.name, kind.name))
+    Err(CommandResponse::error(format!("Can't remove the {}: {} '{name}' {reason}\n", kind.name, kind.name)))
 }
 
 /// Whether the configuration names a file, or somebody checks clients by it: besides the list of all and us.
-fn is_used(control: &Control, file: &Arc<AuthorityFile>) -> bool {
-    Arc::strong_count(file) > 2 || uses(&control.line.model, file.path()) > 0
+fn is_used(line: &ChangeLine, file: &Arc<AuthorityFile>) -> bool {
+    Arc::strong_count(file) > 2 || uses(line.model(), file.path()) > 0
 }
 
 /// In how many lines a configuration names a file.

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use baton_tls::store::Entry;
-use baton_tls::{Fault, OcspResponse, Parts};
+use baton_tls::store::{Entry, Transaction};
+use baton_tls::{CertificateError, OcspResponse, Parts};
 
-use super::super::answer::Answer;
-use super::super::session::Call;
+use super::super::altering::{Altering, Staging};
 use super::{EMPTY_MAX, facts, ocsp, ongoing, servers, too_many};
 use crate::control::Control;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
+use crate::reload::Change;
 
 /// What a payload is, by the suffix of the name it is sent for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,7 +27,7 @@ enum Part {
 }
 
 /// `show ssl cert [NAME]`; `*NAME` is what was set and not committed.
-pub(in super::super) fn show(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn show(control: &Control, call: &Call) -> CommandResponse {
     let name = call.arg(0);
     let pending = &control.certificates.pending;
     if name.is_empty() {
@@ -34,39 +36,39 @@ pub(in super::super) fn show(control: &mut Control, call: &Call) -> Answer {
             out.push_str(&format!("# transaction\n*{}\n", path.display()));
         }
         out.push_str("# filename\n");
-        let mut names: Vec<PathBuf> = control.line.store.entries().iter().map(|entry| entry.path().into()).collect();
+        let mut names: Vec<PathBuf> = control.line.store().entries().iter().map(|entry| entry.path().into()).collect();
         names.extend(pending.empty.iter().cloned());
         names.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
         names.iter().for_each(|name| out.push_str(&format!("{}\n", name.display())));
-        return Answer::Data(out);
+        return CommandResponse::Data(out);
     }
     if let Some(set) = name.strip_prefix('*') {
         return match &pending.certificate {
-            Some((path, parts)) if path.as_os_str() == set => Answer::Data(uncommitted(path, parts)),
+            Some((path, parts)) if path.as_os_str() == set => CommandResponse::Data(uncommitted(path, parts)),
             _ => unknown(),
         };
     }
     if pending.empty.contains(Path::new(name)) {
-        return Answer::Data(format!("Filename: {name}\nStatus: Empty\nOCSP Response Key: \n"));
+        return CommandResponse::Data(format!("Filename: {name}\nStatus: Empty\nOCSP Response Key: \n"));
     }
-    if let Some(entry) = control.line.store.entry(Path::new(name)) {
-        return Answer::Data(details(control, &entry));
+    if let Some(entry) = control.line.store().entry(Path::new(name)) {
+        return CommandResponse::Data(details(control, &entry));
     }
-    let response = name.strip_suffix(".ocsp").and_then(|name| control.line.store.entry(Path::new(name)));
+    let response = name.strip_suffix(".ocsp").and_then(|name| control.line.store().entry(Path::new(name)));
     match response.and_then(|entry| OcspResponse::read(&entry.certificate().ocsp()?).ok()) {
-        Some(response) => Answer::Data(ocsp::text(&response)),
+        Some(response) => CommandResponse::Data(ocsp::text(&response)),
         None => unknown(),
     }
 }
 
-fn unknown() -> Answer {
-    Answer::error("Can't display the certificate: Not found or the certificate is a bundle!\n")
+fn unknown() -> CommandResponse {
+    CommandResponse::error("Can't display the certificate: Not found or the certificate is a bundle!\n")
 }
 
 fn details(control: &Control, entry: &Arc<Entry>) -> String {
     let certificate = entry.certificate();
     let described = certificate.describe();
-    let status = if control.line.store.is_used(entry) { "Used" } else { "Unused" };
+    let status = if control.line.store().is_used(entry) { "Used" } else { "Unused" };
     let mut out = format!("Filename: {}\nStatus: {status}\n{}", entry.path().display(), facts(&described));
     for (subject, issuer) in &described.chain {
         out.push_str(&format!("Chain Subject: {subject}\nChain Issuer: {issuer}\n"));
@@ -95,39 +97,39 @@ fn uncommitted(path: &Path, parts: &Parts) -> String {
 }
 
 /// `new ssl cert NAME`.
-pub(in super::super) fn create(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn create(staging: &mut Staging<'_>, call: &Call) -> CommandResponse {
     let name = call.arg(0);
     if name.is_empty() {
-        return Answer::error("'new ssl cert' expects a filename\n");
+        return CommandResponse::error("'new ssl cert' expects a filename\n");
     }
     let path = PathBuf::from(name);
-    let pending = &mut control.certificates.pending;
-    if control.line.store.entry(&path).is_some() || pending.empty.contains(&path) {
-        return Answer::error(format!("Certificate '{name}' already exists!\n"));
+    let pending = &mut *staging.pending;
+    if staging.line.store().entry(&path).is_some() || pending.empty.contains(&path) {
+        return CommandResponse::error(format!("Certificate '{name}' already exists!\n"));
     }
     if pending.empty.len() >= EMPTY_MAX {
         return too_many();
     }
     pending.empty.insert(path);
-    Answer::info(format!("New empty certificate store '{name}'!\n"))
+    CommandResponse::info(format!("New empty certificate store '{name}'!\n"))
 }
 
 /// `set ssl cert NAME <<`: the certificate, or the part that a suffix names.
-pub(in super::super) fn set(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn set(staging: &mut Staging<'_>, call: &Call) -> CommandResponse {
     let name = call.arg(0);
     let (false, Some(payload)) = (name.is_empty(), call.payload.as_deref().filter(|payload| !payload.is_empty()))
     else {
-        return Answer::error("'set ssl cert expects a filename and a certificate as a payload\n");
+        return CommandResponse::error("'set ssl cert expects a filename and a certificate as a payload\n");
     };
-    match try_set(control, name, payload) {
+    match try_set(staging, name, payload) {
         Ok(answer) => answer,
-        Err(reason) => Answer::error(format!("{reason}Can't update {name}!\n")),
+        Err(reason) => CommandResponse::error(format!("{reason}Can't update {name}!\n")),
     }
 }
 
-fn try_set(control: &mut Control, name: &str, payload: &[u8]) -> Result<Answer, String> {
-    let store = &control.line.store;
-    let pending = &mut control.certificates.pending;
+fn try_set(staging: &mut Staging<'_>, name: &str, payload: &[u8]) -> Result<CommandResponse, String> {
+    let store = staging.line.store();
+    let pending = &mut *staging.pending;
     let is_known = |path: &Path| store.entry(path).is_some() || pending.empty.contains(path);
     let Some((path, part)) = meaning(name, is_known) else {
         return Err("Can't replace a certificate which is not referenced by the configuration!\n".into());
@@ -158,7 +160,7 @@ fn try_set(control: &mut Control, name: &str, payload: &[u8]) -> Result<Answer, 
     }
     let answer = format!("Transaction {word} for certificate {of}!\n");
     pending.certificate = Some((path, parts));
-    Ok(Answer::info(answer))
+    Ok(CommandResponse::info(answer))
 }
 
 /// Which certificate a name means, and which part of it.
@@ -193,20 +195,24 @@ pub(super) fn decode(payload: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// `commit ssl cert NAME`.
-pub(in super::super) fn commit(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn commit(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
     let name = call.arg(0);
     if name.is_empty() {
-        return Answer::error("'commit ssl cert expects a filename\n");
+        return Err(CommandResponse::error("'commit ssl cert expects a filename\n"));
     }
-    match try_commit(control, name) {
-        Ok(uses) => Answer::info(format!("Committing {name}{}\nSuccess!\n", ".".repeat(uses))),
-        Err(reason) => Answer::error(format!("{reason}Can't commit {name}!\n")),
+    match try_commit(staging, name) {
+        Ok((transaction, uses)) => {
+            let done = CommandResponse::info(format!("Committing {name}{}\nSuccess!\n", ".".repeat(uses)));
+            Ok(Altering::new(Change::Certificates(transaction), done))
+        }
+        Err(reason) => Err(CommandResponse::error(format!("{reason}Can't commit {name}!\n"))),
     }
 }
 
-fn try_commit(control: &mut Control, name: &str) -> Result<usize, String> {
-    let store = control.line.store.clone();
-    let pending = &mut control.certificates.pending;
+/// What puts it in use, and in how many places it is used.
+fn try_commit(staging: &mut Staging<'_>, name: &str) -> Result<(Transaction, usize), String> {
+    let store = staging.line.store();
+    let pending = &mut *staging.pending;
     let Some((path, parts)) = &pending.certificate else { return Err("No ongoing transaction! !\n".into()) };
     if path.as_os_str() != name {
         return Err(ongoing(path, "set", name));
@@ -216,53 +222,53 @@ fn try_commit(control: &mut Control, name: &str) -> Result<usize, String> {
         Ok(certificate)
     });
     let certificate = certificate.map_err(|fault| match fault {
-        Fault::NoKey | Fault::NoCertificate => {
+        CertificateError::NoKey | CertificateError::NoCertificate => {
             "The transaction must contain at least a certificate and a private key!\n".to_owned()
         }
-        Fault::Mismatch(_) => format!("inconsistencies between private key and certificate loaded '{name}'.\n"),
+        CertificateError::Mismatch(_) => {
+            format!("inconsistencies between private key and certificate loaded '{name}'.\n")
+        }
         other => format!("certificate '{name}' {other}: {}.\n", other.remedy()),
     })?;
     let now = i64::try_from(crate::tickets::wall_seconds()).unwrap_or(i64::MAX);
-    if certificate.check_ocsp(now).is_err() {
-        // What was said of the certificate before, or is not for now.
-        certificate.set_ocsp(None);
-    }
     let path = path.clone();
     let mut transaction = store.transaction();
-    transaction.set(&path, certificate);
-    transaction.commit();
+    transaction.set(&path, certificate.without_stale_ocsp(now));
     pending.certificate = None;
     pending.empty.remove(&path);
-    let of_servers = servers(&control.line.model, |tls| tls.crt.as_deref() == Some(&*path));
-    Ok(store.entry(&path).map_or(0, |entry| store.uses(&entry)) + of_servers)
+    let of_servers = servers(staging.line.model(), |tls| tls.crt.as_deref() == Some(&*path));
+    let uses = store.entry(&path).map_or(0, |entry| store.uses(&entry)) + of_servers;
+    Ok((transaction, uses))
 }
 
 /// `abort ssl cert NAME`.
-pub(in super::super) fn abort(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn abort(staging: &mut Staging<'_>, call: &Call) -> CommandResponse {
     let name = call.arg(0);
-    let pending = &mut control.certificates.pending;
+    let pending = &mut *staging.pending;
     match &pending.certificate {
-        _ if name.is_empty() => Answer::error("'abort ssl cert' expects a filename\n"),
-        None => Answer::error("No ongoing transaction!\n"),
-        Some((about, _)) if about.as_os_str() != name => Answer::error(ongoing(about, "abort a transaction for", name)),
+        _ if name.is_empty() => CommandResponse::error("'abort ssl cert' expects a filename\n"),
+        None => CommandResponse::error("No ongoing transaction!\n"),
+        Some((about, _)) if about.as_os_str() != name => {
+            CommandResponse::error(ongoing(about, "abort a transaction for", name))
+        }
         Some(_) => {
             pending.certificate = None;
-            Answer::info(format!("Transaction aborted for certificate '{name}'!\n"))
+            CommandResponse::info(format!("Transaction aborted for certificate '{name}'!\n"))
         }
     }
 }
 
 /// `del ssl cert NAME`.
-pub(in super::super) fn delete(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn delete(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
     let name = call.arg(0);
     if name.is_empty() {
-        return Answer::error("'del ssl cert' expects a certificate name\n");
+        return Err(CommandResponse::error("'del ssl cert' expects a certificate name\n"));
     }
-    let deleted = Answer::info(format!("Certificate '{name}' deleted!\n"));
-    if control.certificates.pending.empty.remove(Path::new(name)) {
-        return deleted;
+    let deleted = CommandResponse::info(format!("Certificate '{name}' deleted!\n"));
+    if staging.pending.empty.remove(Path::new(name)) {
+        return Err(deleted);
     }
-    let store = &control.line.store;
+    let store = staging.line.store();
     let reason = match store.entry(Path::new(name)) {
         None => "doesn't exist!",
         Some(entry) if store.is_used(&entry) => "in use, can't be deleted!",
@@ -270,22 +276,19 @@ pub(in super::super) fn delete(control: &mut Control, call: &Call) -> Answer {
             drop(entry);
             let mut transaction = store.transaction();
             match transaction.remove(Path::new(name)) {
-                Ok(()) => {
-                    transaction.commit();
-                    return deleted;
-                }
+                Ok(()) => return Ok(Altering::new(Change::Certificates(transaction), deleted)),
                 Err(_) => "in use, can't be deleted!",
             }
         }
     };
-    Answer::error(format!("Can't remove the certificate: certificate '{name}' {reason}\n"))
+    Err(CommandResponse::error(format!("Can't remove the certificate: certificate '{name}' {reason}\n")))
 }
 
 /// `dump ssl cert NAME`: as a file, with its key.
-pub(in super::super) fn dump(control: &mut Control, call: &Call) -> Answer {
-    match control.line.store.entry(Path::new(call.arg(0))) {
-        Some(entry) => Answer::Data(entry.certificate().to_pem().to_string()),
-        None => Answer::error("Can't dump the certificate: Not found!\n"),
+pub(in super::super) fn dump(control: &Control, call: &Call) -> CommandResponse {
+    match control.line.store().entry(Path::new(call.arg(0))) {
+        Some(entry) => CommandResponse::Data(entry.certificate().to_pem().to_string()),
+        None => CommandResponse::error("Can't dump the certificate: Not found!\n"),
     }
 }
 

@@ -6,34 +6,36 @@ use std::sync::Arc;
 use baton_config::crt_list_line;
 use baton_model::{Bind, ClientVerify, CrtLine, CrtSource, Model, Source, TlsOptions, TlsVersion};
 use baton_tls::Acceptor;
-use baton_tls::store::{ADDED, Line};
+use baton_tls::store::{ADDED, ListLine, Transaction};
 
-use super::super::answer::Answer;
-use super::super::session::Call;
+use super::super::altering::{Altering, Staging};
 use crate::control::Control;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
+use crate::reload::{Change, ChangeLine};
 
 /// `show ssl crt-list [-n] [LIST]`.
-pub(in super::super) fn show(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn show(control: &Control, call: &Call) -> CommandResponse {
     let has_numbers = call.arg(0) == "-n";
     let name = call.arg(usize::from(has_numbers));
-    let store = &control.line.store;
+    let store = control.line.store();
     let lists = store.lists();
     if name.is_empty() && has_numbers {
-        return Answer::error("'show ssl crt-list -n' expects a filename or a directory\n");
+        return CommandResponse::error("'show ssl crt-list -n' expects a filename or a directory\n");
     }
     if name.is_empty() {
-        return Answer::Data(lists.iter().map(|(path, _)| format!("{}\n", plain(path))).collect());
+        return CommandResponse::Data(lists.iter().map(|(path, _)| format!("{}\n", plain(path))).collect());
     }
     let Some((path, is_directory)) = lists.iter().find(|(path, _)| path == Path::new(name)) else {
-        return Answer::error("didn't find the specified filename\n");
+        return CommandResponse::error("didn't find the specified filename\n");
     };
     let mut out = format!("# {}\n", plain(path));
-    let last = last_line(&control.line.model, path);
+    let last = last_line(control.line.model(), path);
     for line in store.lines(path) {
         let number = (has_numbers && !is_directory).then(|| number(&line, last));
         out.push_str(&shown(&line, number));
     }
-    Answer::Data(out)
+    CommandResponse::Data(out)
 }
 
 /// A directory may be named with a slash behind it.
@@ -56,11 +58,11 @@ fn last_line(model: &Model, list: &Path) -> u32 {
 }
 
 /// The number by which a line is known to operators: added ones come behind those of the file.
-fn number(line: &Line, last: u32) -> u32 {
+fn number(line: &ListLine, last: u32) -> u32 {
     if line.number > ADDED { line.number - ADDED + last } else { line.number }
 }
 
-fn shown(line: &Line, number: Option<u32>) -> String {
+fn shown(line: &ListLine, number: Option<u32>) -> String {
     let mut out = line.entry.path().display().to_string();
     if let Some(number) = number {
         out.push_str(&format!(":{number}"));
@@ -112,28 +114,30 @@ fn options(options: &TlsOptions) -> Vec<String> {
 }
 
 /// `add ssl crt-list LIST CERTIFICATE`, or with a line as payload.
-pub(in super::super) fn add(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn add(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
     let (list, certificate) = (call.arg(0), call.arg(1));
     let payload = call.payload.as_deref().filter(|payload| !payload.is_empty());
     if list.is_empty() || certificate.is_empty() && payload.is_none() {
-        return Answer::error("'add ssl crtlist' expects a filename and a certificate name\n");
+        return Err(CommandResponse::error("'add ssl crtlist' expects a filename and a certificate name\n"));
     }
-    match try_add(control, Path::new(list), certificate, payload) {
-        Ok((name, dots)) => {
+    match try_add(staging, Path::new(list), certificate, payload) {
+        Ok((transaction, name, dots)) => {
             let dots = ".".repeat(dots);
-            Answer::info(format!("Inserting certificate '{name}' in crt-list '{list}'{dots}\nSuccess!\n"))
+            let done = format!("Inserting certificate '{name}' in crt-list '{list}'{dots}\nSuccess!\n");
+            Ok(Altering::new(Change::Certificates(transaction), CommandResponse::info(done)))
         }
-        Err(reason) => Answer::error(format!("Can't edit the crt-list: {reason}\n")),
+        Err(reason) => Err(CommandResponse::error(format!("Can't edit the crt-list: {reason}\n"))),
     }
 }
 
 fn try_add(
-    control: &mut Control,
+    staging: &Staging<'_>,
     list: &Path,
     certificate: &str,
     payload: Option<&[u8]>,
-) -> Result<(String, usize), String> {
-    let store = control.line.store.clone();
+) -> Result<(Transaction, String, usize), String> {
+    let in_use = staging.line;
+    let store = in_use.store();
     let lists = store.lists();
     let found = lists.iter().find(|(path, _)| path == list);
     let Some((_, is_directory)) = found else {
@@ -141,7 +145,7 @@ fn try_add(
     };
     let line = match payload {
         None => {
-            let base = control.line.model.global.tls.crt_base.as_deref().filter(|_| !certificate.starts_with('@'));
+            let base = in_use.model().global.tls.crt_base.as_deref().filter(|_| !certificate.starts_with('@'));
             let crt = base.map_or_else(|| certificate.into(), |base| base.join(certificate));
             CrtLine { crt, ..CrtLine::default() }
         }
@@ -149,7 +153,7 @@ fn try_add(
             let text = String::from_utf8_lossy(payload);
             let text = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
             let source = Source { file: "CLI".into(), line: 1 };
-            let read = crt_list_line(text, source, &control.line.model.global.tls);
+            let read = crt_list_line(text, source, &in_use.model().global.tls);
             match read.map_err(|fault| format!("parsing [CLI:1]: {}", fault.message))? {
                 Some(read) => read.line,
                 None => return Err("the line says nothing".into()),
@@ -162,7 +166,7 @@ fn try_add(
         let list = plain(list);
         return Err(format!("'{list}' is a directory, certificate path '{name}' must contain the directory path"));
     }
-    if control.certificates.pending.empty.contains(&line.crt) {
+    if staging.pending.empty.contains(&line.crt) {
         return Err(format!("certificate '{name}' is empty!"));
     }
     if store.entry(&line.crt).is_none() {
@@ -171,7 +175,7 @@ fn try_add(
     if *is_directory && store.lines(list).iter().any(|known| known.entry.path() == line.crt) {
         return Err("file already exists in this directory!".into());
     }
-    let binds = using(control, list);
+    let binds = using(in_use, list);
     if line.options != TlsOptions::default() {
         for acceptor in &binds {
             acceptor.judge(&line.options)?;
@@ -179,13 +183,12 @@ fn try_add(
     }
     let mut transaction = store.transaction();
     transaction.add(list, &line).map_err(|refused| refused.to_string())?;
-    transaction.commit();
-    Ok((name, binds.len()))
+    Ok((transaction, name, binds.len()))
 }
 
 /// The acceptors of the addresses that use a list.
-fn using(control: &Control, list: &Path) -> Vec<Arc<Acceptor>> {
-    let listeners = control.line.generation.iter().flat_map(|generation| &generation.listeners);
+fn using(line: &ChangeLine, list: &Path) -> Vec<Arc<Acceptor>> {
+    let listeners = line.generation().into_iter().flat_map(|generation| &generation.listeners);
     listeners.filter(|plan| names(&plan.bind, list)).filter_map(|plan| plan.tls.clone()).collect()
 }
 
@@ -199,26 +202,30 @@ fn names(bind: &Bind, list: &Path) -> bool {
 }
 
 /// `del ssl crt-list LIST CERTIFICATE[:LINE]`.
-pub(in super::super) fn delete(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn delete(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
     let (list, certificate) = (call.arg(0), call.arg(1));
     if list.is_empty() || certificate.is_empty() {
-        return Answer::error("'del ssl crtlist' expects a filename and a certificate name\n");
+        return Err(CommandResponse::error("'del ssl crtlist' expects a filename and a certificate name\n"));
     }
-    match try_delete(control, Path::new(list), certificate) {
-        Ok(name) => Answer::info(format!("Entry '{name}' deleted in crtlist '{list}'!\n")),
-        Err(reason) => Answer::error(format!("Can't delete the entry: {reason}\n")),
+    match try_delete(staging.line, Path::new(list), certificate) {
+        Ok((transaction, name)) => {
+            let done = CommandResponse::info(format!("Entry '{name}' deleted in crtlist '{list}'!\n"));
+            Ok(Altering::new(Change::Certificates(transaction), done))
+        }
+        Err(reason) => Err(CommandResponse::error(format!("Can't delete the entry: {reason}\n"))),
     }
 }
 
-fn try_delete(control: &mut Control, list: &Path, certificate: &str) -> Result<String, String> {
-    let store = control.line.store.clone();
+fn try_delete(in_use: &ChangeLine, list: &Path, certificate: &str) -> Result<(Transaction, String), String> {
+    let store = in_use.store();
     if !store.lists().iter().any(|(path, _)| path == list) {
         return Err(format!("crt-list '{}' does not exist!", list.display()));
     }
     let numbered = certificate.rsplit_once(':').and_then(|(name, line)| Some((name, line.parse::<u32>().ok()?)));
     let (name, number) = numbered.map_or((certificate, None), |(name, line)| (name, Some(line)));
-    let lines: Vec<Line> = store.lines(list).into_iter().filter(|line| line.entry.path() == Path::new(name)).collect();
-    let last = last_line(&control.line.model, list);
+    let lines: Vec<ListLine> =
+        store.lines(list).into_iter().filter(|line| line.entry.path() == Path::new(name)).collect();
+    let last = last_line(in_use.model(), list);
     let wanted = number;
     let numbers = || lines.iter().map(|line| self::number(line, last).to_string()).collect::<Vec<_>>().join(", ");
     let line = match (&lines[..], wanted) {
@@ -243,7 +250,7 @@ fn try_delete(control: &mut Control, list: &Path, certificate: &str) -> Result<S
     };
     if line.is_default {
         let mut defaults = store.defaults(&line.entry);
-        let model = &control.line.model;
+        let model = in_use.model();
         let using = || model.proxies.iter().flat_map(|proxy| &proxy.binds).filter(|bind| names(bind, list));
         defaults.dedup();
         defaults.retain(|source| using().any(|bind| bind.source == *source));
@@ -255,6 +262,5 @@ fn try_delete(control: &mut Control, list: &Path, certificate: &str) -> Result<S
     let mut transaction = store.transaction();
     let number = (line.number > 0).then_some(line.number);
     transaction.del(list, Path::new(name), number).map_err(|refused| refused.to_string())?;
-    transaction.commit();
-    Ok(name.to_owned())
+    Ok((transaction, name.to_owned()))
 }

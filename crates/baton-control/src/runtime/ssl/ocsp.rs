@@ -1,11 +1,13 @@
 //! `show` and `set ssl ocsp-response`.
 
-use baton_tls::{OcspFault, OcspResponse};
+use baton_tls::{OcspError, OcspResponse};
 
-use super::super::answer::Answer;
-use super::super::session::Call;
+use super::super::altering::{Altering, Staging};
 use super::certificate::decode;
 use crate::control::Control;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
+use crate::reload::Change;
 
 /// Why certificates are revoked (RFC 5280 5.3.1), by number.
 const REASONS: [&str; 11] = [
@@ -32,15 +34,15 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// `show ssl ocsp-response [ID]`.
-pub(in super::super) fn show(control: &mut Control, call: &Call) -> Answer {
-    let entries = control.line.store.entries();
+pub(in super::super) fn show(control: &Control, call: &Call) -> CommandResponse {
+    let entries = control.line.store().entries();
     let responses = entries.iter().filter_map(|entry| OcspResponse::read(&entry.certificate().ocsp()?).ok());
     let id = call.arg(0);
     if !id.is_empty() {
         let mut responses = responses;
         return match responses.find(|response| key(response).eq_ignore_ascii_case(id)) {
-            Some(response) => Answer::Data(text(&response)),
-            None => Answer::error("Certificate ID does not match any certificate.\n"),
+            Some(response) => CommandResponse::Data(text(&response)),
+            None => CommandResponse::error("Certificate ID does not match any certificate.\n"),
         };
     }
     let mut shown: Vec<String> = responses
@@ -56,12 +58,12 @@ pub(in super::super) fn show(control: &mut Control, call: &Call) -> Answer {
         })
         .collect();
     if shown.is_empty() {
-        return Answer::Done;
+        return CommandResponse::Done;
     }
     shown.sort();
     // Several certificates may have the same response.
     shown.dedup();
-    Answer::Data("# Certificate IDs\n".to_owned() + &shown.concat())
+    CommandResponse::Data("# Certificate IDs\n".to_owned() + &shown.concat())
 }
 
 /// A response in OpenSSL's words, up to its signature.
@@ -89,28 +91,26 @@ pub(super) fn text(response: &OcspResponse) -> String {
 }
 
 /// `set ssl ocsp-response BASE64`, or as payload.
-pub(in super::super) fn set(control: &mut Control, call: &Call) -> Answer {
+pub(in super::super) fn set(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
     let payload = call.payload.as_deref().filter(|payload| !payload.is_empty());
     let Some(text) = payload.or_else(|| Some(call.arg(0).as_bytes()).filter(|text| !text.is_empty())) else {
-        return Answer::error("'set ssl ocsp-response' expects response in base64 encoding.\n");
+        return Err(CommandResponse::error("'set ssl ocsp-response' expects response in base64 encoding.\n"));
     };
     let Some(der) = decode(text) else {
-        return Answer::error("'set ssl ocsp-response' received invalid base64 encoded response.\n");
+        return Err(CommandResponse::error("'set ssl ocsp-response' received invalid base64 encoded response.\n"));
     };
     let now = i64::try_from(crate::tickets::wall_seconds()).unwrap_or(i64::MAX);
     let read = OcspResponse::read(&der).and_then(|response| response.check(now).map(|()| response));
     let response = match read {
         Ok(response) => response,
         // HAProxy ends this one twice.
-        Err(fault @ OcspFault::Dates) => return Answer::error(format!("{fault}..\n")),
-        Err(fault) => return Answer::error(format!("{fault}.\n")),
+        Err(fault @ OcspError::Dates) => return Err(CommandResponse::error(format!("{fault}..\n"))),
+        Err(fault) => return Err(CommandResponse::error(format!("{fault}.\n"))),
     };
-    let entries = control.line.store.entries();
-    let certificates = entries.iter().map(|entry| entry.certificate());
-    let about: Vec<_> = certificates.filter(|certificate| response.is_about(certificate)).collect();
-    if about.is_empty() {
-        return Answer::error("OCSP single response: Certificate ID does not match any certificate or issuer.\n");
+    let entries = staging.line.store().entries();
+    if !entries.iter().any(|entry| response.is_about(&entry.certificate())) {
+        let text = "OCSP single response: Certificate ID does not match any certificate or issuer.\n";
+        return Err(CommandResponse::error(text));
     }
-    about.iter().for_each(|certificate| certificate.set_ocsp(Some(der.clone())));
-    Answer::info("OCSP Response updated!\n")
+    Ok(Altering::new(Change::OcspResponse { response, der }, CommandResponse::info("OCSP Response updated!\n")))
 }

@@ -9,10 +9,10 @@ use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 use baton_proxy::{BackendPlan, Counter, CounterBlock};
 
 use super::frontend::{TLS, address};
-use super::{Column, Kind, Line, RESPONSES, TRAFFIC, Wanted};
+use super::{Column, ObjectKind, RESPONSES, StatFilter, StatRow, TRAFFIC};
 use crate::control::Control;
+use crate::operators::figures::{self, ObjectKey, ObjectSample};
 use crate::runtime::field::Value;
-use crate::runtime::figures::{self, Key, Seen};
 
 /// Counters of backends and servers.
 const COUNTED: &[(Column, Counter)] = &[
@@ -32,13 +32,12 @@ const COUNTED: &[(Column, Counter)] = &[
 ];
 
 /// A line for each server, and the backend's.
-pub(super) fn lines(control: &Control, wanted: &Wanted, proxy: &Arc<Proxy>, now: Instant, out: &mut Vec<Line>) {
-    let Some(plan) = control.line.generation.as_ref().and_then(|generation| generation.backends.get(&proxy.name))
-    else {
+pub(super) fn lines(control: &Control, wanted: &StatFilter, proxy: &Arc<Proxy>, now: Instant, out: &mut Vec<StatRow>) {
+    let Some(plan) = control.line.generation().and_then(|generation| generation.backends.get(&proxy.name)) else {
         return;
     };
     let states = plan.state.servers();
-    if wanted.takes(Kind::Server) {
+    if wanted.takes(ObjectKind::Server) {
         for state in &states {
             let config = state.config();
             let is_left_out = (wanted.is_up && !state.is_running())
@@ -49,14 +48,21 @@ pub(super) fn lines(control: &Control, wanted: &Wanted, proxy: &Arc<Proxy>, now:
             }
         }
     }
-    if wanted.takes(Kind::Backend) {
+    if wanted.takes(ObjectKind::Backend) {
         out.push(backend(control, wanted, plan, &states, now));
     }
 }
 
-fn common(control: &Control, line: &mut Line, key: &Key, counters: &CounterBlock, is_http: bool, now: Instant) {
+fn common(
+    control: &Control,
+    line: &mut StatRow,
+    key: &ObjectKey,
+    counters: &CounterBlock,
+    is_http: bool,
+    now: Instant,
+) {
     use Column::{Ctime, CtimeMax, Qtime, QtimeMax, Rtime, RtimeMax, Ttime, TtimeMax};
-    let seen = Seen::of(&control.line.runtime.rates, key, figures::of_backend(counters), now);
+    let seen = ObjectSample::of(&control.line.runtime().rates, key, figures::of_backend(counters), now);
     let (rate, rate_max) = seen.sessions();
     line.set(Column::Rate, Value::count(rate));
     line.set(Column::RateMax, Value::count(rate_max));
@@ -77,12 +83,18 @@ fn common(control: &Control, line: &mut Line, key: &Key, counters: &CounterBlock
     }
 }
 
-fn backend(control: &Control, wanted: &Wanted, plan: &BackendPlan, states: &[Arc<ServerState>], now: Instant) -> Line {
+fn backend(
+    control: &Control,
+    wanted: &StatFilter,
+    plan: &BackendPlan,
+    states: &[Arc<ServerState>],
+    now: Instant,
+) -> StatRow {
     let (proxy, state) = (&plan.proxy, &plan.state);
     let is_http = proxy.mode == Mode::Http;
     let (active, backups) = (state.active(), state.backups());
-    let mut line = Line::new(Kind::Backend, proxy, "BACKEND", 0);
-    let key = Key::Backend(proxy.name.clone());
+    let mut line = StatRow::new(ObjectKind::Backend, proxy, "BACKEND", 0);
+    let key = ObjectKey::Backend(proxy.name.clone());
     common(control, &mut line, &key, &plan.figures.counters, is_http, now);
     line.zero_proxy(is_http);
     line.count(&plan.figures.counters, TLS);
@@ -122,16 +134,16 @@ fn backend(control: &Control, wanted: &Wanted, plan: &BackendPlan, states: &[Arc
 
 fn server(
     control: &Control,
-    wanted: &Wanted,
+    wanted: &StatFilter,
     plan: &BackendPlan,
     state: &ServerState,
     config: &Server,
     now: Instant,
-) -> Line {
+) -> StatRow {
     let is_http = plan.proxy.mode == Mode::Http;
-    let mut line = Line::new(Kind::Server, &plan.proxy, state.name(), config.id);
+    let mut line = StatRow::new(ObjectKind::Server, &plan.proxy, state.name(), config.id);
     if let Some(server) = plan.servers.get(state.name()) {
-        let key = Key::Server(plan.proxy.name.clone(), state.name().clone());
+        let key = ObjectKey::Server(plan.proxy.name.clone(), state.name().clone());
         common(control, &mut line, &key, &server.counters, is_http, now);
         // As HAProxy counts: every attempt is a session of the server.
         let attempts = server.counters.total(Counter::Sessions) + server.counters.total(Counter::Retries);
@@ -188,7 +200,7 @@ fn server(
 }
 
 /// What checks found.
-fn checks(line: &mut Line, state: &ServerState, config: &Server, report: &CheckReport, now: Instant) {
+fn checks(line: &mut StatRow, state: &ServerState, config: &Server, report: &CheckReport, now: Instant) {
     line.set(Column::Chkfail, Value::U64(report.failed));
     line.set(Column::Chkdown, Value::U64(state.downs()));
     line.set(Column::Downtime, seconds(state.down_time(now)));

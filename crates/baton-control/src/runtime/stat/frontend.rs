@@ -1,5 +1,6 @@
 //! Lines of frontends and their sockets.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,31 +9,46 @@ use std::time::Instant;
 use baton_model::{Address, Mode, Proxy};
 use baton_proxy::{Counter, FrontendPlan, ListenerPlan};
 
-use super::{Column, Kind, Line, RESPONSES, TRAFFIC, Wanted};
+use super::{Column, ObjectKind, RESPONSES, StatFilter, StatRow, TRAFFIC};
 use crate::control::Control;
+use crate::operators::figures::{self, ObjectKey, ObjectSample};
 use crate::runtime::field::Value;
-use crate::runtime::figures::{self, Key, Seen};
+
+/// The sockets of each frontend, by its name.
+pub(super) type Sockets<'a> = HashMap<&'a str, &'a [Arc<ListenerPlan>]>;
+
+/// The sockets of all frontends: those of one stand one after the other.
+pub(super) fn sockets(control: &Control) -> Sockets<'_> {
+    let listeners = control.line.generation().map(|generation| &*generation.listeners).unwrap_or_default();
+    let groups = listeners.chunk_by(|one, next| Arc::ptr_eq(&one.frontend, &next.frontend));
+    groups.filter_map(|group| Some((&*group.first()?.frontend.proxy.name, group))).collect()
+}
 
 /// The frontend's line, and one for each of its sockets if `option socket-stats` keeps their figures.
-pub(super) fn lines(control: &Control, wanted: &Wanted, proxy: &Arc<Proxy>, now: Instant, out: &mut Vec<Line>) {
-    let Some(generation) = &control.line.generation else { return };
+pub(super) fn lines(
+    (control, sockets): (&Control, &Sockets<'_>),
+    wanted: &StatFilter,
+    proxy: &Arc<Proxy>,
+    now: Instant,
+    out: &mut Vec<StatRow>,
+) {
+    let Some(generation) = control.line.generation() else { return };
     let Some(plan) = generation.frontend(&proxy.name) else { return };
-    if wanted.takes(Kind::Frontend) {
+    if wanted.takes(ObjectKind::Frontend) {
         out.push(frontend(control, plan, generation.maxconn, now));
     }
-    if wanted.takes(Kind::Listener) && proxy.tcp.socket_stats {
-        let mut sockets: Vec<_> =
-            generation.listeners.iter().filter(|socket| socket.frontend.proxy.name == proxy.name).collect();
+    if wanted.takes(ObjectKind::Listener) && proxy.tcp.socket_stats {
+        let mut sockets: Vec<_> = sockets.get(&*proxy.name).into_iter().copied().flatten().collect();
         sockets.sort_by_key(|socket| socket.number);
         let takes = |socket: &&&Arc<ListenerPlan>| wanted.takes_id(u32::try_from(socket.number).unwrap_or(u32::MAX));
         out.extend(sockets.iter().filter(takes).map(|socket| listener(control, wanted, socket)));
     }
 }
 
-fn listener(control: &Control, wanted: &Wanted, plan: &ListenerPlan) -> Line {
+fn listener(control: &Control, wanted: &StatFilter, plan: &ListenerPlan) -> StatRow {
     let number = u32::try_from(plan.number).unwrap_or(u32::MAX);
     let name = plan.bind.name.clone().unwrap_or_else(|| format!("sock-{number}"));
-    let mut line = Line::new(Kind::Listener, &plan.frontend.proxy, &name, number);
+    let mut line = StatRow::new(ObjectKind::Listener, &plan.frontend.proxy, &name, number);
     let counters = &plan.state.counters;
     line.set(Column::Status, Value::text(status(control)));
     line.set(Column::Scur, Value::gauge(plan.state.open.load(Ordering::Relaxed)));
@@ -72,10 +88,10 @@ fn status(control: &Control) -> &'static str {
     if control.is_stopping() { "STOP" } else { "OPEN" }
 }
 
-fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) -> Line {
+fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) -> StatRow {
     let proxy = &plan.proxy;
     let is_http = proxy.mode == Mode::Http;
-    let mut line = Line::new(Kind::Frontend, proxy, "FRONTEND", 0);
+    let mut line = StatRow::new(ObjectKind::Frontend, proxy, "FRONTEND", 0);
     let counters = &plan.state.counters;
     line.set(Column::Status, Value::text(status(control)));
     line.set(Column::Scur, Value::gauge(plan.state.open.load(Ordering::Relaxed)));
@@ -91,8 +107,8 @@ fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) 
     line.set(Column::Stot, Value::U64(counters.total(Counter::Connections).saturating_sub(denied)));
     use Column::{ConnRate, ConnRateMax, Rate, RateMax, ReqRate, ReqRateMax, ReqTot};
     line.zero(&[ReqRate, ReqRateMax, ReqTot]);
-    let key = Key::Frontend(proxy.name.clone());
-    let seen = Seen::of(&control.line.runtime.rates, &key, figures::of_frontend(counters), now);
+    let key = ObjectKey::Frontend(proxy.name.clone());
+    let seen = ObjectSample::of(&control.line.runtime().rates, &key, figures::of_frontend(counters), now);
     let (rate, rate_max) = seen.sessions();
     for (column, value) in [(Rate, rate), (RateMax, rate_max), (ConnRate, rate), (ConnRateMax, rate_max)] {
         line.set(column, Value::count(value));

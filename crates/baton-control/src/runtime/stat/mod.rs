@@ -11,21 +11,21 @@ use baton_model::{AccessLevel, Model, Proxy};
 use baton_proxy::{Counter, CounterBlock};
 
 use self::columns::{COLUMNS, Column, FIXED};
-use super::answer::Answer;
 use super::field::{self, Form, Format, Value};
-use super::session::Call;
 use crate::control::Control;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
 
 /// The kinds of objects: their number in the column `type`, and their bit in the filter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
+enum ObjectKind {
     Frontend,
     Backend,
     Server,
     Listener,
 }
 
-impl Kind {
+impl ObjectKind {
     fn bit(self) -> i64 {
         1 << self as i64
     }
@@ -33,25 +33,25 @@ impl Kind {
     /// Letter and word of the typed forms.
     fn words(self) -> (char, &'static str) {
         match self {
-            Kind::Frontend => ('F', "Frontend"),
-            Kind::Backend => ('B', "Backend"),
-            Kind::Server => ('S', "Server"),
-            Kind::Listener => ('L', "Listener"),
+            ObjectKind::Frontend => ('F', "Frontend"),
+            ObjectKind::Backend => ('B', "Backend"),
+            ObjectKind::Server => ('S', "Server"),
+            ObjectKind::Listener => ('L', "Listener"),
         }
     }
 }
 
 /// One object's values.
-struct Line {
-    kind: Kind,
+struct StatRow {
+    kind: ObjectKind,
     proxy: u32,
     id: u32,
     values: Vec<Value>,
 }
 
-impl Line {
-    fn new(kind: Kind, proxy: &Proxy, name: &str, id: u32) -> Line {
-        let mut line = Line { kind, proxy: proxy.id, id, values: vec![Value::None; COLUMNS.len()] };
+impl StatRow {
+    fn new(kind: ObjectKind, proxy: &Proxy, name: &str, id: u32) -> StatRow {
+        let mut line = StatRow { kind, proxy: proxy.id, id, values: vec![Value::None; COLUMNS.len()] };
         line.set(Column::Pxname, Value::text(&*proxy.name));
         line.set(Column::Svname, Value::text(name));
         line.set(Column::Pid, Value::U32(1));
@@ -111,7 +111,7 @@ const RESPONSES: &[(Column, Counter)] = &[
 ];
 
 /// What is asked for.
-struct Wanted {
+struct StatFilter {
     /// The proxy's number; negative for all.
     proxy: i64,
     /// Kinds as bits.
@@ -126,16 +126,16 @@ struct Wanted {
     shows_places: bool,
 }
 
-impl Wanted {
-    fn understand(model: &Model, call: &Call) -> Result<Wanted, Answer> {
+impl StatFilter {
+    fn understand(model: &Model, call: &Call) -> Result<StatFilter, CommandResponse> {
         let mut words = call.args();
         if words.first().is_some_and(|word| word == "domain") {
             if words.get(1).is_none_or(|domain| domain != "proxy") {
-                return Err(Answer::error("Invalid statistics domain."));
+                return Err(CommandResponse::error("Invalid statistics domain."));
             }
             words = &words[2..];
         }
-        let mut wanted = Wanted {
+        let mut wanted = StatFilter {
             proxy: -1,
             kinds: -1,
             id: -1,
@@ -150,13 +150,13 @@ impl Wanted {
             let named = model.proxies.iter().find(|known| &*known.name == proxy).map(|known| i64::from(known.id));
             wanted.proxy = match named.or(leading_number(proxy)) {
                 Some(proxy) => proxy,
-                None => return Err(Answer::error("No such proxy.")),
+                None => return Err(CommandResponse::error("No such proxy.")),
             };
         }
         Ok(wanted)
     }
 
-    fn takes(&self, kind: Kind) -> bool {
+    fn takes(&self, kind: ObjectKind) -> bool {
         self.kinds & kind.bit() != 0
     }
 
@@ -173,8 +173,8 @@ fn leading_number(word: &str) -> Option<i64> {
 }
 
 /// `show stat`.
-pub(super) fn show(control: &mut Control, call: &Call) -> Answer {
-    let wanted = match Wanted::understand(&control.line.model, call) {
+pub(super) fn show(control: &Control, call: &Call) -> CommandResponse {
+    let wanted = match StatFilter::understand(control.line.model(), call) {
         Ok(wanted) => wanted,
         Err(answer) => return answer,
     };
@@ -195,17 +195,18 @@ pub(super) fn show(control: &mut Control, call: &Call) -> Answer {
     if format.form == Form::Json {
         out.push_str(if is_first { "[]\n" } else { "]\n" });
     }
-    Answer::Data(out)
+    CommandResponse::Data(out)
 }
 
 /// Everything that is wanted, proxies in the order of the files, and in each its frontend, sockets, servers, backend.
-fn lines<'a>(control: &'a Control, wanted: &'a Wanted, now: Instant) -> impl Iterator<Item = Line> + 'a {
-    let proxies = control.line.model.proxies.iter().filter(|proxy| !proxy.disabled);
+fn lines<'a>(control: &'a Control, wanted: &'a StatFilter, now: Instant) -> impl Iterator<Item = StatRow> + 'a {
+    let proxies = control.line.model().proxies.iter().filter(|proxy| !proxy.disabled);
+    let sockets = frontend::sockets(control);
     let takes = |proxy: &&Arc<Proxy>| wanted.proxy < 0 || wanted.proxy == i64::from(proxy.id);
     proxies.filter(takes).flat_map(move |proxy| {
         let mut lines = Vec::new();
         if proxy.role.is_frontend() {
-            frontend::lines(control, wanted, proxy, now, &mut lines);
+            frontend::lines((control, &sockets), wanted, proxy, now, &mut lines);
         }
         if proxy.role.is_backend() {
             backend::lines(control, wanted, proxy, now, &mut lines);
@@ -226,7 +227,7 @@ fn header(out: &mut String) {
     out.push('\n');
 }
 
-fn print(out: &mut String, line: &Line, format: Format) {
+fn print(out: &mut String, line: &StatRow, format: Format) {
     let (letter, word) = line.kind.words();
     let (proxy, id) = (line.proxy, line.id);
     match format.form {
@@ -256,17 +257,17 @@ fn print(out: &mut String, line: &Line, format: Format) {
     }
 }
 
-fn present(line: &Line) -> impl Iterator<Item = (usize, &Value)> {
+fn present(line: &StatRow) -> impl Iterator<Item = (usize, &Value)> {
     line.values.iter().enumerate().filter(|(_, value)| **value != Value::None)
 }
 
 /// The tag of a column; a few differ with the kind of the object.
-fn tag(kind: Kind, at: usize) -> &'static str {
+fn tag(kind: ObjectKind, at: usize) -> &'static str {
     const STATUS: [usize; 2] = [Column::Act as usize, Column::Bck as usize];
     const RATES: [usize; 2] = [Column::Rate as usize, Column::RateMax as usize];
     match kind {
-        Kind::Server if STATUS.contains(&at) => "SGP",
-        Kind::Backend if RATES.contains(&at) => "MGP",
+        ObjectKind::Server if STATUS.contains(&at) => "SGP",
+        ObjectKind::Backend if RATES.contains(&at) => "MGP",
         _ => COLUMNS[at].tag,
     }
 }

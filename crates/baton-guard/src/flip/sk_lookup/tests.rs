@@ -18,13 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What ab asks for in all.
 const REQUESTS: u32 = 60_000;
 
-struct Scene {
+struct SkLookupFlip {
     folder: TempDir,
     servers: Vec<Child>,
     setting: Setting,
 }
 
-impl Drop for Scene {
+impl Drop for SkLookupFlip {
     fn drop(&mut self) {
         for server in &mut self.servers {
             let _ = server.kill();
@@ -34,7 +34,7 @@ impl Drop for Scene {
 }
 
 /// Runs `work` where nobody else is, with a flip of two instances that listen at loopback addresses of both families.
-fn apart(work: impl FnOnce(&mut Scene) + Send) {
+fn apart(work: impl FnOnce(&mut SkLookupFlip) + Send) {
     let outcome = netns::in_new(|| {
         unshare(CloneFlags::CLONE_NEWNS)?;
         let none: Option<&str> = None;
@@ -43,7 +43,7 @@ fn apart(work: impl FnOnce(&mut Scene) + Send) {
         let targets = |port: u16| ["127.0.0.1", "[::1]"].map(|host| format!("{host}:{port}").parse().unwrap()).to_vec();
         let setting =
             Setting::new("web".parse().unwrap(), ":80".parse().unwrap(), targets(8000), targets(8001)).unwrap();
-        let mut scene = Scene { folder: tempfile::tempdir()?, servers: Vec::new(), setting };
+        let mut scene = SkLookupFlip { folder: tempfile::tempdir()?, servers: Vec::new(), setting };
         work(&mut scene);
         std::io::Result::Ok(())
     });
@@ -61,7 +61,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-impl Scene {
+impl SkLookupFlip {
     /// A haproxy that says its colour, and which address was dialled; takes over from another one.
     #[track_caller]
     fn start(&mut self, colour: Colour, old: Option<usize>) {
@@ -70,7 +70,7 @@ impl Scene {
         let at = |ending: &str| self.folder.path().join(format!("{number}.{ending}"));
         let (config, stats) = (at("cfg"), at("sock"));
         let text = format!(
-            "global\n nbthread 2\n stats socket {}\ndefaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout \
+            "global\n nbthread 2\n stats socket {}\ndefaults\n mode http\n timeout connect 5s\n timeout client 10m\n timeout \
              server 5s\nfrontend f\n bind 127.0.0.1:{port}\n bind [::1]:{port}\n http-request return status 200 content-type \
              text/plain lf-string \"{colour} %[dst]:%[dst_port].\"\n",
             stats.display()

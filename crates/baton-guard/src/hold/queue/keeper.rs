@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use baton_kernel::nfqueue::{Packet, Queue, Syn, Verdict};
+use baton_kernel::nfqueue::{Packet, PacketQueue, QueueVerdict, Syn};
 
-use super::room::{Arrival, Room, Tally};
-use crate::Fault;
+use super::room::{Arrival, HeldPackets, Tally};
+use crate::KernelError;
 
 /// Connections that are let go at once. The queue of a listening socket often has room for no more than 128.
 const RELEASED_AT_ONCE: usize = 64;
@@ -21,8 +21,8 @@ const LINGER: Duration = Duration::from_millis(10);
 
 /// The thread, and how it is told what to do: one byte to let go, the end of the pipe to end.
 #[derive(Debug)]
-pub(super) struct Keeper {
-    thread: JoinHandle<Result<Tally, Fault>>,
+pub(super) struct QueueThread {
+    thread: JoinHandle<Result<Tally, KernelError>>,
     wake: PipeWriter,
 }
 
@@ -37,14 +37,14 @@ enum Phase {
     Passing,
 }
 
-impl Keeper {
+impl QueueThread {
     /// Starts it. From the first rule on that sends packets to the queue they are held, `limit` at most, until the deadline at the
     /// latest.
-    pub fn start(queue: Queue, limit: usize, deadline: Instant) -> io::Result<Keeper> {
+    pub fn start(queue: PacketQueue, limit: usize, deadline: Instant) -> io::Result<QueueThread> {
         let (told, wake) = io::pipe()?;
-        let work = move || Loop { queue, room: Room::new(limit), phase: Phase::Holding, deadline }.run(told);
+        let work = move || Loop { queue, room: HeldPackets::new(limit), phase: Phase::Holding, deadline }.run(told);
         let thread = thread::Builder::new().name("baton-hold-queue".to_owned()).spawn(work)?;
-        Ok(Keeper { thread, wake })
+        Ok(QueueThread { thread, wake })
     }
 
     /// Lets everybody go, in order; new ones pass behind them.
@@ -54,26 +54,26 @@ impl Keeper {
     }
 
     /// Ends it, once no rule sends packets any more.
-    pub fn finish(self) -> Result<Tally, Fault> {
+    pub fn finish(self) -> Result<Tally, KernelError> {
         drop(self.wake);
-        self.thread.join().unwrap_or_else(|_| Err(Fault::new("thread of the queue", "it panicked", "")))
+        self.thread.join().unwrap_or_else(|_| Err(KernelError::new("thread of the queue", "it panicked", "")))
     }
 }
 
 struct Loop {
-    queue: Queue,
-    room: Room,
+    queue: PacketQueue,
+    room: HeldPackets,
     phase: Phase,
     deadline: Instant,
 }
 
 impl Loop {
-    fn run(mut self, told: PipeReader) -> Result<Tally, Fault> {
+    fn run(mut self, told: PipeReader) -> Result<Tally, KernelError> {
         let mut told = Some(told);
         loop {
             let is_ending = told.is_none();
-            let is_told = self.wait(told.as_ref()).map_err(|error| Fault::io("waiting for packets", &error))?;
-            let has_come = self.take().map_err(|fault| Fault::netlink("packets of the queue", &fault))?;
+            let is_told = self.wait(told.as_ref()).map_err(|error| KernelError::io("waiting for packets", &error))?;
+            let has_come = self.take().map_err(|fault| KernelError::netlink("packets of the queue", &fault))?;
             if is_told && self.is_end(&mut told) {
                 told = None;
             }
@@ -81,7 +81,7 @@ impl Loop {
                 self.phase = Phase::Releasing;
             }
             if self.phase == Phase::Releasing {
-                self.let_go().map_err(|fault| Fault::netlink("verdicts on packets", &fault))?;
+                self.let_go().map_err(|fault| KernelError::netlink("verdicts on packets", &fault))?;
             }
             if is_ending && !has_come && self.phase == Phase::Passing {
                 return Ok(self.room.tally());
@@ -110,7 +110,7 @@ impl Loop {
     }
 
     /// Takes in all that has come, because what is told next is about all of it. Says whether that was anything.
-    fn take(&mut self) -> Result<bool, baton_kernel::netlink::Fault> {
+    fn take(&mut self) -> Result<bool, baton_kernel::netlink::NetlinkError> {
         for turn in 0..READS_AT_ONCE {
             let packets = self.queue.packets()?;
             if packets.is_empty() {
@@ -124,22 +124,22 @@ impl Loop {
         Ok(true)
     }
 
-    fn judge(&mut self, packet: &Packet, now: Instant) -> Result<(), baton_kernel::netlink::Fault> {
+    fn judge(&mut self, packet: &Packet, now: Instant) -> Result<(), baton_kernel::netlink::NetlinkError> {
         if self.phase == Phase::Passing {
-            return self.queue.decide(packet.id, Verdict::Accept);
+            return self.queue.decide(packet.id, QueueVerdict::Accept);
         }
         match self.room.arrive(packet.id, Syn::read(&packet.bytes), now) {
             Arrival::Wait => Ok(()),
-            Arrival::Pass => self.queue.decide(packet.id, Verdict::Accept),
-            Arrival::Drop => self.queue.decide(packet.id, Verdict::Drop),
-            Arrival::Replace(older) => self.queue.decide(older, Verdict::Drop),
+            Arrival::Pass => self.queue.decide(packet.id, QueueVerdict::Accept),
+            Arrival::Drop => self.queue.decide(packet.id, QueueVerdict::Drop),
+            Arrival::Replace(older) => self.queue.decide(older, QueueVerdict::Drop),
         }
     }
 
     /// Some of those who wait go.
-    fn let_go(&mut self) -> Result<(), baton_kernel::netlink::Fault> {
+    fn let_go(&mut self) -> Result<(), baton_kernel::netlink::NetlinkError> {
         if let Some(last) = self.room.release(RELEASED_AT_ONCE, Instant::now()) {
-            self.queue.decide_up_to(last, Verdict::Accept)?;
+            self.queue.decide_up_to(last, QueueVerdict::Accept)?;
         }
         if self.room.is_empty() {
             self.phase = Phase::Passing;

@@ -12,22 +12,22 @@ use crate::hold::method::Delay;
 const DELAYS_MAX: usize = 1 << 20;
 
 /// Both ends of a connection that is to be.
-type Ends = (SocketAddr, SocketAddr);
+type ConnectionAddresses = (SocketAddr, SocketAddr);
 
 /// The packets that wait for the end of the command.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct HeldPackets {
     /// So many at most.
     limit: usize,
     /// By their numbers, which rise.
     waiting: BTreeMap<u32, Waiting>,
-    clients: HashMap<Ends, u32>,
+    clients: HashMap<ConnectionAddresses, u32>,
     tally: Tally,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    ends: Ends,
+    ends: ConnectionAddresses,
     sequence: u32,
     since: Instant,
 }
@@ -60,9 +60,9 @@ pub(super) enum Arrival {
     Replace(u32),
 }
 
-impl Room {
-    pub fn new(limit: usize) -> Room {
-        Room { limit, waiting: BTreeMap::new(), clients: HashMap::new(), tally: Tally::default() }
+impl HeldPackets {
+    pub fn new(limit: usize) -> HeldPackets {
+        HeldPackets { limit, waiting: BTreeMap::new(), clients: HashMap::new(), tally: Tally::default() }
     }
 
     /// A packet has come; `None` for one that is not the first of a connection.
@@ -136,7 +136,7 @@ mod tests {
     fn they_leave_in_the_order_in_which_they_came() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut room = Room::new(10);
+        let mut room = HeldPackets::new(10);
         for (id, port) in [(1, 1), (2, 2), (5, 3)] {
             assert_eq!(room.arrive(id, syn(port, 0), at(u64::from(id))), Arrival::Wait);
         }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn the_same_packet_waits_once() {
         let now = Instant::now();
-        let mut room = Room::new(10);
+        let mut room = HeldPackets::new(10);
         assert_eq!(room.arrive(1, syn(1, 7), now), Arrival::Wait);
         assert_eq!(room.arrive(2, syn(1, 7), now), Arrival::Drop);
         assert_eq!(room.arrive(3, syn(1, 8), now), Arrival::Replace(1));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn above_the_limit_they_pass() {
         let now = Instant::now();
-        let mut room = Room::new(1);
+        let mut room = HeldPackets::new(1);
         assert_eq!(room.arrive(1, syn(1, 0), now), Arrival::Wait);
         assert_eq!(room.arrive(2, syn(2, 0), now), Arrival::Pass);
         assert_eq!(room.arrive(3, syn(1, 9), now), Arrival::Replace(1));

@@ -10,10 +10,10 @@ use baton_kernel::nfqueue;
 use baton_kernel::nftables::{self, Chain, Hook, Kind, Nftables, Rule, Table, Transaction};
 use nix::errno::Errno;
 
-use crate::Fault;
-use crate::hold::method::Order;
+use crate::KernelError;
+use crate::hold::method::HoldOrder;
 use crate::hold::target::Target;
-use crate::iptables::{self, Change, Iptables, Place};
+use crate::iptables::{self, Change, Iptables, JumpPosition};
 
 /// Behind `filter` and `security`, before source addresses are translated.
 const PRIORITY: i32 = 60;
@@ -32,7 +32,7 @@ const LOOPBACK: &str = "lo";
 
 /// How rules get into the kernel, the best way first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum RulesBackend {
     /// A table of our own in nftables, with its `queue` statement.
     Statement,
     /// A table of our own in nftables, with the target `NFQUEUE` of iptables.
@@ -41,14 +41,14 @@ pub(super) enum Way {
     Iptables(Vec<Iptables>),
 }
 
-impl Way {
-    const NFTABLES: [Way; 2] = [Way::Statement, Way::Target];
+impl RulesBackend {
+    const NFTABLES: [RulesBackend; 2] = [RulesBackend::Statement, RulesBackend::Target];
 
     /// The first one that this kernel takes.
     ///
     /// # Errors
     /// Without the right, and when there is none.
-    pub fn find(order: &Order) -> Result<Way, Fault> {
+    pub fn find(order: &HoldOrder) -> Result<RulesBackend, KernelError> {
         let mut refusal = None;
         for way in Self::NFTABLES {
             match trial(order, &way).commit() {
@@ -57,7 +57,7 @@ impl Way {
                 Err(fault) => refusal = Some(fault),
             }
         }
-        Way::iptables(order).map_err(|mut fault| {
+        RulesBackend::iptables(order).map_err(|mut fault| {
             if let Some(refusal) = refusal {
                 fault.reason = format!("{refusal}; {}", fault.reason);
             }
@@ -66,32 +66,32 @@ impl Way {
     }
 
     /// The last one, whatever the kernel takes.
-    pub fn iptables(order: &Order) -> Result<Way, Fault> {
+    pub fn iptables(order: &HoldOrder) -> Result<RulesBackend, KernelError> {
         let programs = families(order).into_iter().map(Iptables::find).collect::<Result<_, _>>();
-        programs.map(Way::Iptables).map_err(|error| refused(&error))
+        programs.map(RulesBackend::Iptables).map_err(|error| refused(&error))
     }
 
     /// The word for it, in notes too.
     pub fn word(&self) -> &'static str {
         match self {
-            Way::Statement => "nftables",
-            Way::Target => "nftables with the target NFQUEUE",
-            Way::Iptables(_) => IPTABLES,
+            RulesBackend::Statement => "nftables",
+            RulesBackend::Target => "nftables with the target NFQUEUE",
+            RulesBackend::Iptables(_) => IPTABLES,
         }
     }
 
     /// The one of this word.
-    pub fn named(word: &str, order: &Order) -> Result<Option<Way>, Fault> {
+    pub fn named(word: &str, order: &HoldOrder) -> Result<Option<RulesBackend>, KernelError> {
         match word {
-            IPTABLES => Way::iptables(order).map(Some),
+            IPTABLES => RulesBackend::iptables(order).map(Some),
             word => Ok(Self::NFTABLES.into_iter().find(|way| way.word() == word)),
         }
     }
 
     /// Makes the rules, all or none. Whether some may be there, also after a failure, is told by `is_there`.
-    pub fn make(&self, order: &Order, number: u16, is_there: &mut bool) -> Result<(), Fault> {
+    pub fn make(&self, order: &HoldOrder, number: u16, is_there: &mut bool) -> Result<(), KernelError> {
         *is_there = true;
-        let Way::Iptables(programs) = self else {
+        let RulesBackend::Iptables(programs) = self else {
             let made = tables(order, self, number).commit();
             // Of what the kernel refuses, nothing is done. Without an answer nobody knows.
             *is_there = made.as_ref().err().is_none_or(|refusal| refusal.errno().is_none());
@@ -109,21 +109,21 @@ impl Way {
     /// A rule of nftables that ends in the queue.
     fn queue(&self, rule: Rule, number: u16) -> Rule {
         match self {
-            Way::Target => rule.xtables_queue_or_bypass(number),
-            Way::Statement | Way::Iptables(_) => rule.queue_or_bypass(number),
+            RulesBackend::Target => rule.xtables_queue_or_bypass(number),
+            RulesBackend::Statement | RulesBackend::Iptables(_) => rule.queue_or_bypass(number),
         }
     }
 
     /// The rules as text.
-    pub fn describe(&self, order: &Order) -> Vec<String> {
+    pub fn describe(&self, order: &HoldOrder) -> Vec<String> {
         match self {
-            Way::Statement | Way::Target => {
+            RulesBackend::Statement | RulesBackend::Target => {
                 let chains = hooks(order).into_iter().map(|(name, ..)| name).collect::<Vec<_>>().join(", ");
                 let head =
                     format!("{}: first packets of connections to {} wait in an NFQUEUE", table(order), order.targets);
                 vec![format!("{head}, from chains at {chains} ({})", self.word())]
             }
-            Way::Iptables(programs) => {
+            RulesBackend::Iptables(programs) => {
                 let mut lines = Vec::new();
                 for iptables in programs {
                     let changes = changes(order, iptables.family(), 0).unwrap_or_default();
@@ -137,8 +137,8 @@ impl Way {
 }
 
 /// Sends no packet to the queue any more. What waits in it stays there.
-pub(super) fn silence(order: &Order, way: &Way) -> Result<(), Fault> {
-    if let Way::Iptables(programs) = way {
+pub(super) fn silence(order: &HoldOrder, way: &RulesBackend) -> Result<(), KernelError> {
+    if let RulesBackend::Iptables(programs) = way {
         return unmake_chains(order, programs);
     }
     let table = table(order);
@@ -155,17 +155,17 @@ pub(super) fn silence(order: &Order, way: &Way) -> Result<(), Fault> {
 ///
 /// Removing a table drops what waits in every queue of the network namespace. So while something waits in another one, an empty
 /// table stays, which no packet feels; the next run removes it.
-pub(super) fn unmake(order: &Order, way: &Way) -> Result<Option<String>, Fault> {
+pub(super) fn unmake(order: &HoldOrder, way: &RulesBackend) -> Result<Option<String>, KernelError> {
     match way {
-        Way::Statement | Way::Target => sweep(&table(order)),
+        RulesBackend::Statement | RulesBackend::Target => sweep(&table(order)),
         // The host's own chains stay, and ours went with the rules.
-        Way::Iptables(_) => Ok(None),
+        RulesBackend::Iptables(_) => Ok(None),
     }
 }
 
 /// Removes tables of holds that have no rules any more, in a moment in which no packet waits in a queue. When there is none, says
 /// which one stays.
-pub(in crate::hold) fn sweep(table: &Table) -> Result<Option<String>, Fault> {
+pub(in crate::hold) fn sweep(table: &Table) -> Result<Option<String>, KernelError> {
     if let Some(busy) = nfqueue::quiet(QUIET_MAX).first() {
         return Ok(Some(format!(
             "an empty {table} stays for the next run to remove, so that queue {} loses nothing",
@@ -184,13 +184,13 @@ pub(in crate::hold) fn sweep(table: &Table) -> Result<Option<String>, Fault> {
     Ok(None)
 }
 
-fn refused_by_kernel(refusal: &nftables::Refusal) -> Fault {
+fn refused_by_kernel(refusal: &nftables::NftablesError) -> KernelError {
     let remedy = refusal.remedy().unwrap_or_default();
-    Fault::new(format!("nftables: {}", refusal.what), refusal.fault.to_string(), remedy)
+    KernelError::new(format!("nftables: {}", refusal.what), refusal.fault.to_string(), remedy)
 }
 
 /// Removes the table of a run of which only the number is known, with all that is in it.
-pub(in crate::hold) fn wipe(run: u32) -> Result<(), Fault> {
+pub(in crate::hold) fn wipe(run: u32) -> Result<(), KernelError> {
     match Transaction::new().delete_table(&Table::inet(format!("{PREFIX}{run}"))).commit() {
         // There is none, or no nftables.
         Err(fault) if matches!(fault.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)) => Ok(()),
@@ -198,7 +198,7 @@ pub(in crate::hold) fn wipe(run: u32) -> Result<(), Fault> {
     }
 }
 
-fn unmake_chains(order: &Order, programs: &[Iptables]) -> Result<(), Fault> {
+fn unmake_chains(order: &HoldOrder, programs: &[Iptables]) -> Result<(), KernelError> {
     let chains = chains(order.run)?;
     for (iptables, chain) in programs.iter().flat_map(|iptables| chains.iter().map(move |chain| (iptables, chain))) {
         iptables.remove(chain).map_err(|error| refused(&error))?;
@@ -206,23 +206,23 @@ fn unmake_chains(order: &Order, programs: &[Iptables]) -> Result<(), Fault> {
     Ok(())
 }
 
-fn refused(error: &iptables::Error) -> Fault {
-    Fault::new("rules of iptables", error.to_string(), "")
+fn refused(error: &iptables::Error) -> KernelError {
+    KernelError::new("rules of iptables", error.to_string(), "")
 }
 
-fn table(order: &Order) -> Table {
+fn table(order: &HoldOrder) -> Table {
     Table::inet(order.object_name())
 }
 
 /// The chains of a run: for what is for this machine, and for what may be on its way to another one.
-pub(in crate::hold) fn chains(run: u32) -> Result<[iptables::Chain; 2], Fault> {
+pub(in crate::hold) fn chains(run: u32) -> Result<[iptables::Chain; 2], KernelError> {
     let chain = |end: &str| iptables::Chain::new(&format!("HOLD-{run}{end}")).map_err(|error| refused(&error));
     Ok([chain("")?, chain("-FAR")?])
 }
 
 /// Where packets pass that are meant: what is for this machine at the end of its way in; and what is for the address of another one
 /// on its way through and, made here, out. To all addresses of a port means those of this machine.
-fn hooks(order: &Order) -> Vec<(&'static str, Hook, Vec<Target>)> {
+fn hooks(order: &HoldOrder) -> Vec<(&'static str, Hook, Vec<Target>)> {
     let all: Vec<Target> = order.targets.iter().copied().collect();
     let elsewhere: Vec<Target> =
         all.iter().copied().filter(|target| target.address.is_some_and(may_be_elsewhere)).collect();
@@ -238,7 +238,7 @@ fn hooks(order: &Order) -> Vec<(&'static str, Hook, Vec<Target>)> {
 }
 
 /// The interfaces that packets have to come in by; `None` for any.
-fn incoming(order: &Order) -> Vec<Option<&str>> {
+fn incoming(order: &HoldOrder) -> Vec<Option<&str>> {
     match &order.interfaces[..] {
         [] => vec![None],
         some => some.iter().map(|name| Some(name.as_str())).collect(),
@@ -246,7 +246,7 @@ fn incoming(order: &Order) -> Vec<Option<&str>> {
 }
 
 /// Names of interfaces go into words that iptables reads.
-pub(super) fn judge_interfaces(order: &Order) -> Result<(), Fault> {
+pub(super) fn judge_interfaces(order: &HoldOrder) -> Result<(), KernelError> {
     let is_name = |name: &String| {
         (1..=INTERFACE_MAX).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'\\/!+".contains(&byte))
@@ -254,7 +254,7 @@ pub(super) fn judge_interfaces(order: &Order) -> Result<(), Fault> {
     match order.interfaces.iter().find(|name| !is_name(name)) {
         None => Ok(()),
         Some(name) => {
-            Err(Fault::new(format!("interface {name:?}"), "no interface can have this name", "see `ip link`"))
+            Err(KernelError::new(format!("interface {name:?}"), "no interface can have this name", "see `ip link`"))
         }
     }
 }
@@ -265,13 +265,13 @@ fn may_be_elsewhere(address: IpAddr) -> bool {
 
 /// A rule of this way in a chain that no packet enters, all gone when it is done: a chain at a hook, removed again, would drop what
 /// waits in other queues.
-fn trial(order: &Order, way: &Way) -> Transaction {
+fn trial(order: &HoldOrder, way: &RulesBackend) -> Transaction {
     let table = Table::inet(format!("{}-trial", order.object_name()));
     let rule = way.queue(Rule::new().tcp(), 0);
     Transaction::new().new_table(&table).plain_chain(&table, "trial").rule(&table, "trial", &rule).delete_table(&table)
 }
 
-fn tables(order: &Order, way: &Way, number: u16) -> Transaction {
+fn tables(order: &HoldOrder, way: &RulesBackend, number: u16) -> Transaction {
     let table = table(order);
     let mut transaction = Transaction::new().new_table(&table);
     for (name, hook, targets) in hooks(order) {
@@ -297,7 +297,7 @@ fn tables(order: &Order, way: &Way, number: u16) -> Transaction {
 }
 
 /// The families that targets are of.
-fn families(order: &Order) -> Vec<iptables::Family> {
+fn families(order: &HoldOrder) -> Vec<iptables::Family> {
     let has = |is: fn(&IpAddr) -> bool| order.targets.iter().any(|target| target.address.as_ref().is_none_or(is));
     let mut families = Vec::new();
     families.extend(has(IpAddr::is_ipv4).then_some(iptables::Family::Ipv4));
@@ -305,7 +305,7 @@ fn families(order: &Order) -> Vec<iptables::Family> {
     families
 }
 
-fn changes(order: &Order, family: iptables::Family, number: u16) -> Result<Vec<Change>, Fault> {
+fn changes(order: &HoldOrder, family: iptables::Family, number: u16) -> Result<Vec<Change>, KernelError> {
     let [near, far] = chains(order.run)?;
     let is_of = |target: &&Target| match (family, target.address) {
         (_, None) => true,
@@ -324,7 +324,7 @@ fn changes(order: &Order, family: iptables::Family, number: u16) -> Result<Vec<C
         from,
         matching: matching.to_owned(),
         to: to.clone(),
-        place: Place::Last,
+        place: JumpPosition::Last,
     };
     let mut changes = rules(&near, &targets);
     if !elsewhere.is_empty() {
@@ -343,7 +343,7 @@ fn changes(order: &Order, family: iptables::Family, number: u16) -> Result<Vec<C
 }
 
 /// Sends first packets to a target into the queue, in the words of iptables.
-fn rule(order: &Order, target: &Target, by: Option<&str>, number: u16) -> String {
+fn rule(order: &HoldOrder, target: &Target, by: Option<&str>, number: u16) -> String {
     let by = by.map(|interface| format!("-i {interface} ")).unwrap_or_default();
     let to = target.address.map(|address| format!("-d {address} ")).unwrap_or_default();
     format!(

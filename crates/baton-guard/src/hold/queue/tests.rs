@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use baton_kernel::netns;
-use baton_kernel::nfqueue::{Verdict, open_queues};
+use baton_kernel::nfqueue::{QueueVerdict, open_queues};
 
 use super::*;
 use crate::hold::method::MethodName;
@@ -15,10 +15,10 @@ use crate::hold::target::Targets;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Forgetful;
+struct NoJournal;
 
-impl Journal for Forgetful {
-    fn note(&mut self, _name: &str, _word: &str) -> Result<(), Fault> {
+impl Journal for NoJournal {
+    fn note(&mut self, _name: &str, _word: &str) -> Result<(), KernelError> {
         Ok(())
     }
 }
@@ -29,19 +29,22 @@ fn apart(work: impl FnOnce() + Send) {
     }
 }
 
-fn order(run: u32, listener: &TcpListener, limit: u32) -> Order {
+fn order(run: u32, listener: &TcpListener, limit: u32) -> HoldOrder {
     let target = listener.local_addr().unwrap().to_string().parse().unwrap();
     let (method, targets) = (MethodName::Queue, Targets::new(vec![target]).unwrap());
-    Order { run, method, targets, max: PATIENCE, limit, interfaces: Vec::new() }
+    HoldOrder { run, method, targets, max: PATIENCE, limit, interfaces: Vec::new() }
 }
 
-fn holding(order: &Order, way: &Way) -> Holding {
-    Holding { order: order.clone(), way: way.clone(), keeper: None, may_have_rules: false }
+fn holding(order: &HoldOrder, way: &RulesBackend) -> QueueMethod {
+    QueueMethod { order: order.clone(), way: way.clone(), keeper: None, may_have_rules: false }
 }
 
 /// The ways that this kernel has: the machine's lacks the statement, or has it.
-fn ways(order: &Order) -> [Way; 2] {
-    [Way::find(order).expect("one of them"), Way::iptables(order).expect("scripts/setup test installs iptables")]
+fn ways(order: &HoldOrder) -> [RulesBackend; 2] {
+    [
+        RulesBackend::find(order).expect("one of them"),
+        RulesBackend::iptables(order).expect("scripts/setup test installs iptables"),
+    ]
 }
 
 fn client(address: SocketAddr) -> JoinHandle<io::Result<TcpStream>> {
@@ -104,7 +107,7 @@ fn clients_wait_and_come_in_their_order() {
             let order = order(7, &listener, 100);
             for way in ways(&order) {
                 let mut holding = holding(&order, &way);
-                holding.begin(&mut Forgetful).unwrap();
+                holding.begin(&mut NoJournal).unwrap();
                 // One after the other, so that their order is known.
                 let clients: Vec<_> = (1..=5)
                     .map(|number| {
@@ -143,11 +146,11 @@ fn established_connections_and_other_ports_are_not_touched() {
         let mut accepted = listener.accept().unwrap().0;
         for way in ways(&order) {
             let mut holding = holding(&order, &way);
-            holding.begin(&mut Forgetful).unwrap();
+            holding.begin(&mut NoJournal).unwrap();
             io::Write::write_all(&mut open, b"held?").unwrap();
             io::Read::read_exact(&mut accepted, &mut [0; 5]).unwrap();
             client(other.local_addr().unwrap()).join().unwrap().unwrap();
-            assert_eq!(holding.end().unwrap(), Held::default());
+            assert_eq!(holding.end().unwrap(), HoldCounts::default());
         }
     });
 }
@@ -157,8 +160,8 @@ fn above_the_limit_clients_pass() {
     apart(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let local = listener.local_addr().unwrap();
-        let mut holding = holding(&order(7, &listener, 2), &Way::find(&order(7, &listener, 2)).unwrap());
-        holding.begin(&mut Forgetful).unwrap();
+        let mut holding = holding(&order(7, &listener, 2), &RulesBackend::find(&order(7, &listener, 2)).unwrap());
+        holding.begin(&mut NoJournal).unwrap();
         let clients = [client(local), client(local)];
         until("two wait", || waiting() == 2);
         for _ in 0..3 {
@@ -175,9 +178,9 @@ fn at_the_deadline_clients_pass_by_themselves() {
     apart(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let local = listener.local_addr().unwrap();
-        let short = Order { max: Duration::from_millis(200), ..order(7, &listener, 100) };
-        let mut holding = holding(&short, &Way::find(&short).unwrap());
-        holding.begin(&mut Forgetful).unwrap();
+        let short = HoldOrder { max: Duration::from_millis(200), ..order(7, &listener, 100) };
+        let mut holding = holding(&short, &RulesBackend::find(&short).unwrap());
+        holding.begin(&mut NoJournal).unwrap();
         client(local).join().unwrap().unwrap();
         client(local).join().unwrap().unwrap();
         assert_eq!(holding.end().unwrap().connections, 1);
@@ -189,8 +192,8 @@ fn a_syn_that_is_sent_again_waits_once() {
     apart(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let order = order(7, &listener, 100);
-        let mut holding = holding(&order, &Way::find(&order).unwrap());
-        holding.begin(&mut Forgetful).unwrap();
+        let mut holding = holding(&order, &RulesBackend::find(&order).unwrap());
+        holding.begin(&mut NoJournal).unwrap();
         let client = client(listener.local_addr().unwrap());
         until("it waits", || waiting() == 1);
         until("it is sent again", || sent_again() == 1);
@@ -211,21 +214,21 @@ fn rules_that_were_there_are_there_afterwards() {
         let before = rules_shown();
         for way in ways(&order) {
             let mut ended = holding(&order, &way);
-            ended.begin(&mut Forgetful).unwrap();
+            ended.begin(&mut NoJournal).unwrap();
             assert_ne!(rules_shown(), before, "{way:?}");
             ended.end().unwrap();
             assert_eq!(rules_shown(), before, "{way:?}");
             // A process that was killed leaves nothing either.
             let mut killed = holding(&order, &way);
-            killed.begin(&mut Forgetful).unwrap();
+            killed.begin(&mut NoJournal).unwrap();
             drop(killed);
             client(listener.local_addr().unwrap()).join().unwrap().unwrap();
-            let notes = Notes::from([(WAY.to_owned(), way.word().to_owned())]);
+            let notes = UndoNotes::from([(WAY.to_owned(), way.word().to_owned())]);
             undo(&order, &notes).unwrap();
             assert_eq!(rules_shown(), before, "{way:?}");
             undo(&order, &notes).unwrap();
         }
-        undo(&order, &Notes::new()).unwrap();
+        undo(&order, &UndoNotes::new()).unwrap();
         assert_eq!(rules_shown(), before);
     });
 }
@@ -235,10 +238,10 @@ fn what_waits_in_another_hold_stays_there() {
     apart(|| {
         let (one, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let (first, second) = (order(7, &one, 100), order(8, &other, 100));
-        let way = Way::find(&first).unwrap();
+        let way = RulesBackend::find(&first).unwrap();
         let (mut first, mut second) = (holding(&first, &way), holding(&second, &way));
-        first.begin(&mut Forgetful).unwrap();
-        second.begin(&mut Forgetful).unwrap();
+        first.begin(&mut NoJournal).unwrap();
+        second.begin(&mut NoJournal).unwrap();
         let waits = client(one.local_addr().unwrap());
         until("it waits", || waiting() == 1);
         let held = second.end().unwrap();
@@ -257,7 +260,7 @@ fn the_queue_of_another_program_is_left_alone() {
     apart(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let order = order(7, &listener, 100);
-        let mut theirs = Queue::open(16).unwrap();
+        let mut theirs = PacketQueue::open(16).unwrap();
         let number = theirs.number().to_string();
         let words = [
             "-t",
@@ -280,13 +283,13 @@ fn the_queue_of_another_program_is_left_alone() {
         until("it waits", || waiting() == 1);
         for way in ways(&order) {
             let mut holding = holding(&order, &way);
-            holding.begin(&mut Forgetful).unwrap();
+            holding.begin(&mut NoJournal).unwrap();
             assert_eq!(open_queues().unwrap().len(), 2);
             holding.end().unwrap();
         }
         assert_eq!(waiting(), 1);
         for packet in theirs.packets().unwrap() {
-            theirs.decide(packet.id, Verdict::Accept).unwrap();
+            theirs.decide(packet.id, QueueVerdict::Accept).unwrap();
         }
         waits.join().unwrap().unwrap();
     });
@@ -299,8 +302,8 @@ fn by_iptables_far_targets_beside_near_ones_are_held_on_their_way() {
         let targets = [":80", "127.0.0.1:81", "10.9.0.9:82", "[2001:db8::9]:83"].map(|target| target.parse().unwrap());
         let (run, method) = (7, MethodName::Queue);
         let targets = Targets::new(targets.to_vec()).unwrap();
-        let order = Order { run, method, targets, max: PATIENCE, limit: 1, interfaces: Vec::new() };
-        let way = Way::iptables(&order).unwrap();
+        let order = HoldOrder { run, method, targets, max: PATIENCE, limit: 1, interfaces: Vec::new() };
+        let way = RulesBackend::iptables(&order).unwrap();
         // Chains of the host that iptables makes when it first needs them stay, empty.
         let saved = || [said("iptables-save", &[]), said("ip6tables-save", &[])];
         let before = saved();

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use aya::maps::MapData;
 
 use super::{Direct, unpin_all};
-use crate::Fault;
+use crate::KernelError;
 
 /// A name that nothing has for longer than it takes to see whether a process can pin.
 const TRIAL: &str = "trial";
@@ -20,7 +20,7 @@ impl Direct {
     ///
     /// # Errors
     /// When files could not be removed.
-    pub fn put_aside(&mut self) -> Result<(), Fault> {
+    pub fn put_aside(&mut self) -> Result<(), KernelError> {
         self.forward_nothing();
         if self.is_aside || self.try_to_pin().is_err() {
             return Ok(());
@@ -33,7 +33,7 @@ impl Direct {
     ///
     /// # Errors
     /// When the folder was removed meanwhile, or the kernel refuses it.
-    pub fn take_up(&mut self) -> Result<(), Fault> {
+    pub fn take_up(&mut self) -> Result<(), KernelError> {
         if !self.is_aside {
             return Ok(());
         }
@@ -47,24 +47,24 @@ impl Direct {
     }
 
     /// Whether this process can pin something in the folder.
-    fn try_to_pin(&self) -> Result<(), Fault> {
+    fn try_to_pin(&self) -> Result<(), KernelError> {
         let Some((_, map)) = self.maps.first() else { return Ok(()) };
         self.folder.unpin(TRIAL)?;
         self.pin_map(map, TRIAL)?;
         self.folder.unpin(TRIAL)
     }
 
-    fn pin_map(&self, map: &MapData, name: &str) -> Result<(), Fault> {
+    fn pin_map(&self, map: &MapData, name: &str) -> Result<(), KernelError> {
         let path = self.folder.path();
         self.folder.pin(map.fd().as_fd(), name).map_err(|error| {
             let reason = format!("pinning the BPF map {name}: {error}");
             match self.folder.is_removed() {
-                true => Fault::new(
+                true => KernelError::new(
                     path.display().to_string(),
                     format!("{reason}, because the folder was removed by somebody else"),
                     "let a new process of Baton take over (baton -sf PID), which makes it anew",
                 ),
-                false => Fault::new(
+                false => KernelError::new(
                     path.display().to_string(),
                     reason,
                     "let a new process of Baton take over (baton -sf PID)",

@@ -42,10 +42,10 @@ impl<const NUMBERS: usize> Counted<NUMBERS> {
         Ok(sum)
     }
 
-    /// Begins from 0 on all processors.
+    /// Resets a slot to 0 on all processors.
     pub(super) fn clear(&mut self, slot: u32) -> io::Result<()> {
         let mut values = vec![[0; NUMBERS]; self.processors];
-        // SAFETY: as above.
+        // SAFETY: `new` saw that it is such a map of such values, and there is one for each possible processor.
         unsafe { syscall::write_all(self.map.fd(), slot, &mut values) }
     }
 }

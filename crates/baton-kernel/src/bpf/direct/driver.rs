@@ -52,7 +52,8 @@ pub fn joins_packets(name: &str) -> Option<bool> {
     asked(name, GET_GRO).map(|joins| joins != 0)
 }
 
-/// Whether VLAN tags are taken off frames before the driver's program sees them (`rxvlan` of ethtool); `None` as above.
+/// Whether VLAN tags are taken off frames before the driver's program sees them (`rxvlan` of ethtool); `None` where the
+/// kernel does not report it or there is no such interface.
 pub fn strips_tags(name: &str) -> Option<bool> {
     asked(name, GET_FLAGS).map(|flags| flags & STRIPS != 0)
 }
@@ -60,14 +61,13 @@ pub fn strips_tags(name: &str) -> Option<bool> {
 fn asked(name: &str, command: u32) -> Option<u32> {
     let socket = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None).ok()?;
     let mut value = Value { command, data: 0 };
-    // SAFETY: `ifreq` is of integers, arrays of them and a pointer, for all of which zero is a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let data = libc::__c_anonymous_ifr_ifru { ifru_data: (&raw mut value).cast() };
+    let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru: data };
     // The last byte stays 0.
     if name.len() >= request.ifr_name.len() {
         return None;
     }
     request.ifr_name.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as libc::c_char);
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
     // SAFETY: the kernel reads the request, which names the interface, and reads and writes the eight bytes of the value that it points
     // to; both live until it returns.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), ETHTOOL, &raw mut request) };

@@ -5,12 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::{Direct, fault, refused};
-use crate::Fault;
+use crate::KernelError;
 use crate::bpf::syscall;
 
-/// How a program is tied to an interface.
+/// How a program is attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum XdpMode {
     /// In the driver, before the kernel makes anything of a packet.
     Native,
     /// In the network stack, for drivers that have nothing of it.
@@ -19,7 +19,7 @@ pub enum Mode {
 
 /// Where in a driver or in the network stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hook {
+pub(super) enum AttachPoint {
     /// In the driver.
     Driver,
     /// At the ingress of the stack (TCX, Linux 6.6).
@@ -28,39 +28,39 @@ pub(super) enum Hook {
     Generic,
 }
 
-impl Hook {
-    const ALL: [Hook; 3] = [Hook::Driver, Hook::Ingress, Hook::Generic];
+impl AttachPoint {
+    const ALL: [AttachPoint; 3] = [AttachPoint::Driver, AttachPoint::Ingress, AttachPoint::Generic];
 
     /// Those of a mode, the better one first.
-    fn of(mode: Mode) -> &'static [Hook] {
+    fn of(mode: XdpMode) -> &'static [AttachPoint] {
         match mode {
-            Mode::Native => &[Hook::Driver],
-            Mode::Generic => &[Hook::Ingress, Hook::Generic],
+            XdpMode::Native => &[AttachPoint::Driver],
+            XdpMode::Generic => &[AttachPoint::Ingress, AttachPoint::Generic],
         }
     }
 
-    fn mode(self) -> Mode {
+    fn mode(self) -> XdpMode {
         match self {
-            Hook::Driver => Mode::Native,
-            Hook::Ingress | Hook::Generic => Mode::Generic,
+            AttachPoint::Driver => XdpMode::Native,
+            AttachPoint::Ingress | AttachPoint::Generic => XdpMode::Generic,
         }
     }
 
     /// In the names of links.
     fn word(self) -> &'static str {
         match self {
-            Hook::Driver => "native",
-            Hook::Ingress => "ingress",
-            Hook::Generic => "generic",
+            AttachPoint::Driver => "native",
+            AttachPoint::Ingress => "ingress",
+            AttachPoint::Generic => "generic",
         }
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for XdpMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Mode::Native => "native",
-            Mode::Generic => "generic",
+            XdpMode::Native => "native",
+            XdpMode::Generic => "generic",
         })
     }
 }
@@ -70,7 +70,7 @@ impl Direct {
     ///
     /// # Errors
     /// When another program is there, which is left alone, or the kernel refuses it.
-    pub fn attach(&mut self, interface: u32, name: &str, modes: &[Mode]) -> Result<Mode, Fault> {
+    pub fn attach(&mut self, interface: u32, name: &str, modes: &[XdpMode]) -> Result<XdpMode, KernelError> {
         if let Some((_, mode)) = self.attached()?.into_iter().find(|(there, _)| *there == interface) {
             return Ok(mode);
         }
@@ -83,7 +83,7 @@ impl Direct {
                 Err(error) => return Err(refusal(name, *mode, error, &before)),
             }
         }
-        Err(Fault::new(place(name), "no way to tie the BPF program to it", ""))
+        Err(KernelError::new(place(name), "no way to tie the BPF program to it", ""))
     }
 
     /// Moves the program on an interface from the driver to the stack or back. If the kernel lets it be in one of them at a time only, it is
@@ -91,20 +91,20 @@ impl Direct {
     ///
     /// # Errors
     /// What the kernel refuses; then the program is where it was, unless the words say otherwise.
-    pub fn move_to(&mut self, interface: u32, name: &str, mode: Mode) -> Result<(), Fault> {
+    pub fn move_to(&mut self, interface: u32, name: &str, mode: XdpMode) -> Result<(), KernelError> {
         let Some(before) = self.hook(interface)?.filter(|before| before.mode() != mode) else { return Ok(()) };
         // What can fail while the program is where it was, fails now.
         self.program()?;
         let old = self.pinned(interface, name, before)?;
         // At the ingress it is beside what is in the driver.
-        if before == Hook::Ingress || mode == Mode::Generic {
-            let hooks = if before == Hook::Ingress { Hook::of(mode) } else { &[Hook::Ingress] };
+        if before == AttachPoint::Ingress || mode == XdpMode::Generic {
+            let hooks = if before == AttachPoint::Ingress { AttachPoint::of(mode) } else { &[AttachPoint::Ingress] };
             match self.link_at(interface, hooks)? {
                 Ok((link, hook)) => {
                     self.pin(&link, interface, name, hook)?;
                     return self.untie(&old, interface, name, before);
                 }
-                Err(error) if before == Hook::Ingress => return Err(refusal(name, mode, error, "")),
+                Err(error) if before == AttachPoint::Ingress => return Err(refusal(name, mode, error, "")),
                 // A kernel that has no such place.
                 Err(_) => {}
             }
@@ -124,9 +124,9 @@ impl Direct {
         }
     }
 
-    fn untie(&self, link: &OwnedFd, interface: u32, name: &str, hook: Hook) -> Result<(), Fault> {
+    fn untie(&self, link: &OwnedFd, interface: u32, name: &str, hook: AttachPoint) -> Result<(), KernelError> {
         syscall::detach(link.as_fd())
-            .map_err(|error| Fault::new(place(name), format!("taking the BPF program from it: {error}"), ""))?;
+            .map_err(|error| KernelError::new(place(name), format!("taking the BPF program from it: {error}"), ""))?;
         self.folder.unpin(&link_name(interface, hook))
     }
 
@@ -134,66 +134,70 @@ impl Direct {
     ///
     /// # Errors
     /// What is missing.
-    pub fn may_move(&self, interface: u32, name: &str) -> Result<(), Fault> {
+    pub fn may_move(&self, interface: u32, name: &str) -> Result<(), KernelError> {
         self.hook(interface)?.map_or(Ok(()), |hook| self.pinned(interface, name, hook).map(drop))
     }
 
-    fn pinned(&self, interface: u32, name: &str, hook: Hook) -> Result<OwnedFd, Fault> {
+    fn pinned(&self, interface: u32, name: &str, hook: AttachPoint) -> Result<OwnedFd, KernelError> {
         let opened = self.folder.object(&link_name(interface, hook));
         opened.map_err(|error| self.out_of_reach(name, "opening", &error))
     }
 
-    fn link(&mut self, interface: u32, mode: Mode) -> Result<io::Result<(OwnedFd, Hook)>, Fault> {
-        self.link_at(interface, Hook::of(mode))
+    fn link(&mut self, interface: u32, mode: XdpMode) -> Result<io::Result<(OwnedFd, AttachPoint)>, KernelError> {
+        self.link_at(interface, AttachPoint::of(mode))
     }
 
     /// At the first of these places that the kernel has.
-    fn link_at(&mut self, interface: u32, hooks: &[Hook]) -> Result<io::Result<(OwnedFd, Hook)>, Fault> {
+    fn link_at(
+        &mut self,
+        interface: u32,
+        hooks: &[AttachPoint],
+    ) -> Result<io::Result<(OwnedFd, AttachPoint)>, KernelError> {
         let mut tried = Err(io::Error::from_raw_os_error(libc::EINVAL));
         for (at, hook) in hooks.iter().enumerate() {
             let program = match self.program_at(*hook) {
                 // An older kernel may refuse it.
-                Err(_) if *hook == Hook::Ingress && at + 1 < hooks.len() => continue,
+                Err(_) if *hook == AttachPoint::Ingress && at + 1 < hooks.len() => continue,
                 program => program?,
             };
             let made = match hook {
-                Hook::Driver => syscall::link(program, interface, syscall::NATIVE),
-                Hook::Ingress => syscall::link_in_stack(program, interface),
-                Hook::Generic => syscall::link(program, interface, syscall::GENERIC),
+                AttachPoint::Driver => syscall::link(program, interface, syscall::NATIVE),
+                AttachPoint::Ingress => syscall::link_in_stack(program, interface),
+                AttachPoint::Generic => syscall::link(program, interface, syscall::GENERIC),
             };
             tried = made.map(|link| (link, *hook));
             // Before Linux 6.6 there is no such kind of link.
             let is_unknown = tried.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL));
-            if *hook != Hook::Ingress || !is_unknown {
+            if *hook != AttachPoint::Ingress || !is_unknown {
                 break;
             }
         }
         Ok(tried)
     }
 
-    fn program_at(&mut self, hook: Hook) -> Result<BorrowedFd<'_>, Fault> {
+    fn program_at(&mut self, hook: AttachPoint) -> Result<BorrowedFd<'_>, KernelError> {
         let program = match hook {
-            Hook::Driver | Hook::Generic => self.program()?.fd(),
-            Hook::Ingress => self.program_in_stack()?.fd(),
+            AttachPoint::Driver | AttachPoint::Generic => self.program()?.fd(),
+            AttachPoint::Ingress => self.program_in_stack()?.fd(),
         };
         program.map(AsFd::as_fd).map_err(refused("the BPF program")).map_err(fault)
     }
 
     /// Without a pin, the link ends with its descriptor.
-    fn pin(&self, link: &OwnedFd, interface: u32, name: &str, hook: Hook) -> Result<(), Fault> {
+    fn pin(&self, link: &OwnedFd, interface: u32, name: &str, hook: AttachPoint) -> Result<(), KernelError> {
         let pinned = self.folder.pin(link.as_fd(), &link_name(interface, hook));
         pinned.map_err(|error| self.out_of_reach(name, "pinning", &error))
     }
 
-    fn out_of_reach(&self, name: &str, doing: &str, error: &io::Error) -> Fault {
+    fn out_of_reach(&self, name: &str, doing: &str, error: &io::Error) -> KernelError {
         let reason = format!("{doing} the link of the BPF program: {error}");
         match self.folder.is_removed() {
-            true => Fault::new(
+            true => KernelError::new(
                 place(name),
                 format!("{reason}, because {} was removed by somebody else", self.folder.path().display()),
                 "let a new process of Baton take over (baton -sf PID), which makes it anew",
             ),
-            false => Fault::new(place(name), reason, "let a new process of Baton take over (baton -sf PID)"),
+            false => KernelError::new(place(name), reason, "let a new process of Baton take over (baton -sf PID)"),
         }
     }
 
@@ -201,15 +205,15 @@ impl Direct {
     ///
     /// # Errors
     /// Without the right.
-    pub fn detach(&mut self, interface: u32) -> Result<(), Fault> {
-        Hook::ALL.into_iter().try_for_each(|hook| self.folder.unpin(&link_name(interface, hook)))
+    pub fn detach(&mut self, interface: u32) -> Result<(), KernelError> {
+        AttachPoint::ALL.into_iter().try_for_each(|hook| self.folder.unpin(&link_name(interface, hook)))
     }
 
     /// The interfaces that it is tied to, by number.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn attached(&self) -> Result<Vec<(u32, Mode)>, Fault> {
+    pub fn attached(&self) -> Result<Vec<(u32, XdpMode)>, KernelError> {
         Ok(self.links()?.into_iter().map(|(interface, hook)| (interface, hook.mode())).collect())
     }
 
@@ -218,19 +222,19 @@ impl Direct {
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn sends_joined(&self) -> Result<bool, Fault> {
-        Ok(self.links()?.iter().all(|(_, hook)| *hook != Hook::Generic))
+    pub fn sends_joined(&self) -> Result<bool, KernelError> {
+        Ok(self.links()?.iter().all(|(_, hook)| *hook != AttachPoint::Generic))
     }
 
     /// One for each interface: whoever was killed in the middle of a move has left two, of which that in the driver takes all.
-    fn links(&self) -> Result<Vec<(u32, Hook)>, Fault> {
-        let mut found: Vec<(u32, Hook)> = self.folder.names()?.iter().filter_map(|name| link_of(name)).collect();
-        found.sort_unstable_by_key(|(interface, hook)| (*interface, *hook != Hook::Driver));
+    fn links(&self) -> Result<Vec<(u32, AttachPoint)>, KernelError> {
+        let mut found: Vec<(u32, AttachPoint)> = self.folder.names()?.iter().filter_map(|name| link_of(name)).collect();
+        found.sort_unstable_by_key(|(interface, hook)| (*interface, *hook != AttachPoint::Driver));
         found.dedup_by_key(|(interface, _)| *interface);
         Ok(found)
     }
 
-    fn hook(&self, interface: u32) -> Result<Option<Hook>, Fault> {
+    fn hook(&self, interface: u32) -> Result<Option<AttachPoint>, KernelError> {
         Ok(self.links()?.into_iter().find(|(there, _)| *there == interface).map(|(_, hook)| hook))
     }
 
@@ -239,7 +243,7 @@ impl Direct {
     ///
     /// # Errors
     /// What the kernel refuses; then the program that was there goes on.
-    pub fn renew(&mut self) -> Result<Vec<u32>, Fault> {
+    pub fn renew(&mut self) -> Result<Vec<u32>, KernelError> {
         let mut lost = Vec::new();
         let links = self.links()?;
         for (interface, hook) in self.folder.names()?.iter().filter_map(|name| link_of(name)) {
@@ -272,8 +276,8 @@ fn is_taken(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
 
-fn taken(name: &str) -> Fault {
-    Fault::new(
+fn taken(name: &str) -> KernelError {
+    KernelError::new(
         place(name),
         "another XDP program is there, and it is left alone",
         format!(
@@ -283,22 +287,22 @@ fn taken(name: &str) -> Fault {
 }
 
 /// That the program cannot be there in this mode; `besides` is said behind the reason.
-fn refusal(name: &str, mode: Mode, error: io::Error, besides: &str) -> Fault {
+fn refusal(name: &str, mode: XdpMode, error: io::Error, besides: &str) -> KernelError {
     let doing = match mode {
-        Mode::Native => "tying the BPF program to its driver",
-        Mode::Generic => "tying the BPF program to it",
+        XdpMode::Native => "tying the BPF program to its driver",
+        XdpMode::Generic => "tying the BPF program to it",
     };
     let refused = refused(doing)(error);
     let (said, remedy) = refused.parts();
-    Fault::new(place(name), format!("{said}{besides}"), remedy)
+    KernelError::new(place(name), format!("{said}{besides}"), remedy)
 }
 
-fn link_name(interface: u32, hook: Hook) -> String {
+fn link_name(interface: u32, hook: AttachPoint) -> String {
     format!("link-{interface}-{}", hook.word())
 }
 
-pub(super) fn link_of(name: &str) -> Option<(u32, Hook)> {
+pub(super) fn link_of(name: &str) -> Option<(u32, AttachPoint)> {
     let (interface, word) = name.strip_prefix("link-")?.split_once('-')?;
-    let hook = Hook::ALL.into_iter().find(|hook| hook.word() == word)?;
+    let hook = AttachPoint::ALL.into_iter().find(|hook| hook.word() == word)?;
     Some((interface.parse().ok()?, hook))
 }

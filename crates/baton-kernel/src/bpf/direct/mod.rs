@@ -25,16 +25,16 @@ use aya::programs::{ProgramError, SchedClassifier, TestRun, TestRunOptions, Xdp}
 use aya::{Ebpf, EbpfLoader};
 use socket2::{Domain, Socket, Type};
 
-use super::folder::{Folder, Way};
-use super::{FILE_SYSTEM, Refused, mounted, refused};
-use crate::Fault;
+use super::folder::{Folder, HeldPath};
+use super::{BpfError, FILE_SYSTEM, mounted, refused};
+use crate::KernelError;
 use crate::sockopt;
 use counted::Counted;
 use elements::Elements;
 use links::link_of;
 
 pub use driver::{Driver, driver, joins_packets, strips_tags};
-pub use links::Mode;
+pub use links::XdpMode;
 pub use remembered::{memory, processors};
 pub use slots::*;
 
@@ -57,9 +57,9 @@ const GROWTH: usize = 8;
 const MAPS: [&str; 10] =
     ["places", "macs", "services", "servers", "tables", "flows", "of_services", "of_servers", "reasons", "layout"];
 
-/// What the program said of a packet.
+/// What the program decided about a packet (`enum xdp_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum XdpAction {
     /// Gone (`XDP_DROP`).
     Drop,
     /// To the network stack (`XDP_PASS`).
@@ -68,7 +68,7 @@ pub enum Verdict {
     Send,
     /// By another interface (`XDP_REDIRECT`).
     Redirect,
-    /// Anything else, which the program never says.
+    /// Anything else, which the program never returns.
     Wrong(u32),
 }
 
@@ -77,11 +77,11 @@ pub struct Direct {
     folder: Folder,
     program: Option<Ebpf>,
     in_stack: Option<Ebpf>,
-    places: HashMap<MapData, Place, u32>,
+    places: HashMap<MapData, VirtualAddressKey, u32>,
     macs: HashMap<MapData, OwnMac, u32>,
-    services: Elements<Service>,
-    servers: Elements<Server>,
-    tables: Array<MapData, Table>,
+    services: Elements<ServiceSlot>,
+    servers: Elements<ServerSlot>,
+    tables: Array<MapData, LookupTable>,
     flows: HashMap<MapData, FlowKey, Flow>,
     of_services: Counted<3>,
     of_servers: Counted<3>,
@@ -102,10 +102,10 @@ impl fmt::Debug for Direct {
 ///
 /// # Errors
 /// Without `/proc`.
-pub fn folder() -> Result<PathBuf, Fault> {
+pub fn folder() -> Result<PathBuf, KernelError> {
     use std::os::unix::fs::MetadataExt;
     let namespace = fs::metadata("/proc/thread-self/ns/net");
-    let namespace = namespace.map_err(|error| Fault::io("/proc/thread-self/ns/net", &error))?;
+    let namespace = namespace.map_err(|error| KernelError::io("/proc/thread-self/ns/net", &error))?;
     Ok(Path::new(FILE_SYSTEM).join("baton-direct").join(namespace.ino().to_string()))
 }
 
@@ -113,7 +113,7 @@ pub fn folder() -> Result<PathBuf, Fault> {
 ///
 /// # Errors
 /// That no BPF file system is mounted, and what to do.
-pub fn check(folder: &Path) -> Result<(), Fault> {
+pub fn check(folder: &Path) -> Result<(), KernelError> {
     mounted(folder).map_err(fault)
 }
 
@@ -122,7 +122,7 @@ impl Direct {
     ///
     /// # Errors
     /// When it is another version's, or cannot be read.
-    pub fn find(folder: &Path) -> Result<Option<Direct>, Fault> {
+    pub fn find(folder: &Path) -> Result<Option<Direct>, KernelError> {
         let Some(folder) = Folder::find(folder)?.filter(|folder| folder.has("layout")) else { return Ok(None) };
         let layout: Array<MapData, Layout> = Array::try_from(Map::Array(map(&folder, "layout")?)).map_err(other)?;
         let layout = layout.get(&0, 0).map_err(refused("the map layout")).map_err(fault)?;
@@ -131,7 +131,7 @@ impl Direct {
         }
         if layout.version != VERSION {
             let path = folder.path().display();
-            return Err(Fault::new(
+            return Err(KernelError::new(
                 path.to_string(),
                 format!("its maps are of version {}, and this program's are of version {VERSION}", layout.version),
                 format!(
@@ -147,7 +147,7 @@ impl Direct {
     ///
     /// # Errors
     /// As [`find`](Self::find), and what the kernel refuses; then nothing is left of it.
-    pub fn make(folder: &Path, flows: u32) -> Result<Direct, Fault> {
+    pub fn make(folder: &Path, flows: u32) -> Result<Direct, KernelError> {
         check(folder)?;
         if let Some(there) = Direct::find(folder)? {
             return Ok(there);
@@ -164,7 +164,7 @@ impl Direct {
         made
     }
 
-    fn make_anew(folder: Folder, flows: u32) -> Result<Direct, Fault> {
+    fn make_anew(folder: Folder, flows: u32) -> Result<Direct, KernelError> {
         let program = load(&folder, flows)?;
         let mut direct = Direct::open(folder)?;
         direct.program = Some(program);
@@ -175,7 +175,7 @@ impl Direct {
         Ok(direct)
     }
 
-    fn open(folder: Folder) -> Result<Direct, Fault> {
+    fn open(folder: Folder) -> Result<Direct, KernelError> {
         Ok(Direct {
             program: None,
             in_stack: None,
@@ -188,13 +188,13 @@ impl Direct {
             of_services: Counted::new(map(&folder, "of_services")?).map_err(other)?,
             of_servers: Counted::new(map(&folder, "of_servers")?).map_err(other)?,
             reasons: Counted::new(map(&folder, "reasons")?).map_err(other)?,
-            maps: MAPS.into_iter().map(|name| Ok((name, map(&folder, name)?))).collect::<Result<_, Fault>>()?,
+            maps: MAPS.into_iter().map(|name| Ok((name, map(&folder, name)?))).collect::<Result<_, KernelError>>()?,
             is_aside: false,
             folder,
         })
     }
 
-    fn program(&mut self) -> Result<&mut Xdp, Fault> {
+    fn program(&mut self) -> Result<&mut Xdp, KernelError> {
         let loaded = match self.program.take() {
             Some(loaded) => loaded,
             None => load(&self.folder, 0)?,
@@ -203,7 +203,7 @@ impl Direct {
         program.try_into().map_err(|error: ProgramError| other(error))
     }
 
-    fn program_in_stack(&mut self) -> Result<&mut SchedClassifier, Fault> {
+    fn program_in_stack(&mut self) -> Result<&mut SchedClassifier, KernelError> {
         let loaded = match self.in_stack.take() {
             Some(loaded) => loaded,
             None => {
@@ -223,17 +223,17 @@ impl Direct {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn run(&mut self, packet: &[u8]) -> Result<(Verdict, Vec<u8>), Fault> {
+    pub fn run(&mut self, packet: &[u8]) -> Result<(XdpAction, Vec<u8>), KernelError> {
         let mut after = vec![0; packet.len() + GROWTH];
         let options = TestRunOptions { data_in: Some(packet), data_out: Some(&mut after), ..TestRunOptions::default() };
         let result = self.program()?.test_run(options).map_err(refused("running the BPF program")).map_err(fault)?;
         after.truncate(result.data_size_out as usize);
         let verdict = match result.return_value {
-            1 => Verdict::Drop,
-            2 => Verdict::Pass,
-            3 => Verdict::Send,
-            4 => Verdict::Redirect,
-            wrong => Verdict::Wrong(wrong),
+            1 => XdpAction::Drop,
+            2 => XdpAction::Pass,
+            3 => XdpAction::Send,
+            4 => XdpAction::Redirect,
+            wrong => XdpAction::Wrong(wrong),
         };
         Ok((verdict, after))
     }
@@ -242,7 +242,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel; that there is no such slot.
-    pub fn service(&self, slot: u32) -> Result<Service, Fault> {
+    pub fn service(&self, slot: u32) -> Result<ServiceSlot, KernelError> {
         self.services.get(slot).map_err(refused("a service")).map_err(fault)
     }
 
@@ -250,7 +250,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn services(&self) -> Result<Vec<Service>, Fault> {
+    pub fn services(&self) -> Result<Vec<ServiceSlot>, KernelError> {
         self.services.all().map_err(refused("the services")).map_err(fault)
     }
 
@@ -258,7 +258,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn set_service(&mut self, slot: u32, service: &Service) -> Result<(), Fault> {
+    pub fn set_service(&mut self, slot: u32, service: &ServiceSlot) -> Result<(), KernelError> {
         self.services.set(slot, service).map_err(refused("a service")).map_err(fault)
     }
 
@@ -266,7 +266,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel; that there is no such slot.
-    pub fn server(&self, slot: u32) -> Result<Server, Fault> {
+    pub fn server(&self, slot: u32) -> Result<ServerSlot, KernelError> {
         self.servers.get(slot).map_err(refused("a server")).map_err(fault)
     }
 
@@ -274,7 +274,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn servers(&self) -> Result<Vec<Server>, Fault> {
+    pub fn servers(&self) -> Result<Vec<ServerSlot>, KernelError> {
         self.servers.all().map_err(refused("the servers")).map_err(fault)
     }
 
@@ -282,7 +282,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn set_server(&mut self, slot: u32, server: &Server) -> Result<(), Fault> {
+    pub fn set_server(&mut self, slot: u32, server: &ServerSlot) -> Result<(), KernelError> {
         self.servers.set(slot, server).map_err(refused("a server")).map_err(fault)
     }
 
@@ -290,7 +290,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn set_table(&mut self, number: u32, table: &Table) -> Result<(), Fault> {
+    pub fn set_table(&mut self, number: u32, table: &LookupTable) -> Result<(), KernelError> {
         self.tables.set(number, table, 0).map_err(refused("a table")).map_err(fault)
     }
 
@@ -298,15 +298,15 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn set_place(&mut self, place: &Place, slot: u32) -> Result<(), Fault> {
+    pub fn set_place(&mut self, place: &VirtualAddressKey, slot: u32) -> Result<(), KernelError> {
         self.places.insert(place, slot, 0).map_err(refused("a virtual address")).map_err(fault)
     }
 
-    /// Packets for a place belong to nobody any more; it is no error when they did not before.
+    /// Packets for a place belong to no service any more; it is no error when they did not before.
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn remove_place(&mut self, place: &Place) -> Result<(), Fault> {
+    pub fn remove_place(&mut self, place: &VirtualAddressKey) -> Result<(), KernelError> {
         gone(self.places.remove(place)).map_err(refused("a virtual address")).map_err(fault)
     }
 
@@ -314,7 +314,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn places(&self) -> Result<Vec<(Place, u32)>, Fault> {
+    pub fn places(&self) -> Result<Vec<(VirtualAddressKey, u32)>, KernelError> {
         self.places.iter().collect::<Result<_, _>>().map_err(refused("the virtual addresses")).map_err(fault)
     }
 
@@ -322,7 +322,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel, such as that there are too many.
-    pub fn set_macs(&mut self, wanted: &[OwnMac]) -> Result<(), Fault> {
+    pub fn set_macs(&mut self, wanted: &[OwnMac]) -> Result<(), KernelError> {
         for mac in wanted {
             self.macs.insert(mac, 1, 0).map_err(refused("a MAC address of an interface")).map_err(fault)?;
         }
@@ -337,7 +337,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn flow(&self, key: &FlowKey) -> Result<Option<Flow>, Fault> {
+    pub fn flow(&self, key: &FlowKey) -> Result<Option<Flow>, KernelError> {
         match self.flows.get(key, 0) {
             Ok(flow) => Ok(Some(flow)),
             Err(MapError::KeyNotFound) => Ok(None),
@@ -349,7 +349,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn counted_of_service(&self, slot: u32) -> Result<Counters, Fault> {
+    pub fn counted_of_service(&self, slot: u32) -> Result<SlotCounters, KernelError> {
         self.of_services.sum(slot).map(counters).map_err(refused("counters")).map_err(fault)
     }
 
@@ -357,23 +357,23 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn counted_of_server(&self, slot: u32) -> Result<Counters, Fault> {
+    pub fn counted_of_server(&self, slot: u32) -> Result<SlotCounters, KernelError> {
         self.of_servers.sum(slot).map(counters).map_err(refused("counters")).map_err(fault)
     }
 
-    /// Begins to count from 0 for a service's slot.
+    /// Resets the counters of a service's slot to 0.
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn clear_service(&mut self, slot: u32) -> Result<(), Fault> {
+    pub fn clear_service(&mut self, slot: u32) -> Result<(), KernelError> {
         self.of_services.clear(slot).map_err(refused("counters")).map_err(fault)
     }
 
-    /// Begins to count from 0 for a server's slot.
+    /// Resets the counters of a server's slot to 0.
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn clear_server(&mut self, slot: u32) -> Result<(), Fault> {
+    pub fn clear_server(&mut self, slot: u32) -> Result<(), KernelError> {
         self.of_servers.clear(slot).map_err(refused("counters")).map_err(fault)
     }
 
@@ -381,7 +381,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn reason(&self, reason: Reason) -> Result<u64, Fault> {
+    pub fn reason(&self, reason: Reason) -> Result<u64, KernelError> {
         let [packets] = self.reasons.sum(reason as u32).map_err(refused("counters")).map_err(fault)?;
         Ok(packets)
     }
@@ -390,14 +390,14 @@ impl Direct {
     ///
     /// # Errors
     /// When files could not be removed.
-    pub fn remove(mut self) -> Result<(), Fault> {
+    pub fn remove(mut self) -> Result<(), KernelError> {
         self.forward_nothing();
         remove_all(&self.folder)
     }
 
     /// The kernel unties a program a moment after its link is gone; without services it has nothing to do from now on.
     fn forward_nothing(&mut self) {
-        let there: Vec<Place> = self.places.keys().flatten().collect();
+        let there: Vec<VirtualAddressKey> = self.places.keys().flatten().collect();
         for place in there {
             let _ = self.places.remove(&place);
         }
@@ -407,7 +407,7 @@ impl Direct {
     ///
     /// # Errors
     /// Without the right to.
-    pub fn give_to(&mut self, user: u32, group: u32) -> Result<(), Fault> {
+    pub fn give_to(&mut self, user: u32, group: u32) -> Result<(), KernelError> {
         // Loading takes root's rights, and is done by now.
         self.program()?;
         // Older kernels may not take it.
@@ -419,9 +419,9 @@ impl Direct {
 }
 
 /// Reads programs with the maps of a folder; or with new ones there, for so many connections.
-fn load_object(folder: &Folder, flows: u32, object: &[u8]) -> Result<Ebpf, Fault> {
+fn load_object(folder: &Folder, flows: u32, object: &[u8]) -> Result<Ebpf, KernelError> {
     let mut loader = EbpfLoader::new();
-    let mut ways: Vec<(&str, Way)> = Vec::new();
+    let mut ways: Vec<(&str, HeldPath)> = Vec::new();
     if flows > 0 {
         loader.map_max_entries("flows", flows);
         for name in MAPS {
@@ -439,7 +439,7 @@ fn load_object(folder: &Folder, flows: u32, object: &[u8]) -> Result<Ebpf, Fault
 }
 
 /// Loads the program for drivers.
-fn load(folder: &Folder, flows: u32) -> Result<Ebpf, Fault> {
+fn load(folder: &Folder, flows: u32) -> Result<Ebpf, KernelError> {
     let mut object = load_object(folder, flows, OBJECT)?;
     let program: &mut Xdp = object.program_mut("direct").expect("it is in direct.c").try_into().map_err(other)?;
     program.load().map_err(refused("loading the BPF program")).map_err(fault)?;
@@ -447,13 +447,13 @@ fn load(folder: &Folder, flows: u32) -> Result<Ebpf, Fault> {
 }
 
 /// Removes a folder and all in it.
-fn remove_all(folder: &Folder) -> Result<(), Fault> {
+fn remove_all(folder: &Folder) -> Result<(), KernelError> {
     unpin_all(folder)?;
     folder.remove()
 }
 
 /// Removes links first, then all else.
-fn unpin_all(folder: &Folder) -> Result<(), Fault> {
+fn unpin_all(folder: &Folder) -> Result<(), KernelError> {
     let names = folder.names()?;
     let links = names.iter().map(String::as_str).filter(|name| link_of(name).is_some());
     links.chain(MAPS).try_for_each(|name| folder.unpin(name))
@@ -468,13 +468,13 @@ fn namespace() -> u64 {
     if read.is_ok_and(|length| length == cookie.len()) { u64::from_ne_bytes(cookie) } else { 0 }
 }
 
-fn map(folder: &Folder, name: &str) -> Result<MapData, Fault> {
+fn map(folder: &Folder, name: &str) -> Result<MapData, KernelError> {
     let object = folder.object(name).map_err(refused("a BPF map")).map_err(fault)?;
     MapData::from_fd(object).map_err(refused("a BPF map")).map_err(fault)
 }
 
-fn counters([connections, packets, bytes]: [u64; 3]) -> Counters {
-    Counters { connections, packets, bytes }
+fn counters([connections, packets, bytes]: [u64; 3]) -> SlotCounters {
+    SlotCounters { connections, packets, bytes }
 }
 
 /// That something is not there is what was wanted.
@@ -486,13 +486,13 @@ fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
     }
 }
 
-fn fault(refused: Refused) -> Fault {
+fn fault(refused: BpfError) -> KernelError {
     let (said, remedy) = refused.parts();
-    Fault::new("engine xdp", said, remedy)
+    KernelError::new("engine xdp", said, remedy)
 }
 
 /// What only another version of these maps brings about.
-fn other(error: impl std::error::Error) -> Fault {
+fn other(error: impl std::error::Error) -> KernelError {
     fault(refused("the BPF objects")(error))
 }
 

@@ -1,7 +1,7 @@
 //! How many connections are remembered, and how they are divided.
 
 use super::{Direct, fault, refused};
-use crate::Fault;
+use crate::KernelError;
 
 /// Processors that the machine can have, each of which remembers its share of connections: those that are there, and those for which the
 /// kernel keeps room (`/sys/devices/system/cpu/possible`). 1 where it does not say.
@@ -19,7 +19,7 @@ impl Direct {
     ///
     /// # Errors
     /// Of the kernel.
-    pub fn remembered(&self) -> Result<u32, Fault> {
+    pub fn remembered(&self) -> Result<u32, KernelError> {
         let flows = self.maps.iter().find(|(name, _)| *name == "flows");
         let Some((_, map)) = flows else { return Ok(0) };
         map.info().map(|info| info.max_entries()).map_err(refused("the connections")).map_err(fault)

@@ -10,7 +10,7 @@ pub const TABLE: usize = 16_381;
 pub const NOBODY: u16 = 0xffff;
 
 /// The hash table of a service: numbers of servers' slots.
-pub type Table = [u16; TABLE];
+pub type LookupTable = [u16; TABLE];
 
 /// TCP's and UDP's numbers.
 pub const TCP: u8 = libc::IPPROTO_TCP as u8;
@@ -29,10 +29,10 @@ pub const REDIRECTED: u16 = 1;
 /// Of a server: its `mtu` holds for packets that leave by another interface than they came in by.
 pub const FITTING: u16 = 2;
 
-/// What packets come for.
+/// A virtual address, protocol and port: the key of a service (`struct place`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct VirtualAddressKey {
     /// `AF_INET` or `AF_INET6`.
     pub family: u8,
     /// [`TCP`] or [`UDP`]; 0, with port 0, for the address itself.
@@ -46,7 +46,7 @@ pub struct Place {
 /// A virtual service.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Service {
+pub struct ServiceSlot {
     /// 1, or 0 for a free slot.
     pub is_used: u32,
     /// Which of the tables.
@@ -58,7 +58,7 @@ pub struct Service {
     /// The bits of a client's address that count.
     pub mask: [u8; 16],
     /// What comes for it.
-    pub place: Place,
+    pub place: VirtualAddressKey,
     /// The agent's own.
     pub settings: u32,
 }
@@ -66,7 +66,7 @@ pub struct Service {
 /// A real server of a service.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerSlot {
     /// Counts the uses of this slot, from 1, so that what is remembered of one use is not taken for the next; 0 for a free one.
     pub generation: u32,
     /// The slot of its service.
@@ -141,7 +141,7 @@ pub struct OwnMac {
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct SlotCounters {
     /// Connections that were given to a server.
     pub connections: u64,
     /// Packets from clients.
@@ -167,7 +167,7 @@ pub enum Reason {
     Tags,
     /// To another MAC address: to the network stack.
     NotOurs,
-    /// Nobody takes new connections: to the network stack, which refuses them.
+    /// No server takes new connections: to the network stack, which refuses them.
     NoServer,
     /// The connection's server has no MAC address: dropped.
     NoMac,
@@ -203,20 +203,20 @@ impl Reason {
     ];
 }
 
-// SAFETY: of all of these, too: they are C structures of integers and arrays of integers without padding (the test
-// `nothing_is_padded` holds them to it), so that every byte is initialized and every pattern of bytes is a value.
-unsafe impl Pod for Place {}
-// SAFETY: see above.
-unsafe impl Pod for Service {}
-// SAFETY: see above.
-unsafe impl Pod for Server {}
-// SAFETY: see above.
+// SAFETY: a C structure of integers and arrays of integers without padding (the test `nothing_is_padded`), so that every byte is
+// initialized and every pattern of bytes is a value.
+unsafe impl Pod for VirtualAddressKey {}
+// SAFETY: integers without padding, by the test `nothing_is_padded`.
+unsafe impl Pod for ServiceSlot {}
+// SAFETY: integers without padding, by the test `nothing_is_padded`.
+unsafe impl Pod for ServerSlot {}
+// SAFETY: integers without padding, by the test `nothing_is_padded`.
 unsafe impl Pod for FlowKey {}
-// SAFETY: see above.
+// SAFETY: integers without padding, by the test `nothing_is_padded`.
 unsafe impl Pod for Flow {}
-// SAFETY: see above.
+// SAFETY: integers without padding, by the test `nothing_is_padded`.
 unsafe impl Pod for OwnMac {}
-// SAFETY: see above.
+// SAFETY: integers without padding, by the test `nothing_is_padded`.
 unsafe impl Pod for Layout {}
 
 /// Which structures these are, and whose.
@@ -250,16 +250,16 @@ pub fn address_of(family: u8, bytes: [u8; 16]) -> IpAddr {
     }
 }
 
-impl Place {
+impl VirtualAddressKey {
     /// Of a service.
-    pub fn new(protocol: u8, at: SocketAddr) -> Place {
+    pub fn new(protocol: u8, at: SocketAddr) -> VirtualAddressKey {
         let (family, address) = bytes_of(at.ip());
-        Place { family, protocol, port: at.port().to_be_bytes(), address }
+        VirtualAddressKey { family, protocol, port: at.port().to_be_bytes(), address }
     }
 
     /// The address alone, for whatever it is used.
-    pub fn address_alone(self) -> Place {
-        Place { protocol: 0, port: [0; 2], ..self }
+    pub fn address_alone(self) -> VirtualAddressKey {
+        VirtualAddressKey { protocol: 0, port: [0; 2], ..self }
     }
 
     /// Its address and port.
@@ -268,10 +268,10 @@ impl Place {
     }
 }
 
-impl Server {
+impl ServerSlot {
     /// A slot that is free after these uses.
-    pub fn freed(last: u32) -> Server {
-        Server { last, ..Server::default() }
+    pub fn freed(last: u32) -> ServerSlot {
+        ServerSlot { last, ..ServerSlot::default() }
     }
 
     /// The generation of the next use of a free slot.

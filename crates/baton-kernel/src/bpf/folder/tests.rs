@@ -3,7 +3,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
 use super::*;
-use crate::bpf::direct::{Direct, Mode};
+use crate::bpf::direct::{Direct, XdpMode};
 use crate::bpf::tests::apart;
 use crate::bpf::{Choice, Slot};
 
@@ -120,7 +120,7 @@ fn made_anew_it_is_nobody_elses() {
         assert!(fs::symlink_metadata(name.join("services")).unwrap().is_file());
         // And what is held open is enough, whatever becomes of the path.
         fs::rename(mounted.join("kind"), mounted.join("other")).unwrap();
-        assert_eq!(direct.attach(1, "lo", &[Mode::Generic]).unwrap(), Mode::Generic);
+        assert_eq!(direct.attach(1, "lo", &[XdpMode::Generic]).unwrap(), XdpMode::Generic);
         assert!(direct.renew().unwrap().is_empty());
         direct.detach(1).unwrap();
         direct.remove().unwrap();

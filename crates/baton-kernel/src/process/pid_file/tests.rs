@@ -3,11 +3,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use super::*;
 
 /// A directory, its names and what is read under each.
-struct Folder(tempfile::TempDir);
+struct PidDirectory(tempfile::TempDir);
 
-impl Folder {
-    fn new() -> Folder {
-        Folder(tempfile::tempdir().unwrap())
+impl PidDirectory {
+    fn new() -> PidDirectory {
+        PidDirectory(tempfile::tempdir().unwrap())
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -39,7 +39,7 @@ fn written(path: &Path, pids: &[i32]) {
 
 #[test]
 fn the_last_write_is_the_content() {
-    let folder = Folder::new();
+    let folder = PidDirectory::new();
     let path = folder.write("x.pid", "99999999\nold\n");
     let mut file = PidFile::open(&path).unwrap();
     assert_eq!(folder.read("x.pid"), "99999999\nold\n", "opening changes nothing");
@@ -55,7 +55,7 @@ fn the_last_write_is_the_content() {
 
 #[test]
 fn what_comes_to_nothing_leaves_the_old_content() {
-    let folder = Folder::new();
+    let folder = PidDirectory::new();
     for old in ["12\n", "123456\n7\n", ""] {
         let mut file = PidFile::open(&folder.write("x.pid", old)).unwrap();
         file.write(&[345]).unwrap();
@@ -72,7 +72,7 @@ fn what_comes_to_nothing_leaves_the_old_content() {
 
 #[test]
 fn other_names_of_a_file_keep_its_content() {
-    let folder = Folder::new();
+    let folder = PidDirectory::new();
     let precious = folder.write("precious", "precious");
     fs::hard_link(&precious, folder.at("x.pid")).unwrap();
     written(&folder.at("x.pid"), &[7]);
@@ -81,7 +81,7 @@ fn other_names_of_a_file_keep_its_content() {
 
 #[test]
 fn a_link_is_followed_where_nobody_else_could_have_made_it() {
-    let folder = Folder::new();
+    let folder = PidDirectory::new();
     let precious = folder.write("precious", "precious");
     symlink(&precious, folder.at("x.pid")).unwrap();
     fs::set_permissions(folder.0.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -111,7 +111,7 @@ fn a_link_is_followed_where_nobody_else_could_have_made_it() {
 
 #[test]
 fn what_stands_beside_is_not_written_to() {
-    let folder = Folder::new();
+    let folder = PidDirectory::new();
     let precious = folder.write("precious", "precious");
     let aside = format!(".x.pid.{}-0", std::process::id());
     symlink(&precious, folder.at(&aside)).unwrap();
@@ -126,7 +126,7 @@ fn devices_and_pipes_are_written_to_as_they_are() {
     PidFile::open(Path::new("/dev/null")).unwrap().write(&[1]).unwrap();
     assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device(), "it is there still");
 
-    let folder = Folder::new();
+    let folder = PidDirectory::new();
     let path = folder.at("x.pid");
     nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
     assert!(PidFile::open(&path).is_err(), "nobody reads: it is not waited for");

@@ -3,7 +3,7 @@
 /// One axis, linear or logarithmic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    kind: Kind,
+    kind: ScaleKind,
     /// The values at both ends; `low < high`.
     low: f64,
     high: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Scale {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ScaleKind {
     Linear,
     Log,
 }
@@ -25,7 +25,7 @@ impl Scale {
     /// A linear scale from 0 to `high`.
     pub(crate) fn linear(high: f64, start: f64, end: f64) -> Scale {
         let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
-        Scale { kind: Kind::Linear, low: 0.0, high, start, end }
+        Scale { kind: ScaleKind::Linear, low: 0.0, high, start, end }
     }
 
     /// A logarithmic scale that holds all values between these and ends at round ones. What is not above zero counts as `least`.
@@ -36,21 +36,21 @@ impl Scale {
         while top < high || top <= low {
             top = round_up_from(top);
         }
-        Scale { kind: Kind::Log, low, high: top, start, end }
+        Scale { kind: ScaleKind::Log, low, high: top, start, end }
     }
 
     /// A logarithmic scale with exactly these ends.
     pub(crate) fn log_exact(low: f64, high: f64, start: f64, end: f64) -> Scale {
         debug_assert!(low > 0.0 && low < high);
-        Scale { kind: Kind::Log, low, high, start, end }
+        Scale { kind: ScaleKind::Log, low, high, start, end }
     }
 
     /// The place of a value; what is outside of the scale is at its end.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let value = if value.is_nan() { self.low } else { value.clamp(self.low, self.high) };
         let share = match self.kind {
-            Kind::Linear => (value - self.low) / (self.high - self.low),
-            Kind::Log => (value / self.low).ln() / (self.high / self.low).ln(),
+            ScaleKind::Linear => (value - self.low) / (self.high - self.low),
+            ScaleKind::Log => (value / self.low).ln() / (self.high / self.low).ln(),
         };
         self.start + share * (self.end - self.start)
     }
@@ -59,8 +59,8 @@ impl Scale {
     /// between them where there is room.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         match self.kind {
-            Kind::Linear => self.linear_ticks(most),
-            Kind::Log => self.log_ticks(most),
+            ScaleKind::Linear => self.linear_ticks(most),
+            ScaleKind::Log => self.log_ticks(most),
         }
     }
 

@@ -94,7 +94,7 @@ fn add_facts(page: &mut String, row: &Row, measured: &Measured) {
     page.push_str("</dl>\n");
 }
 
-/// What the drawing of latency over time does not say by itself.
+/// What the drawing of latency over time does not show.
 fn caption(measured: &Measured) -> String {
     let columns = Columns::new(measured, chart::COLUMNS_MAX);
     let mut said = vec![

@@ -48,8 +48,8 @@ fn of(measured: Measured) -> Proof {
     proof
 }
 
-fn load(count: u64, every: Duration) -> samples::Load {
-    samples::Load { count, every, latency: Duration::from_micros(300), stall: Duration::from_millis(40) }
+fn load(count: u64, every: Duration) -> samples::SampleLoad {
+    samples::SampleLoad { count, every, latency: Duration::from_micros(300), stall: Duration::from_millis(40) }
 }
 
 #[test]

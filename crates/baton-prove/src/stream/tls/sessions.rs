@@ -22,7 +22,7 @@ const TICKETS_MAX: usize = 1024;
 
 /// Sessions by the servers' names.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<HashMap<ServerName<'static>, Remembered>>);
+pub(super) struct TlsSessions(Mutex<HashMap<ServerName<'static>, Remembered>>);
 
 #[derive(Debug, Default)]
 struct Remembered {
@@ -33,7 +33,7 @@ struct Remembered {
     tickets: VecDeque<Tls13ClientSessionValue>,
 }
 
-impl Sessions {
+impl TlsSessions {
     fn all(&self) -> MutexGuard<'_, HashMap<ServerName<'static>, Remembered>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,7 +46,7 @@ impl Sessions {
     }
 }
 
-impl ClientSessionStore for Sessions {
+impl ClientSessionStore for TlsSessions {
     fn set_kx_hint(&self, server: ServerName<'static>, group: NamedGroup) {
         self.edit(server, |remembered| remembered.group = Some(group));
     }

@@ -19,7 +19,7 @@ use super::memory::Turns;
 
 /// Which algorithm family, with its state.
 #[derive(Clone, Debug)]
-enum Core {
+enum ReferenceState {
     RoundRobin(RoundRobin),
     LeastConn(LeastConn),
     First(First),
@@ -33,8 +33,8 @@ pub(super) struct Group {
     balance: Balance,
     all_backups: bool,
     members: Vec<Member>,
-    active: Core,
-    backups: Core,
+    active: ReferenceState,
+    backups: ReferenceState,
     /// Usable active servers, usable backups.
     usable: (usize, usize),
     /// The first usable backup.
@@ -47,8 +47,8 @@ impl Group {
             balance: balance.clone(),
             all_backups,
             members,
-            active: Core::new(balance),
-            backups: Core::new(balance),
+            active: ReferenceState::new(balance),
+            backups: ReferenceState::new(balance),
             usable: (0, 0),
             first_backup: None,
         };
@@ -63,6 +63,11 @@ impl Group {
             self.backups.inherit(&before.backups, old);
         }
         members.iter().enumerate().for_each(|(server, member)| self.set_load(server, member.load));
+    }
+
+    /// One more server, which takes no part yet.
+    pub(super) fn append(&mut self, member: Member) {
+        self.members.push(member);
     }
 
     /// Goes on from there.
@@ -86,7 +91,7 @@ impl Group {
     /// Slots or queue of a server changed.
     pub(super) fn set_load(&mut self, server: usize, load: u32) {
         let core = if self.members[server].backup { &mut self.backups } else { &mut self.active };
-        if let Core::LeastConn(core) = core {
+        if let ReferenceState::LeastConn(core) = core {
             core.set_load(server, load);
         }
     }
@@ -116,22 +121,22 @@ impl Group {
     }
 }
 
-impl Core {
-    fn new(balance: &Balance) -> Core {
+impl ReferenceState {
+    fn new(balance: &Balance) -> ReferenceState {
         match balance.algorithm {
-            Algorithm::RoundRobin => Core::RoundRobin(RoundRobin::default()),
-            Algorithm::LeastConn => Core::LeastConn(LeastConn::default()),
-            Algorithm::First => Core::First(First::default()),
-            Algorithm::StaticRr => Core::Map(Map::default()),
-            Algorithm::Random { .. } => Core::Ring(Ring::new(balance.factor)),
+            Algorithm::RoundRobin => ReferenceState::RoundRobin(RoundRobin::default()),
+            Algorithm::LeastConn => ReferenceState::LeastConn(LeastConn::default()),
+            Algorithm::First => ReferenceState::First(First::default()),
+            Algorithm::StaticRr => ReferenceState::Map(Map::default()),
+            Algorithm::Random { .. } => ReferenceState::Ring(Ring::new(balance.factor)),
             Algorithm::Source
             | Algorithm::Uri(_)
             | Algorithm::UrlParam { .. }
             | Algorithm::Hdr { .. }
             | Algorithm::RdpCookie(_)
             | Algorithm::Hash(_) => match balance.hash.consistent {
-                true => Core::Ring(Ring::new(balance.factor)),
-                false => Core::Map(Map::default()),
+                true => ReferenceState::Ring(Ring::new(balance.factor)),
+                false => ReferenceState::Map(Map::default()),
             },
         }
     }
@@ -139,19 +144,19 @@ impl Core {
     fn fill(&mut self, members: &[Member], backup: bool) {
         let usable = members.iter().enumerate().filter(|(_, member)| member.backup == backup && member.weight > 0);
         match self {
-            Core::RoundRobin(core) => {
+            ReferenceState::RoundRobin(core) => {
                 for (server, member) in usable {
                     core.set_weight(server, member.weight);
                 }
             }
-            Core::LeastConn(core) => {
+            ReferenceState::LeastConn(core) => {
                 for (server, member) in usable {
                     core.set_weight(server, member.weight, 0);
                 }
             }
-            Core::First(core) => core.rebuild(usable.map(|(server, member)| (member.id, server))),
-            Core::Map(core) => core.rebuild(usable.map(|(server, member)| (server, member.weight))),
-            Core::Ring(core) => {
+            ReferenceState::First(core) => core.rebuild(usable.map(|(server, member)| (member.id, server))),
+            ReferenceState::Map(core) => core.rebuild(usable.map(|(server, member)| (server, member.weight))),
+            ReferenceState::Ring(core) => {
                 for (server, member) in usable {
                     core.set_weight(server, member.id, member.weight);
                 }
@@ -159,32 +164,32 @@ impl Core {
         }
     }
 
-    fn inherit(&mut self, before: &Core, old: &[Option<usize>]) {
+    fn inherit(&mut self, before: &ReferenceState, old: &[Option<usize>]) {
         match (self, before) {
-            (Core::RoundRobin(core), Core::RoundRobin(before)) => core.inherit(before, old),
-            (Core::LeastConn(core), Core::LeastConn(before)) => core.inherit(before, old),
-            (Core::Map(core), Core::Map(before)) => core.inherit(before),
-            (Core::Ring(core), Core::Ring(before)) => core.inherit(before),
+            (ReferenceState::RoundRobin(core), ReferenceState::RoundRobin(before)) => core.inherit(before, old),
+            (ReferenceState::LeastConn(core), ReferenceState::LeastConn(before)) => core.inherit(before, old),
+            (ReferenceState::Map(core), ReferenceState::Map(before)) => core.inherit(before),
+            (ReferenceState::Ring(core), ReferenceState::Ring(before)) => core.inherit(before),
             _ => {}
         }
     }
 
     fn recall(&mut self, turns: &Turns, index: &dyn Fn(&str) -> Option<usize>) {
         match self {
-            Core::RoundRobin(core) => core.recall(turns, index),
-            Core::LeastConn(core) => core.recall(turns, index),
-            Core::Map(core) => core.recall(turns.position),
-            Core::Ring(core) => core.recall(turns.position),
-            Core::First(_) => {}
+            ReferenceState::RoundRobin(core) => core.recall(turns, index),
+            ReferenceState::LeastConn(core) => core.recall(turns, index),
+            ReferenceState::Map(core) => core.recall(turns.position),
+            ReferenceState::Ring(core) => core.recall(turns.position),
+            ReferenceState::First(_) => {}
         }
     }
 
     fn set_weight(&mut self, server: usize, before: u32, weight: u32, load: u32, members: &[Member]) {
         match self {
-            Core::RoundRobin(core) => core.set_weight(server, weight),
-            Core::LeastConn(core) => core.set_weight(server, weight, load),
-            Core::Ring(core) => core.set_weight(server, members[server].id, weight),
-            Core::First(_) | Core::Map(_) => {
+            ReferenceState::RoundRobin(core) => core.set_weight(server, weight),
+            ReferenceState::LeastConn(core) => core.set_weight(server, weight, load),
+            ReferenceState::Ring(core) => core.set_weight(server, members[server].id, weight),
+            ReferenceState::First(_) | ReferenceState::Map(_) => {
                 // Static: only going up or down counts, a weight that changes meanwhile does not.
                 if (before == 0) != (weight == 0) {
                     self.fill(members, members[server].backup);
@@ -196,14 +201,14 @@ impl Core {
     fn choose(&mut self, algorithm: &Algorithm, question: &Question<'_>) -> Choice {
         let full = |server| (question.load)(server).full;
         match self {
-            Core::RoundRobin(core) => core.next(question.avoid, full),
-            Core::LeastConn(core) => core.next(question.avoid, full),
-            Core::First(core) => core.next(question.avoid, full),
-            Core::Map(core) => match question.key {
+            ReferenceState::RoundRobin(core) => core.next(question.avoid, full),
+            ReferenceState::LeastConn(core) => core.next(question.avoid, full),
+            ReferenceState::First(core) => core.next(question.avoid, full),
+            ReferenceState::Map(core) => match question.key {
                 Some(key) => core.find(key),
                 None => core.next(question.avoid, full),
             },
-            Core::Ring(core) => match (algorithm, question.key) {
+            ReferenceState::Ring(core) => match (algorithm, question.key) {
                 (Algorithm::Random { draws }, _) => core.draw(question, *draws),
                 (_, Some(key)) => core.find(key, question),
                 (_, None) => core.next(question.avoid, full),

@@ -15,7 +15,7 @@ const MAX_NAME: usize = 255;
 
 /// One certificate in one place of a configuration.
 #[derive(Clone, Debug)]
-pub(crate) struct Use {
+pub(crate) struct CertificateUse {
     /// Whose.
     pub(crate) entry: Arc<Entry>,
     /// What it is now.
@@ -46,11 +46,11 @@ pub const ADDED: u32 = 1 << 30;
 
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    uses: Vec<Option<Use>>,
+    uses: Vec<Option<CertificateUse>>,
     free: Vec<u32>,
-    exact: HashMap<Box<[u8]>, Places>,
+    exact: HashMap<Box<[u8]>, NameUses>,
     /// Without the `*`.
-    wild: HashMap<Box<[u8]>, Places>,
+    wild: HashMap<Box<[u8]>, NameUses>,
     /// The first use of each entry, by its address.
     by_entry: FxHashMap<usize, u32>,
     /// The first use of all, and every `default-crt`.
@@ -63,13 +63,13 @@ pub(super) struct Names {
 
 /// Uses that have a name: by kind of key, the one that is shown first before the others, then in their order.
 #[derive(Debug)]
-enum Places {
-    One(Place),
-    Many(Vec<Place>),
+enum NameUses {
+    One(NameUse),
+    Many(Vec<NameUse>),
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Place {
+struct NameUse {
     id: u32,
     class: Class,
     /// `!name`: it takes the use out of its wildcards.
@@ -94,11 +94,11 @@ impl Class {
     }
 }
 
-impl Places {
-    fn all(&self) -> &[Place] {
+impl NameUses {
+    fn all(&self) -> &[NameUse] {
         match self {
-            Places::One(place) => std::slice::from_ref(place),
-            Places::Many(places) => places,
+            NameUses::One(place) => std::slice::from_ref(place),
+            NameUses::Many(places) => places,
         }
     }
 }
@@ -116,15 +116,15 @@ pub(crate) struct NewUse {
 
 /// A name in which one use is found.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Name {
+struct NameKey {
     wild: bool,
     not: bool,
     text: Box<[u8]>,
 }
 
-impl Use {
+impl CertificateUse {
     /// Where it is to be found.
-    fn names(&self) -> Vec<Name> {
+    fn names(&self) -> Vec<NameKey> {
         let mut names = Vec::new();
         let mut add = |text: &[u8], not: bool| {
             if text.is_empty() || text.len() > MAX_NAME {
@@ -134,7 +134,7 @@ impl Use {
                 Some(rest) => (true, rest),
                 None => (false, text),
             };
-            names.push(Name { wild, not, text: text.to_ascii_lowercase().into_boxed_slice() });
+            names.push(NameKey { wild, not, text: text.to_ascii_lowercase().into_boxed_slice() });
         };
         match &self.filters {
             None => self.certificate.names().into_iter().for_each(|name| add(name, false)),
@@ -164,12 +164,12 @@ impl Names {
     }
 
     /// All uses, in no order.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Use> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &CertificateUse> {
         self.uses.iter().flatten()
     }
 
     /// The uses that clients without a name may get.
-    pub(super) fn defaults(&self) -> impl Iterator<Item = &Use> {
+    pub(super) fn defaults(&self) -> impl Iterator<Item = &CertificateUse> {
         let first = self.first.iter().filter(|_| self.defaults.is_empty());
         first.chain(&self.defaults).filter_map(|id| self.get(*id))
     }
@@ -196,7 +196,7 @@ impl Names {
         }
     }
 
-    pub(super) fn get(&self, id: u32) -> Option<&Use> {
+    pub(super) fn get(&self, id: u32) -> Option<&CertificateUse> {
         self.uses.get(id as usize)?.as_ref()
     }
 
@@ -208,7 +208,7 @@ impl Names {
         let key = Arc::as_ptr(&new.entry) as usize;
         let NewUse { entry, certificate, order, filters, is_default, .. } = new;
         let next = self.by_entry.get(&key).copied().unwrap_or(NONE);
-        let made = Use { entry, certificate, order, context, filters, next };
+        let made = CertificateUse { entry, certificate, order, context, filters, next };
         let id = match self.free.pop() {
             Some(id) => {
                 self.uses[id as usize] = Some(made);
@@ -285,20 +285,21 @@ impl Names {
     fn link(&mut self, id: u32) {
         let Some(found) = self.get(id) else { return };
         let class = Class::of(found.certificate.kind());
-        for Name { wild, not, text } in found.names() {
-            let place = Place { id, class, not };
+        for NameKey { wild, not, text } in found.names() {
+            let place = NameUse { id, class, not };
             let map = if wild { &mut self.wild } else { &mut self.exact };
             let Some(places) = map.get_mut(&text) else {
-                map.insert(text, Places::One(place));
+                map.insert(text, NameUses::One(place));
                 continue;
             };
-            if let Places::One(other) = places {
-                *places = Places::Many(vec![*other]);
+            if let NameUses::One(other) = places {
+                *places = NameUses::Many(vec![*other]);
             }
-            if let Places::Many(all) = places {
+            if let NameUses::Many(all) = places {
                 let uses = &self.uses;
-                let rank =
-                    |place: &Place| (place.class, uses.get(place.id as usize).and_then(Option::as_ref).map(Use::place));
+                let rank = |place: &NameUse| {
+                    (place.class, uses.get(place.id as usize).and_then(Option::as_ref).map(CertificateUse::place))
+                };
                 all.insert(all.partition_point(|other| rank(other) <= rank(&place)), place);
             }
         }
@@ -306,37 +307,37 @@ impl Names {
 
     fn unlink(&mut self, id: u32) {
         let Some(found) = self.get(id) else { return };
-        for Name { wild, text, .. } in found.names() {
+        for NameKey { wild, text, .. } in found.names() {
             let map = if wild { &mut self.wild } else { &mut self.exact };
             let Some(places) = map.get_mut(&text) else { continue };
             let left = match places {
-                Places::One(_) => 0,
-                Places::Many(all) => {
+                NameUses::One(_) => 0,
+                NameUses::Many(all) => {
                     all.retain(|place| place.id != id);
                     all.len()
                 }
             };
             match places {
                 _ if left == 0 => drop(map.remove(&text)),
-                Places::Many(all) if left == 1 => *places = Places::One(all[0]),
-                Places::One(_) | Places::Many(_) => {}
+                NameUses::Many(all) if left == 1 => *places = NameUses::One(all[0]),
+                NameUses::One(_) | NameUses::Many(_) => {}
             }
         }
     }
 
-    pub(super) fn find(&self, name: &[u8], client: Verifies) -> Option<&Use> {
+    pub(super) fn find(&self, name: &[u8], client: Verifies) -> Option<&CertificateUse> {
         let mut lower = [0; MAX_NAME];
         let lower = lower.get_mut(..name.len())?;
         lower.copy_from_slice(name);
         lower.make_ascii_lowercase();
-        let exact = self.exact.get(&*lower).map_or(&[][..], Places::all);
+        let exact = self.exact.get(&*lower).map_or(&[][..], NameUses::all);
         let wild = memchr::memchr(b'.', lower).and_then(|dot| self.wild.get(&lower[dot..]));
-        let wild = wild.map_or(&[][..], Places::all);
+        let wild = wild.map_or(&[][..], NameUses::all);
         // `!name` takes a name out of the wildcards of its own line, and out of nothing else.
         let is_taken_out = |id: u32| exact.iter().any(|place| place.not && place.id == id);
         let exactly = exact.iter().filter(|place| !place.not);
         let widely = wild.iter().filter(|place| !place.not && !is_taken_out(place.id));
-        let verified = |place: &&Place| self.get(place.id).is_some_and(|found| client.can(found.certificate.kind()));
+        let verified = |place: &&NameUse| self.get(place.id).is_some_and(|found| client.can(found.certificate.kind()));
         let best = match (exactly.clone().find(verified), widely.clone().find(verified)) {
             (Some(exact), Some(wild)) if wild.class < exact.class => Some(wild),
             (Some(exact), _) => Some(exact),
@@ -346,7 +347,7 @@ impl Names {
         self.get(best.or_else(|| exactly.chain(widely).next())?.id)
     }
 
-    pub(super) fn default_use(&self, client: Verifies) -> Option<&Use> {
+    pub(super) fn default_use(&self, client: Verifies) -> Option<&CertificateUse> {
         let mut all = self.defaults.iter().filter_map(|id| self.get(*id));
         let verified = all.clone().filter(|found| client.can(found.certificate.kind()));
         let best = verified.min_by_key(|found| Class::of(found.certificate.kind()));
@@ -354,7 +355,7 @@ impl Names {
     }
 }
 
-impl Use {
+impl CertificateUse {
     pub(super) fn place(&self) -> (Order, &Path) {
         (self.order, self.entry.path())
     }

@@ -9,25 +9,25 @@ use std::process::ExitCode;
 use baton_control::protocol::{CertificateFacts, Certificates, Reply, Request, Synced};
 use clap::{Args, Subcommand};
 
-use super::whom::Process;
-use offline::Judged;
+use super::whom::TargetProcess;
+use offline::OfflineCheck;
 
 /// Certificates: which there are, until when, and whether a new one is in use.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  baton certs list\n  baton certs check /etc/baton/certs\n  baton certs sync")]
 pub struct CertsCommand {
     #[command(subcommand)]
-    action: Action,
+    action: CertsAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum CertsAction {
     /// List the certificates in use, or those in files and directories; the first to expire comes first
     List {
         /// Files or directories to read instead of asking the running process
         paths: Vec<PathBuf>,
         #[command(flatten)]
-        process: Process,
+        process: TargetProcess,
         /// Print everything as JSON
         #[arg(long)]
         json: bool,
@@ -37,7 +37,7 @@ enum Action {
         /// A host name, or a path as the configuration has it
         name: String,
         #[command(flatten)]
-        process: Process,
+        process: TargetProcess,
     },
     /// Judge files and directories as the running process would, without asking it; 1 if one cannot be used
     Check {
@@ -48,7 +48,7 @@ enum Action {
     /// Have the running process look at all files of certificates now, and wait until they are in use
     Sync {
         #[command(flatten)]
-        process: Process,
+        process: TargetProcess,
         /// Print everything as JSON
         #[arg(long)]
         json: bool,
@@ -58,13 +58,13 @@ enum Action {
 /// Does it.
 pub fn run(command: &CertsCommand) -> Result<ExitCode, String> {
     match &command.action {
-        Action::List { paths, process, json } if paths.is_empty() => {
+        CertsAction::List { paths, process, json } if paths.is_empty() => {
             let certificates = in_use(process)?;
             super::print_text(if *json { as_json(&certificates) } else { table::list(certificates.certificates) });
             Ok(ExitCode::SUCCESS)
         }
-        Action::List { paths, json, .. } => {
-            let Judged { certificates, refused } = offline::judge(paths)?;
+        CertsAction::List { paths, json, .. } => {
+            let OfflineCheck { certificates, refused } = offline::judge(paths)?;
             let count = refused.len();
             refused
                 .iter()
@@ -73,16 +73,16 @@ pub fn run(command: &CertsCommand) -> Result<ExitCode, String> {
             super::print_text(if *json { as_json(&certificates) } else { table::list(certificates.certificates) });
             Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        Action::Show { name, process } => show(name, process),
-        Action::Check { paths } => {
-            let Judged { certificates, refused } = offline::judge(paths)?;
+        CertsAction::Show { name, process } => show(name, process),
+        CertsAction::Check { paths } => {
+            let OfflineCheck { certificates, refused } = offline::judge(paths)?;
             refused
                 .iter()
                 .for_each(|refused| super::print_line(format_args!("{}: {}", refused.reason, refused.remedy)));
             super::print_line(format_args!("{} can be used, {} cannot", certificates.len(), refused.len()));
             Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        Action::Sync { process, json } => match process.ask(Request::SyncCertificates)? {
+        CertsAction::Sync { process, json } => match process.ask(Request::SyncCertificates)? {
             Reply::Synced(synced) => {
                 match json {
                     true => super::print_line(serde_json::to_string(&synced).unwrap_or_default()),
@@ -95,14 +95,14 @@ pub fn run(command: &CertsCommand) -> Result<ExitCode, String> {
     }
 }
 
-fn in_use(process: &Process) -> Result<Certificates, String> {
+fn in_use(process: &TargetProcess) -> Result<Certificates, String> {
     match process.ask(Request::Certificates)? {
         Reply::Certificates(certificates) => Ok(*certificates),
         other => Err(unexpected(other)),
     }
 }
 
-fn show(name: &str, process: &Process) -> Result<ExitCode, String> {
+fn show(name: &str, process: &TargetProcess) -> Result<ExitCode, String> {
     let is_meant = |facts: &CertificateFacts| {
         facts.path.as_os_str() == name || facts.names.iter().any(|own| is_good_for(own, name))
     };

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use baton_control::protocol::{CertificateFacts, RefusedCertificate};
-use baton_tls::store::{Files, Found, Store, SystemFiles, is_certificate};
+use baton_tls::store::{FileKind, Files, Store, SystemFiles, is_certificate};
 
 /// What was found.
 #[derive(Debug, Default)]
-pub struct Judged {
+pub struct OfflineCheck {
     /// What can be used.
     pub certificates: Vec<CertificateFacts>,
     /// What cannot.
@@ -15,18 +15,18 @@ pub struct Judged {
 }
 
 /// Reads files, and the certificates of directories.
-pub fn judge(paths: &[PathBuf]) -> Result<Judged, String> {
+pub fn judge(paths: &[PathBuf]) -> Result<OfflineCheck, String> {
     let (store, files) = (Store::new(), SystemFiles::default());
-    let mut judged = Judged::default();
+    let mut judged = OfflineCheck::default();
     for path in paths {
         let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
         let mut names = match files.find(path).map_err(wrong)? {
-            Found::Directory => {
+            FileKind::Directory => {
                 let listed = files.list(path).map_err(wrong)?.into_iter();
                 let listed = listed.filter(|listed| listed.is_file != Some(false) && is_certificate(&listed.name));
                 listed.map(|listed| path.join(listed.name)).collect()
             }
-            Found::File(_) | Found::Other => vec![path.clone()],
+            FileKind::File(_) | FileKind::Other => vec![path.clone()],
         };
         names.sort();
         for name in names {

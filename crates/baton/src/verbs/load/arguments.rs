@@ -36,17 +36,17 @@ pub struct LoadCommand {
     #[command(flatten)]
     pub amount: Amount,
     #[command(flatten)]
-    pub asking: Asking,
+    pub asking: RequestArguments,
     #[command(flatten)]
-    pub right: Right,
+    pub right: ExpectArguments,
     #[command(flatten)]
-    pub secure: Secure,
+    pub secure: TlsArguments,
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
-    pub foreign: super::foreign::Foreign,
+    pub foreign: super::foreign::ForeignOptions,
 }
 
 /// How much, and how fast.
@@ -91,7 +91,7 @@ pub struct Amount {
 /// What is sent.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "What is sent")]
-pub struct Asking {
+pub struct RequestArguments {
     /// The method [default: GET; POST with -p, PUT with -u]
     #[arg(short = 'm', long, value_name = "METHOD", conflicts_with = "head")]
     pub method: Option<String>,
@@ -124,7 +124,7 @@ pub struct Asking {
 /// Which answers are right.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Which answers are right")]
-pub struct Right {
+pub struct ExpectArguments {
     /// Answers may differ in length; otherwise the first right one of a URL sets it for all
     #[arg(short = 'l', long)]
     pub any_length: bool,
@@ -139,7 +139,7 @@ pub struct Right {
 /// TLS.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "TLS")]
-pub struct Secure {
+pub struct TlsArguments {
     /// The version: TLS1.2, TLS1.3 or ALL
     #[arg(short = 'f', long, value_name = "VERSION", default_value = "ALL", value_parser = tls)]
     pub tls: (TlsVersion, TlsVersion),

@@ -4,7 +4,7 @@ use clap::Args;
 
 /// Never shown in the help; clap only has to know them, so that they can be answered.
 #[derive(Args, Debug)]
-pub struct Foreign {
+pub struct ForeignOptions {
     #[arg(short = 'b', hide = true)]
     b: Option<String>,
     #[arg(short = 'v', hide = true)]
@@ -33,7 +33,7 @@ pub struct Foreign {
     ciphers: Option<String>,
 }
 
-impl Foreign {
+impl ForeignOptions {
     /// # Errors
     /// The first of them that was given, and the remedy.
     pub fn refuse(&self) -> Result<(), String> {

@@ -22,7 +22,7 @@ pub use arguments::LoadCommand;
 pub use plan::Plan;
 
 use outcome::Outcome;
-use watch::Ended;
+use watch::LoadEnd;
 
 /// The exit code of a load that could not begin.
 pub const CANNOT_BEGIN: u8 = 2;
@@ -45,21 +45,21 @@ pub fn run(command: &LoadCommand) -> ExitCode {
 }
 
 /// Files that are written at the end, opened before anything is sent.
-struct Files {
-    json: Option<Written>,
-    series: Option<Written>,
+struct OutputFiles {
+    json: Option<OutputFile>,
+    series: Option<OutputFile>,
 }
 
 /// A file to be written, and its name.
-struct Written {
+struct OutputFile {
     path: PathBuf,
     file: File,
 }
 
-impl Written {
-    fn open(path: Option<&PathBuf>) -> Result<Option<Written>, String> {
+impl OutputFile {
+    fn open(path: Option<&PathBuf>) -> Result<Option<OutputFile>, String> {
         let open = |path: &PathBuf| match File::create(path) {
-            Ok(file) => Ok(Written { path: path.clone(), file }),
+            Ok(file) => Ok(OutputFile { path: path.clone(), file }),
             Err(error) => Err(format!("cannot write {}: {error}", path.display())),
         };
         path.map(open).transpose()
@@ -71,17 +71,17 @@ impl Written {
     }
 }
 
-fn prepare(command: &LoadCommand) -> Result<(Plan, Files), String> {
+fn prepare(command: &LoadCommand) -> Result<(Plan, OutputFiles), String> {
     let plan = Plan::new(command)?;
     if plan.load.is_none() && command.output.series.is_some() {
         return Err("--series is about requests, and none of the URLs is asked any".into());
     }
     raise_descriptors(plan.connections() as u64 + DESCRIPTORS_BESIDES)?;
-    let json = Written::open(command.output.json.as_ref().and_then(Option::as_ref))?;
-    Ok((plan, Files { json, series: Written::open(command.output.series.as_ref())? }))
+    let json = OutputFile::open(command.output.json.as_ref().and_then(Option::as_ref))?;
+    Ok((plan, OutputFiles { json, series: OutputFile::open(command.output.series.as_ref())? }))
 }
 
-fn play(command: &LoadCommand, plan: &Plan, files: Files) -> Result<ExitCode, String> {
+fn play(command: &LoadCommand, plan: &Plan, files: OutputFiles) -> Result<ExitCode, String> {
     let output = &command.output;
     let (err, terminal): (Box<dyn Write>, bool) = match output.quiet {
         true => (Box::new(io::sink()), false),
@@ -93,8 +93,8 @@ fn play(command: &LoadCommand, plan: &Plan, files: Files) -> Result<ExitCode, St
     let ended = runtime.block_on(watch::watch(plan, &mut progress))?;
     progress.clear();
     let measured = match ended {
-        Ended::Measured(measured) => measured,
-        Ended::AtOnce(counts) => {
+        LoadEnd::Measured(measured) => measured,
+        LoadEnd::AtOnce(counts) => {
             super::say_line(format_args!(
                 "baton load: ended at once; until the first Ctrl-C: {counts}, {} completed",
                 counts.completed
@@ -117,7 +117,7 @@ fn play(command: &LoadCommand, plan: &Plan, files: Files) -> Result<ExitCode, St
     Ok(if outcome.clean && written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn write(files: Files, outcome: &Outcome, load: Option<&LoadResult>) -> Result<(), String> {
+fn write(files: OutputFiles, outcome: &Outcome, load: Option<&LoadResult>) -> Result<(), String> {
     if let Some(file) = files.json {
         file.write(&(outcome.to_json() + "\n"))?;
     }

@@ -11,7 +11,7 @@ use baton_prove::{Failure, FailureKind, LoadResult, Report, SessionsResult};
 use serde::Serialize;
 
 use super::plan::Plan;
-use super::watch::Measured;
+use super::watch::LoadMeasurement;
 
 /// How many failures of a kind, and how many lost sessions of a URL, the text shows singly.
 const SHOWN: usize = 3;
@@ -29,11 +29,11 @@ pub struct Outcome {
     /// What was asked; a failure's `request` is a place in it.
     urls: Vec<String>,
     /// How it was asked; `None` when no URL was asked requests.
-    asking: Option<Asking>,
+    asking: Option<RequestOutcome>,
     #[serde(flatten)]
     report: Report,
     /// What was held open.
-    sessions: Vec<Held>,
+    sessions: Vec<SessionGroup>,
     /// What makes the numbers doubtful.
     warnings: Vec<String>,
     #[serde(skip)]
@@ -42,7 +42,7 @@ pub struct Outcome {
 
 /// How requests were made.
 #[derive(Serialize)]
-struct Asking {
+struct RequestOutcome {
     concurrency: usize,
     keep_alive: bool,
     threads: usize,
@@ -52,7 +52,7 @@ struct Asking {
 
 /// The sessions of one URL.
 #[derive(Serialize)]
-struct Held {
+struct SessionGroup {
     url: String,
     #[serde(flatten)]
     result: SessionsResult,
@@ -60,12 +60,12 @@ struct Held {
 
 impl Outcome {
     /// Judges what was measured.
-    pub fn new(plan: &Plan, measured: &Measured) -> Outcome {
+    pub fn new(plan: &Plan, measured: &LoadMeasurement) -> Outcome {
         let report = measured.load.as_ref().map(Report::new).unwrap_or_default();
         let urls = plan.sessions.iter().map(|(url, _)| url.clone());
-        let sessions: Vec<Held> =
-            urls.zip(measured.sessions.iter().cloned()).map(|(url, result)| Held { url, result }).collect();
-        let asking = plan.load.as_ref().map(|options| Asking {
+        let sessions: Vec<SessionGroup> =
+            urls.zip(measured.sessions.iter().cloned()).map(|(url, result)| SessionGroup { url, result }).collect();
+        let asking = plan.load.as_ref().map(|options| RequestOutcome {
             concurrency: options.concurrency,
             keep_alive: options.keep_alive,
             threads: options.threads.min(options.concurrency),
@@ -90,7 +90,7 @@ impl Outcome {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    fn requests(&self, asking: &Asking, result: &LoadResult, out: &mut impl Write) -> fmt::Result {
+    fn requests(&self, asking: &RequestOutcome, result: &LoadResult, out: &mut impl Write) -> fmt::Result {
         let report = &self.report;
         let threads = asking.threads;
         for url in self.urls.iter().take(URLS_SHOWN) {
@@ -182,12 +182,12 @@ impl Outcome {
 
     fn held(&self, out: &mut impl Write) -> fmt::Result {
         let mut table = Table::new(["sessions", "asked for", "opened", "alive at the end", "messages", "lost"]);
-        for Held { url, result } in &self.sessions {
+        for SessionGroup { url, result } in &self.sessions {
             let counts = [result.sessions, result.opened, result.alive, result.messages];
             table.row([url.clone()].into_iter().chain(counts.map(|count| count.to_string())).chain([result.kinds()]));
         }
         write!(out, "{table}")?;
-        for Held { url, result } in &self.sessions {
+        for SessionGroup { url, result } in &self.sessions {
             for Loss { session, at, kind, messages } in result.losses.iter().take(SHOWN) {
                 let messages = numbered(*messages, "message");
                 writeln!(out, "  {}  {url}  session {session}: {}, after {messages}", stamp(*at), kind.name())?;
@@ -198,7 +198,7 @@ impl Outcome {
 }
 
 /// What to do when answers were called wrong for no other reason than that they differ in length.
-fn differing_lengths(plan: &Plan, measured: &Measured) -> Option<&'static str> {
+fn differing_lengths(plan: &Plan, measured: &LoadMeasurement) -> Option<&'static str> {
     let expected = plan.load.as_ref()?.requests.iter().any(|request| request.expect == BodyCheck::SameLength);
     let met = measured.load.as_ref()?.counts.count(FailureKind::WrongLength) > 0;
     (expected && met).then_some(
@@ -229,7 +229,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl fmt::Display for Asking {
+impl fmt::Display for RequestOutcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connections = numbered(self.concurrency as u64, "connection");
         let kept = if self.keep_alive { "kept open" } else { "a new one for each request" };

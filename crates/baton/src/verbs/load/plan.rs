@@ -10,10 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use baton_prove::load::{BodyCheck, CONCURRENCY_MAX, StatusCheck, Timeouts};
 use baton_prove::sessions::{SESSIONS_MAX, SessionKind};
 use baton_prove::stream::{ClientCertificate, Verify};
-use baton_prove::{LoadOptions, Request, Server, SessionOptions, Tls, TlsOptions};
+use baton_prove::{LoadOptions, Request, ServerEndpoint, SessionOptions, Tls, TlsOptions};
 use clap::Parser;
 
-use super::arguments::{Asking, Interval, LoadCommand};
+use super::arguments::{Interval, LoadCommand, RequestArguments};
 use super::url::{Scheme, Url};
 
 /// How long it goes on when neither a number nor a time was asked for.
@@ -121,10 +121,10 @@ fn load(command: &LoadCommand, urls: &[&Url]) -> Result<LoadOptions, String> {
     })
 }
 
-fn server(command: &LoadCommand, url: &Url) -> Result<Server, String> {
+fn server(command: &LoadCommand, url: &Url) -> Result<ServerEndpoint, String> {
     let host = command.asking.host.clone().unwrap_or_else(|| url.authority.clone());
     let tls = if url.scheme.is_secure() { Some(tls(command, url)?) } else { None };
-    Ok(Server { target: url.look_up()?, host: Some(host), tls })
+    Ok(ServerEndpoint { target: url.look_up()?, host: Some(host), tls })
 }
 
 fn tls(command: &LoadCommand, url: &Url) -> Result<Tls, String> {
@@ -184,7 +184,7 @@ fn request(command: &LoadCommand) -> Result<Request, String> {
 }
 
 /// The headers that requests and handshakes have.
-fn headers(asking: &Asking) -> Vec<(String, String)> {
+fn headers(asking: &RequestArguments) -> Vec<(String, String)> {
     let mut headers = asking.headers.clone();
     if !asking.cookies.is_empty() {
         headers.push(("Cookie".into(), asking.cookies.join("; ")));

@@ -47,7 +47,7 @@ impl Scheme {
 
 /// Where the server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum UrlTarget {
     Host { name: String, port: u16 },
     Unix(PathBuf),
 }
@@ -63,14 +63,14 @@ pub struct Url {
     pub path: String,
     /// What goes into the `Host` header: the name, and the port if it is not the scheme's own.
     pub authority: String,
-    place: Place,
+    place: UrlTarget,
 }
 
 impl Url {
     /// The name of the server, as SNI has it: without a port; `None` for an address or a unix socket, which have none.
     pub fn server_name(&self) -> Option<&str> {
         match &self.place {
-            Place::Host { name, .. } if name.parse::<std::net::IpAddr>().is_err() => Some(name),
+            UrlTarget::Host { name, .. } if name.parse::<std::net::IpAddr>().is_err() => Some(name),
             _ => None,
         }
     }
@@ -86,8 +86,8 @@ impl Url {
     /// A sentence, when the name has no address.
     pub fn look_up(&self) -> Result<Target, String> {
         let (name, port) = match &self.place {
-            Place::Unix(path) => return Ok(Target::Unix(path.clone())),
-            Place::Host { name, port } => (name.as_str(), *port),
+            UrlTarget::Unix(path) => return Ok(Target::Unix(path.clone())),
+            UrlTarget::Host { name, port } => (name.as_str(), *port),
         };
         let found =
             (name, port).to_socket_addrs().map_err(|error| format!("{}: no address for it: {error}", self.text));
@@ -127,7 +127,7 @@ impl FromStr for Url {
                 if !socket.starts_with('/') {
                     return Err("a unix socket is written as http://unix:/run/app.sock:/path".into());
                 }
-                (Place::Unix(socket.into()), "localhost".to_owned(), path)
+                (UrlTarget::Unix(socket.into()), "localhost".to_owned(), path)
             }
             None => {
                 let split = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -145,7 +145,7 @@ impl FromStr for Url {
     }
 }
 
-fn host(authority: &str, scheme: Scheme) -> Result<Place, String> {
+fn host(authority: &str, scheme: Scheme) -> Result<UrlTarget, String> {
     if authority.contains('@') {
         return Err("a name and a password go into -A NAME:PASSWORD".into());
     }
@@ -170,7 +170,7 @@ fn host(authority: &str, scheme: Scheme) -> Result<Place, String> {
     if name.is_empty() {
         return Err("the name of the host is missing".into());
     }
-    Ok(Place::Host { name: name.to_owned(), port })
+    Ok(UrlTarget::Host { name: name.to_owned(), port })
 }
 
 #[cfg(test)]
@@ -181,8 +181,8 @@ mod tests {
     fn check(text: &str, scheme: Scheme, place: &str, authority: &str, path: &str) {
         let url: Url = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
         let at = match &url.place {
-            Place::Host { name, port } => format!("{name} {port}"),
-            Place::Unix(path) => path.display().to_string(),
+            UrlTarget::Host { name, port } => format!("{name} {port}"),
+            UrlTarget::Unix(path) => path.display().to_string(),
         };
         let seen = (url.scheme, at.as_str(), url.authority.as_str(), url.path.as_str());
         assert_eq!(seen, (scheme, place, authority, path), "{text}");

@@ -19,15 +19,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const RATE_LOOKS: usize = 50;
 
 /// How it ended.
-pub enum Ended {
+pub enum LoadEnd {
     /// With results, also after a first Ctrl-C.
-    Measured(Box<Measured>),
+    Measured(Box<LoadMeasurement>),
     /// At once, because of a second one; what was counted until the first.
     AtOnce(LoadProgress),
 }
 
 /// Everything that was measured.
-pub struct Measured {
+pub struct LoadMeasurement {
     /// `None` when no URL is asked requests, or the user interrupted before the first one.
     pub load: Option<LoadResult>,
     /// In the order of [`Plan::sessions`].
@@ -40,7 +40,7 @@ pub struct Measured {
 ///
 /// # Errors
 /// A sentence, when it cannot begin.
-pub async fn watch<W: Write>(plan: &Plan, progress: &mut Progress<W>) -> Result<Ended, String> {
+pub async fn watch<W: Write>(plan: &Plan, progress: &mut Progress<W>) -> Result<LoadEnd, String> {
     let told = |error: std::io::Error| error.to_string();
     let mut interrupt = Interrupt::listen().map_err(told)?;
     let sessions = plan
@@ -59,7 +59,7 @@ pub async fn watch<W: Write>(plan: &Plan, progress: &mut Progress<W>) -> Result<
     };
 
     let load = plan.load.clone().filter(|_| !interrupted).map(Load::start).transpose().map_err(told)?;
-    let mut view = View { plan, load, sessions, began: Instant::now(), looks: VecDeque::new() };
+    let mut view = LoadView { plan, load, sessions, began: Instant::now(), looks: VecDeque::new() };
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     while !interrupted && !view.is_finished() {
@@ -74,13 +74,13 @@ pub async fn watch<W: Write>(plan: &Plan, progress: &mut Progress<W>) -> Result<
     }
     let counts = view.counts();
     tokio::select! {
-        (load, sessions) = view.end() => Ok(Ended::Measured(Box::new(Measured { load, sessions, interrupted }))),
-        () = interrupt.next() => Ok(Ended::AtOnce(counts)),
+        (load, sessions) = view.end() => Ok(LoadEnd::Measured(Box::new(LoadMeasurement { load, sessions, interrupted }))),
+        () = interrupt.next() => Ok(LoadEnd::AtOnce(counts)),
     }
 }
 
 /// What runs, and the live line about it.
-struct View<'a> {
+struct LoadView<'a> {
     plan: &'a Plan,
     load: Option<LoadHandle>,
     sessions: Vec<SessionsHandle>,
@@ -89,7 +89,7 @@ struct View<'a> {
     looks: VecDeque<(Instant, u64)>,
 }
 
-impl View<'_> {
+impl LoadView<'_> {
     /// Without requests it ends with its time, or with the last session.
     fn is_finished(&self) -> bool {
         match &self.load {

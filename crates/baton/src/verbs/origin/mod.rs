@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_kernel::process::limits::OpenFiles;
-use baton_prove::origin::{Counts, FREEZE_MAX, Fault, FaultRate, Faults, OriginKind};
+use baton_prove::origin::{Counts, FREEZE_MAX, FaultRate, Faults, InjectedFault, OriginKind};
 use baton_prove::{Origin, OriginHandle, OriginOptions, Target, units};
 use clap::Args;
 use serde_json::json;
@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval_at, sleep};
 
 use crate::interrupt::Interrupt;
-use place::Place;
+use place::OriginAddress;
 
 /// Run demo origins: servers that say what they saw, give any shape of answer and fail on purpose.
 ///
@@ -39,7 +39,7 @@ pub struct OriginCommand {
     /// Where to listen, one origin each: a port (0: the system chooses), HOST:PORT, the path of a unix socket; any of them
     /// as NAME=PLACE
     #[arg(value_name = "[NAME=]PLACE", default_value = "0")]
-    places: Vec<Place>,
+    places: Vec<OriginAddress>,
     /// The name it answers with; several origins get a number after it
     #[arg(long, default_value = "origin", value_parser = place::name)]
     name: String,
@@ -178,7 +178,7 @@ fn started(origin: &OriginHandle, kind: OriginKind, json: bool) -> String {
 
 /// The line for what an origin counted.
 fn counted(name: &str, counts: &Counts, json: bool) -> String {
-    let committed: Vec<(Fault, u64)> = Fault::ALL
+    let committed: Vec<(InjectedFault, u64)> = InjectedFault::ALL
         .into_iter()
         .map(|fault| (fault, counts.committed(fault).total()))
         .filter(|(_, count)| *count > 0)

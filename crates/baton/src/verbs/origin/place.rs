@@ -9,64 +9,64 @@ use baton_prove::OriginOptions;
 
 /// `[NAME=]PLACE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct OriginAddress {
     /// `None`: it has no name of its own.
     pub name: Option<String>,
-    at: At,
+    at: ListenAddress,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum At {
+enum ListenAddress {
     Port(u16),
     /// A host (or address) and a port.
     Host(String),
     Unix(PathBuf),
 }
 
-impl FromStr for Place {
+impl FromStr for OriginAddress {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
+    fn from_str(text: &str) -> Result<OriginAddress, String> {
         let (name, text) = match text.split_once('=') {
             Some((name, rest)) if !name.contains('/') => (Some(self::name(name)?), rest),
             _ => (None, text),
         };
         let at = if text.contains('/') {
-            At::Unix(text.strip_prefix("unix:").unwrap_or(text).into())
+            ListenAddress::Unix(text.strip_prefix("unix:").unwrap_or(text).into())
         } else if let Ok(port) = text.parse() {
-            At::Port(port)
+            ListenAddress::Port(port)
         } else if text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
-            At::Host(text.to_owned())
+            ListenAddress::Host(text.to_owned())
         } else {
             return Err("neither a port, nor HOST:PORT, nor a path with a slash in it".into());
         };
-        Ok(Place { name, at })
+        Ok(OriginAddress { name, at })
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for OriginAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at {
-            At::Port(port) => write!(f, "port {port}"),
-            At::Host(text) => f.write_str(text),
-            At::Unix(path) => path.display().fmt(f),
+            ListenAddress::Port(port) => write!(f, "port {port}"),
+            ListenAddress::Host(text) => f.write_str(text),
+            ListenAddress::Unix(path) => path.display().fmt(f),
         }
     }
 }
 
-impl Place {
+impl OriginAddress {
     /// The options with this place in them; a port alone is one of `bind`.
     ///
     /// # Errors
     /// A sentence, when the host has no address.
     pub fn apply(&self, bind: IpAddr, options: OriginOptions) -> Result<OriginOptions, String> {
         Ok(match &self.at {
-            At::Port(port) => OriginOptions { address: SocketAddr::new(bind, *port), ..options },
-            At::Host(text) => {
+            ListenAddress::Port(port) => OriginOptions { address: SocketAddr::new(bind, *port), ..options },
+            ListenAddress::Host(text) => {
                 let found = text.to_socket_addrs().map_err(|error| format!("{text}: {error}"))?.next();
                 OriginOptions { address: found.ok_or_else(|| format!("{text}: no address"))?, ..options }
             }
-            At::Unix(path) => OriginOptions { unix: Some(path.clone()), ..options },
+            ListenAddress::Unix(path) => OriginOptions { unix: Some(path.clone()), ..options },
         })
     }
 }
@@ -85,19 +85,19 @@ mod tests {
 
     #[test]
     fn places_have_three_shapes_and_may_have_a_name() {
-        let check = |text: &str, name: Option<&str>, at: At| {
-            assert_eq!(text.parse(), Ok(Place { name: name.map(str::to_owned), at }), "{text}");
+        let check = |text: &str, name: Option<&str>, at: ListenAddress| {
+            assert_eq!(text.parse(), Ok(OriginAddress { name: name.map(str::to_owned), at }), "{text}");
         };
-        let host = |text: &str| At::Host(text.to_owned());
-        check("8001", None, At::Port(8001));
-        check("left=8001", Some("left"), At::Port(8001));
+        let host = |text: &str| ListenAddress::Host(text.to_owned());
+        check("8001", None, ListenAddress::Port(8001));
+        check("left=8001", Some("left"), ListenAddress::Port(8001));
         check("a=localhost:0", Some("a"), host("localhost:0"));
         check("[::1]:80", None, host("[::1]:80"));
-        check("/run/a=b.sock", None, At::Unix("/run/a=b.sock".into()));
-        check("a=./s", Some("a"), At::Unix("./s".into()));
-        check("unix:/s", None, At::Unix("/s".into()));
+        check("/run/a=b.sock", None, ListenAddress::Unix("/run/a=b.sock".into()));
+        check("a=./s", Some("a"), ListenAddress::Unix("./s".into()));
+        check("unix:/s", None, ListenAddress::Unix("/s".into()));
         for wrong in ["", "x", "=1", "a b=1", "65536", ":80", "h:", "h:x", "-1"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<OriginAddress>().is_err(), "{wrong}");
         }
     }
 }

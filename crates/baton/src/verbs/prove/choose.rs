@@ -17,7 +17,7 @@ const FILE_MAX: u64 = 1 << 20;
 
 /// One experiment on one server.
 #[derive(Debug)]
-pub struct Chosen {
+pub struct ChosenExperiment {
     /// The experiment.
     pub experiment: Experiment,
     /// The place of the server in it.
@@ -28,7 +28,7 @@ pub struct Chosen {
     pub articles: Vec<Figures>,
 }
 
-impl Chosen {
+impl ChosenExperiment {
     /// Whether it is as an article had it, over TLS.
     fn is_over_tls(&self) -> bool {
         self.experiment.load.contains("https://")
@@ -44,7 +44,7 @@ impl Chosen {
 ///
 /// # Errors
 /// A sentence: which name, file or server is wrong, and what could be meant.
-pub fn choose(command: &Prove) -> Result<Vec<Chosen>, String> {
+pub fn choose(command: &Prove) -> Result<Vec<ChosenExperiment>, String> {
     if !SCALES.contains(&command.scale) {
         return Err(format!("--scale must be between {} and {}", SCALES.start(), SCALES.end()));
     }
@@ -52,7 +52,7 @@ pub fn choose(command: &Prove) -> Result<Vec<Chosen>, String> {
         Some(reload) => each_server(own(command, reload)?),
         None => named(&command.names)?,
     };
-    for Chosen { experiment, .. } in &mut all {
+    for ChosenExperiment { experiment, .. } in &mut all {
         if let Some(load) = &command.load {
             experiment.load.clone_from(load);
         }
@@ -71,7 +71,8 @@ pub fn choose(command: &Prove) -> Result<Vec<Chosen>, String> {
     let Some(only) = command.server.as_deref().filter(|name| command.reload.is_none() && *name != "all") else {
         return Ok(all);
     };
-    let (chosen, others): (Vec<Chosen>, Vec<Chosen>) = all.into_iter().partition(|one| one.server().name == only);
+    let (chosen, others): (Vec<ChosenExperiment>, Vec<ChosenExperiment>) =
+        all.into_iter().partition(|one| one.server().name == only);
     if chosen.is_empty() {
         let mut known: Vec<&str> = others.iter().map(|one| one.server().name.as_str()).collect();
         known.sort_unstable();
@@ -81,7 +82,7 @@ pub fn choose(command: &Prove) -> Result<Vec<Chosen>, String> {
     Ok(chosen)
 }
 
-fn named(names: &[String]) -> Result<Vec<Chosen>, String> {
+fn named(names: &[String]) -> Result<Vec<ChosenExperiment>, String> {
     let mut chosen = Vec::new();
     for name in names {
         match name.as_str() {
@@ -97,15 +98,17 @@ fn named(names: &[String]) -> Result<Vec<Chosen>, String> {
     Ok(chosen)
 }
 
-fn each_server(experiment: Experiment) -> Vec<Chosen> {
+fn each_server(experiment: Experiment) -> Vec<ChosenExperiment> {
     let servers = 0..experiment.servers.len();
-    servers.map(|at| Chosen { experiment: experiment.clone(), at, group: None, articles: Vec::new() }).collect()
+    servers
+        .map(|at| ChosenExperiment { experiment: experiment.clone(), at, group: None, articles: Vec::new() })
+        .collect()
 }
 
-fn of_article(run: articles::Run) -> Option<Chosen> {
+fn of_article(run: articles::ArticleRun) -> Option<ChosenExperiment> {
     let at = run.experiment.servers.iter().position(|server| server.name == run.server)?;
     let articles = run.figures.into_iter().collect();
-    Some(Chosen { experiment: run.experiment, at, group: Some(run.table.into()), articles })
+    Some(ChosenExperiment { experiment: run.experiment, at, group: Some(run.table.into()), articles })
 }
 
 /// What is said of a name that is none.

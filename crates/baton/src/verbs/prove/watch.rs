@@ -11,14 +11,14 @@ use baton_prove::proof::{Machine, Proof};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::choose::Chosen;
+use super::choose::ChosenExperiment;
 use crate::interrupt::Interrupt;
 
 /// Does all of them.
 ///
 /// # Errors
 /// A sentence, when it cannot begin.
-pub fn play(title: String, chosen: &[Chosen], setting: &Setting<'_>) -> Result<Proof, String> {
+pub fn play(title: String, chosen: &[ChosenExperiment], setting: &Setting<'_>) -> Result<Proof, String> {
     let plain = |error: io::Error| format!("cannot start: {error}");
     let mut proof = Proof {
         title,

@@ -49,8 +49,8 @@ fn director(test: impl FnOnce(&mut Direct) + Send) {
 }
 
 fn service(direct: &mut Direct, slot: u32, protocol: u8, end: End, flags: u32) {
-    let place = Place::new(protocol, address(end));
-    let service = Service { is_used: 1, table: 2 * slot, flags, timeout: 60, mask: [0xff; 16], place, settings: 0 };
+    let place = VirtualAddressKey::new(protocol, address(end));
+    let service = ServiceSlot { is_used: 1, table: 2 * slot, flags, timeout: 60, mask: [0xff; 16], place, settings: 0 };
     direct.set_service(slot, &service).unwrap();
     direct.set_place(&place, slot).unwrap();
     direct.set_place(&place.address_alone(), slot).unwrap();
@@ -64,9 +64,9 @@ fn mac(slot: u32) -> [u8; 6] {
     [2, 0, 0, 0, 1, slot as u8]
 }
 
-fn server(slot: u32, service: u32, interface: u32) -> Server {
+fn server(slot: u32, service: u32, interface: u32) -> ServerSlot {
     let from = [2, 0, 0, 0, 2, interface as u8];
-    Server { generation: 1, service, interface, weight: 1, to: mac(slot), from, ..Server::default() }
+    ServerSlot { generation: 1, service, interface, weight: 1, to: mac(slot), from, ..ServerSlot::default() }
 }
 
 /// The packet as it must leave for a server.
@@ -79,21 +79,21 @@ fn to_server(packet: &[u8], slot: u32, interface: u8) -> Vec<u8> {
 
 #[track_caller]
 fn sends(direct: &mut Direct, packet: &[u8], slot: u32) {
-    assert_eq!(direct.run(packet).unwrap(), (Verdict::Send, to_server(packet, slot, 1)));
+    assert_eq!(direct.run(packet).unwrap(), (XdpAction::Send, to_server(packet, slot, 1)));
 }
 
 /// Goes to the network stack as it came, and is counted.
 #[track_caller]
 fn passes(direct: &mut Direct, packet: &[u8], reason: Reason) {
     let before = direct.reason(reason).unwrap();
-    assert_eq!(direct.run(packet).unwrap(), (Verdict::Pass, packet.to_vec()));
+    assert_eq!(direct.run(packet).unwrap(), (XdpAction::Pass, packet.to_vec()));
     assert_eq!(direct.reason(reason).unwrap(), before + 1, "{reason:?}");
 }
 
 #[track_caller]
 fn passes_silently(direct: &mut Direct, packet: &[u8]) {
     let before: Vec<u64> = Reason::ALL.iter().map(|reason| direct.reason(*reason).unwrap()).collect();
-    assert_eq!(direct.run(packet).unwrap(), (Verdict::Pass, packet.to_vec()));
+    assert_eq!(direct.run(packet).unwrap(), (XdpAction::Pass, packet.to_vec()));
     let after: Vec<u64> = Reason::ALL.iter().map(|reason| direct.reason(*reason).unwrap()).collect();
     assert_eq!(before, after);
 }
@@ -105,9 +105,9 @@ fn flow(client: End, service: u32, port: u16) -> FlowKey {
 
 #[test]
 fn nothing_is_padded() {
-    assert_eq!(size_of::<Place>(), 20);
-    assert_eq!(size_of::<Service>(), 4 * 4 + 16 + 20 + 4);
-    assert_eq!(size_of::<Server>(), 5 * 4 + 12 + 4 + 4 + 4 + 4 + 4 + 16 + 4);
+    assert_eq!(size_of::<VirtualAddressKey>(), 20);
+    assert_eq!(size_of::<ServiceSlot>(), 4 * 4 + 16 + 20 + 4);
+    assert_eq!(size_of::<ServerSlot>(), 5 * 4 + 12 + 4 + 4 + 4 + 4 + 4 + 16 + 4);
     assert_eq!(size_of::<FlowKey>(), 24);
     assert_eq!(size_of::<Flow>(), 16);
     assert_eq!(size_of::<OwnMac>(), 12);
@@ -139,11 +139,11 @@ fn a_service_gets_its_packets() {
         let mut padded = frame(&[], &udp(CLIENT, DNS));
         padded.resize(80, 0);
         sends(direct, &padded, UDPS);
-        assert_eq!(direct.counted_of_service(0).unwrap(), Counters { connections: 1, packets: 2, bytes: 90 });
-        assert_eq!(direct.counted_of_server(NEAR).unwrap(), Counters { connections: 1, packets: 2, bytes: 90 });
+        assert_eq!(direct.counted_of_service(0).unwrap(), SlotCounters { connections: 1, packets: 2, bytes: 90 });
+        assert_eq!(direct.counted_of_server(NEAR).unwrap(), SlotCounters { connections: 1, packets: 2, bytes: 90 });
         assert_eq!(direct.counted_of_server(WILD).unwrap().connections, 3);
         direct.clear_server(WILD).unwrap();
-        assert_eq!(direct.counted_of_server(WILD).unwrap(), Counters::default());
+        assert_eq!(direct.counted_of_server(WILD).unwrap(), SlotCounters::default());
     });
 }
 
@@ -166,7 +166,7 @@ fn what_is_for_nobody_passes() {
         passes(direct, &frame(&[], &ip(CLIENT.0, VIP.0, 132, &[0; 20])), Reason::Protocol);
         passes(direct, &frame(&[], &ip(CLIENT6.0, VIP6.0, 132, &[0; 20])), Reason::Protocol);
         passes_silently(direct, &frame(&[], &ip(CLIENT.0, "192.0.2.2", 132, &[0; 20])));
-        assert_eq!(direct.counted_of_service(0).unwrap(), Counters::default());
+        assert_eq!(direct.counted_of_service(0).unwrap(), SlotCounters::default());
     });
 }
 
@@ -242,9 +242,9 @@ fn headers_cut_short_pass_at_every_length() {
             for length in 14..whole.len() {
                 let cut = &whole[..length];
                 let (verdict, after) = direct.run(cut).unwrap();
-                assert_eq!((verdict, &after[..]), (Verdict::Pass, cut), "{length} of {} bytes", whole.len());
+                assert_eq!((verdict, &after[..]), (XdpAction::Pass, cut), "{length} of {} bytes", whole.len());
             }
-            assert_eq!(direct.run(&whole).unwrap().0, Verdict::Send, "{is_error} {tags:?}");
+            assert_eq!(direct.run(&whole).unwrap().0, XdpAction::Send, "{is_error} {tags:?}");
         }
     });
 }
@@ -266,7 +266,7 @@ fn tags_become_those_of_the_server() {
                 }
                 direct.set_server(NEAR, &to).unwrap();
                 let after = direct.run(&frame(tags, &packet)).unwrap();
-                assert_eq!(after, (Verdict::Send, to_server(&frame(out, &packet), NEAR, 1)), "{tags:?} {out:?}");
+                assert_eq!(after, (XdpAction::Send, to_server(&frame(out, &packet), NEAR, 1)), "{tags:?} {out:?}");
             }
         }
         // The priority of the outer tag goes on.
@@ -274,7 +274,7 @@ fn tags_become_those_of_the_server() {
         (to.tags, to.protocols[0], to.numbers[0]) = (1, [0x81, 0], 40);
         direct.set_server(NEAR, &to).unwrap();
         let after = direct.run(&frame(&[q(0xb00a)], &packet)).unwrap();
-        assert_eq!(after, (Verdict::Send, to_server(&frame(&[q(0xb028)], &packet), NEAR, 1)));
+        assert_eq!(after, (XdpAction::Send, to_server(&frame(&[q(0xb028)], &packet), NEAR, 1)));
         passes(direct, &frame(&[q(1), q(2), q(3)], &packet), Reason::Tags);
         // Nothing of a tag is there, or nothing after it.
         passes(direct, &frame(&[q(1)], &packet)[..16], Reason::Malformed);
@@ -302,7 +302,7 @@ fn errors_go_to_the_server_of_the_connection() {
         // Of a connection that is not remembered, by the table; and it is not remembered afterwards.
         let other = (CLIENT.0, 50_000);
         let packet = frame(&[], &error("198.51.100.1", VIP.0, (3, 4), &tcp(VIP, other, ACK)));
-        assert_eq!(direct.run(&packet).unwrap(), (Verdict::Redirect, to_server(&packet, FAR, 7)));
+        assert_eq!(direct.run(&packet).unwrap(), (XdpAction::Redirect, to_server(&packet, FAR, 7)));
         assert_eq!(direct.flow(&flow(other, 0, 80)).unwrap(), None);
         // Redirects and echoes; quoting what no server sent from this address; quoting a later fragment, or options.
         let quoted = tcp(VIP, CLIENT, ACK);
@@ -339,15 +339,15 @@ fn a_connection_stays_where_it_is() {
         sends(direct, &frame(&[], &tcp(CLIENT, VIP, FIN | ACK)), NEAR);
         sends(direct, &ack, NEAR);
         // After its end, the same ports begin another one.
-        assert_eq!(direct.run(&syn).unwrap(), (Verdict::Redirect, to_server(&syn, FAR, 7)));
-        assert_eq!(direct.run(&ack).unwrap().0, Verdict::Redirect);
+        assert_eq!(direct.run(&syn).unwrap(), (XdpAction::Redirect, to_server(&syn, FAR, 7)));
+        assert_eq!(direct.run(&ack).unwrap().0, XdpAction::Redirect);
         assert_eq!(direct.flow(&flow(CLIENT, 0, 80)).unwrap().unwrap().server, FAR);
         // A stray RST is given on, and not remembered.
         let other = (CLIENT.0, 50_001);
-        assert_eq!(direct.run(&frame(&[], &tcp(other, VIP, RST))).unwrap().0, Verdict::Redirect);
+        assert_eq!(direct.run(&frame(&[], &tcp(other, VIP, RST))).unwrap().0, XdpAction::Redirect);
         assert_eq!(direct.flow(&flow(other, 0, 80)).unwrap(), None);
         // One whose beginning was not seen is.
-        assert_eq!(direct.run(&frame(&[], &tcp(other, VIP, ACK))).unwrap().0, Verdict::Redirect);
+        assert_eq!(direct.run(&frame(&[], &tcp(other, VIP, ACK))).unwrap().0, XdpAction::Redirect);
         assert_eq!(direct.flow(&flow(other, 0, 80)).unwrap().unwrap().server, FAR);
     });
 }
@@ -358,12 +358,12 @@ fn connections_of_a_removed_server_are_given_to_another() {
         let ack = frame(&[], &tcp(CLIENT, VIP, ACK));
         sends(direct, &ack, NEAR);
         direct.set_table(0, &[FAR as u16; TABLE]).unwrap();
-        direct.set_server(NEAR, &Server::default()).unwrap();
-        assert_eq!(direct.run(&ack).unwrap(), (Verdict::Redirect, to_server(&ack, FAR, 7)));
+        direct.set_server(NEAR, &ServerSlot::default()).unwrap();
+        assert_eq!(direct.run(&ack).unwrap(), (XdpAction::Redirect, to_server(&ack, FAR, 7)));
         assert_eq!(direct.reason(Reason::Gone).unwrap(), 1);
         // The slot is used again: that is another server.
-        direct.set_server(NEAR, &Server { generation: 2, ..server(NEAR, 0, 1) }).unwrap();
-        assert_eq!(direct.run(&ack).unwrap().0, Verdict::Redirect);
+        direct.set_server(NEAR, &ServerSlot { generation: 2, ..server(NEAR, 0, 1) }).unwrap();
+        assert_eq!(direct.run(&ack).unwrap().0, XdpAction::Redirect);
         // Nobody takes new ones; or the table is older than the slot.
         direct.set_table(0, &[NOBODY; TABLE]).unwrap();
         passes(direct, &frame(&[], &tcp((CLIENT.0, 1), VIP, SYN)), Reason::NoServer);
@@ -371,7 +371,7 @@ fn connections_of_a_removed_server_are_given_to_another() {
         passes(direct, &frame(&[], &tcp((CLIENT.0, 1), VIP, SYN)), Reason::NoServer);
         direct.set_table(0, &[4095; TABLE]).unwrap();
         passes(direct, &frame(&[], &tcp((CLIENT.0, 1), VIP, SYN)), Reason::NoServer);
-        assert_eq!(direct.run(&ack).unwrap().0, Verdict::Redirect, "it is remembered");
+        assert_eq!(direct.run(&ack).unwrap().0, XdpAction::Redirect, "it is remembered");
     });
 }
 
@@ -379,13 +379,13 @@ fn connections_of_a_removed_server_are_given_to_another() {
 fn a_server_without_a_way_gets_nothing() {
     director(|direct| {
         let ack = frame(&[], &tcp(CLIENT, VIP, ACK));
-        direct.set_server(NEAR, &Server { interface: 0, ..server(NEAR, 0, 1) }).unwrap();
-        assert_eq!(direct.run(&ack).unwrap(), (Verdict::Drop, ack.clone()));
+        direct.set_server(NEAR, &ServerSlot { interface: 0, ..server(NEAR, 0, 1) }).unwrap();
+        assert_eq!(direct.run(&ack).unwrap(), (XdpAction::Drop, ack.clone()));
         assert_eq!(direct.reason(Reason::NoMac).unwrap(), 1);
-        direct.set_server(NEAR, &Server { mtu: 44, ..server(NEAR, 0, 1) }).unwrap();
-        assert_eq!(direct.run(&ack).unwrap(), (Verdict::Drop, ack.clone()));
+        direct.set_server(NEAR, &ServerSlot { mtu: 44, ..server(NEAR, 0, 1) }).unwrap();
+        assert_eq!(direct.run(&ack).unwrap(), (XdpAction::Drop, ack.clone()));
         assert_eq!(direct.reason(Reason::TooBig).unwrap(), 1);
-        direct.set_server(NEAR, &Server { mtu: 45, ..server(NEAR, 0, 1) }).unwrap();
+        direct.set_server(NEAR, &ServerSlot { mtu: 45, ..server(NEAR, 0, 1) }).unwrap();
         sends(direct, &ack, NEAR);
     });
 }
@@ -401,10 +401,10 @@ fn a_client_sticks() {
         direct.set_table(0, &[FAR as u16; TABLE]).unwrap();
         sends(direct, &frame(&[], &tcp(("198.51.100.200", 7), VIP, SYN)), NEAR); // the same network
         let other = frame(&[], &tcp(("198.51.101.7", 7), VIP, SYN));
-        assert_eq!(direct.run(&other).unwrap().0, Verdict::Redirect);
+        assert_eq!(direct.run(&other).unwrap().0, XdpAction::Redirect);
         // One that drains gets nothing new, also of clients that stick to it.
-        direct.set_server(NEAR, &Server { weight: 0, ..server(NEAR, 0, 1) }).unwrap();
-        assert_eq!(direct.run(&frame(&[], &tcp((CLIENT.0, 8), VIP, SYN))).unwrap().0, Verdict::Redirect);
+        direct.set_server(NEAR, &ServerSlot { weight: 0, ..server(NEAR, 0, 1) }).unwrap();
+        assert_eq!(direct.run(&frame(&[], &tcp((CLIENT.0, 8), VIP, SYN))).unwrap().0, XdpAction::Redirect);
         sends(direct, &frame(&[], &tcp(CLIENT, VIP, ACK)), NEAR);
     });
 }
@@ -419,7 +419,7 @@ fn what_was_used_after_the_clock_was_read_is_not_old() {
     };
     director(|direct| {
         let (syn, datagram) = (frame(&[], &tcp(CLIENT, VIP, SYN)), frame(&[], &udp(CLIENT, DNS)));
-        let sticky = Service { flags: STICK, ..direct.service(0).unwrap() };
+        let sticky = ServiceSlot { flags: STICK, ..direct.service(0).unwrap() };
         direct.set_service(0, &sticky).unwrap();
         sends(direct, &syn, NEAR);
         sends(direct, &datagram, UDPS);
@@ -449,7 +449,7 @@ fn single_packets_are_not_remembered() {
 
 #[test]
 fn every_client_has_a_share_and_directors_agree() {
-    let spread = |direct: &mut Direct| -> Vec<Verdict> {
+    let spread = |direct: &mut Direct| -> Vec<XdpAction> {
         let mut table = [NEAR as u16; TABLE];
         table.iter_mut().skip(1).step_by(2).for_each(|entry| *entry = FAR as u16);
         direct.set_table(0, &table).unwrap();
@@ -460,7 +460,7 @@ fn every_client_has_a_share_and_directors_agree() {
     director(|direct| one = spread(direct));
     director(|direct| other = spread(direct));
     assert_eq!(one, other);
-    let near = one.iter().filter(|verdict| **verdict == Verdict::Send).count();
+    let near = one.iter().filter(|verdict| **verdict == XdpAction::Send).count();
     assert!((850..1150).contains(&near) || one.is_empty(), "{near} of 2000");
 }
 
@@ -495,8 +495,8 @@ fn no_packet_leaves_the_program_in_doubt() {
             }
             let (verdict, after) = direct.run(&packet).unwrap();
             match verdict {
-                Verdict::Pass | Verdict::Drop => assert_eq!(after, packet, "{number}"),
-                Verdict::Send | Verdict::Redirect => {
+                XdpAction::Pass | XdpAction::Drop => assert_eq!(after, packet, "{number}"),
+                XdpAction::Send | XdpAction::Redirect => {
                     left += 1;
                     // The servers have no tags: those of the packet are gone.
                     let tags = (packet.len() - after.len()) / 4;
@@ -505,7 +505,7 @@ fn no_packet_leaves_the_program_in_doubt() {
                     assert_eq!(packet[..6], OURS, "{number}");
                     assert!((0..5).any(|slot| after[..6] == mac(slot)), "{number}");
                 }
-                Verdict::Wrong(_) => panic!("{number}: {verdict:?} for {packet:x?}"),
+                XdpAction::Wrong(_) => panic!("{number}: {verdict:?} for {packet:x?}"),
             }
         }
         assert!((1000..MUTATIONS - 1000).contains(&left), "{left}");
@@ -518,13 +518,13 @@ fn it_is_found_again_and_only_by_its_own_version_and_namespace() {
         let folder = mounted.join("baton-direct/1");
         assert!(Direct::find(&folder).unwrap().is_none());
         let mut direct = Direct::make(&folder, 1000).unwrap();
-        let either = [Mode::Native, Mode::Generic];
-        assert_eq!(direct.attach(1, "lo", &either).unwrap(), Mode::Generic, "lo has nothing in its driver");
-        assert_eq!(direct.attach(1, "lo", &either).unwrap(), Mode::Generic);
+        let either = [XdpMode::Native, XdpMode::Generic];
+        assert_eq!(direct.attach(1, "lo", &either).unwrap(), XdpMode::Generic, "lo has nothing in its driver");
+        assert_eq!(direct.attach(1, "lo", &either).unwrap(), XdpMode::Generic);
         service(&mut direct, 9, TCP, VIP, 0);
         drop(direct);
         let mut later = Direct::make(&folder, 5).unwrap();
-        assert_eq!(later.attached().unwrap(), [(1, Mode::Generic)]);
+        assert_eq!(later.attached().unwrap(), [(1, XdpMode::Generic)]);
         assert_eq!(later.service(9).unwrap().place.socket_address(), address(VIP));
         assert_eq!(later.places().unwrap().len(), 2);
         assert!(later.renew().unwrap().is_empty());
@@ -532,10 +532,10 @@ fn it_is_found_again_and_only_by_its_own_version_and_namespace() {
         let made = Command::new("ip").args(["link", "add", "left", "type", "veth", "peer", "name", "right"]).status();
         assert!(made.expect("the package iproute2 is installed").success());
         let left = Routing::open().unwrap().link("left").unwrap().index;
-        later.attach(left, "left", &[Mode::Native]).unwrap();
+        later.attach(left, "left", &[XdpMode::Native]).unwrap();
         let beside = mounted.join("baton-direct/2");
         let mut other = Direct::make(&beside, 10).unwrap();
-        let error = other.attach(left, "left", &[Mode::Native]).unwrap_err().to_string();
+        let error = other.attach(left, "left", &[XdpMode::Native]).unwrap_err().to_string();
         assert!(error.contains("another XDP program") && error.contains("ip link show dev left"), "{error}");
         other.remove().unwrap();
         // Another version.

@@ -11,17 +11,17 @@ fn it_moves_between_the_driver_and_the_stack_and_stays_where_it_was_when_that_is
         let [left, right] = ["left", "right"].map(|name| routing.link(name).unwrap().index);
         [left, right].into_iter().for_each(|index| routing.set_up(index, true).unwrap());
         let mut direct = Direct::make(&mounted.join("baton-direct/1"), 1000).unwrap();
-        direct.attach(left, "left", &[Mode::Native]).unwrap();
-        direct.attach(1, "lo", &[Mode::Generic]).unwrap();
-        for mode in [Mode::Generic, Mode::Generic, Mode::Native] {
+        direct.attach(left, "left", &[XdpMode::Native]).unwrap();
+        direct.attach(1, "lo", &[XdpMode::Generic]).unwrap();
+        for mode in [XdpMode::Generic, XdpMode::Generic, XdpMode::Native] {
             direct.move_to(left, "left", mode).unwrap();
-            assert_eq!(direct.attached().unwrap(), [(1, Mode::Generic), (left, mode)]);
+            assert_eq!(direct.attached().unwrap(), [(1, XdpMode::Generic), (left, mode)]);
             assert!(direct.renew().unwrap().is_empty(), "the link ties it");
         }
         // The loopback has no driver.
-        let refused = direct.move_to(1, "lo", Mode::Native).unwrap_err().to_string();
+        let refused = direct.move_to(1, "lo", XdpMode::Native).unwrap_err().to_string();
         assert!(refused.contains("interface lo: tying the BPF program to its driver"), "{refused}");
-        assert_eq!(direct.attached().unwrap(), [(1, Mode::Generic), (left, Mode::Native)]);
+        assert_eq!(direct.attached().unwrap(), [(1, XdpMode::Generic), (left, XdpMode::Native)]);
         assert!(direct.renew().unwrap().is_empty());
         if let Some(none) = driver(1) {
             assert_eq!(none, Driver { runs: false, sends: false });
@@ -44,7 +44,7 @@ fn where_frames_are_not_sent_back_they_are_redirected() {
         let packet = frame(&[], &tcp(CLIENT, VIP, SYN));
         sends(direct, &packet, NEAR);
         let server = direct.server(NEAR).unwrap();
-        direct.set_server(NEAR, &Server { leaves: REDIRECTED, ..server }).unwrap();
-        assert_eq!(direct.run(&packet).unwrap(), (Verdict::Redirect, to_server(&packet, NEAR, 1)));
+        direct.set_server(NEAR, &ServerSlot { leaves: REDIRECTED, ..server }).unwrap();
+        assert_eq!(direct.run(&packet).unwrap(), (XdpAction::Redirect, to_server(&packet, NEAR, 1)));
     });
 }

@@ -1,0 +1,305 @@
+//! `add server` of the runtime API: the words behind the name, read by the table of `server` lines. Which of these words are accepted is
+//! HAProxy's list (management guide, 9.3 "add server"); `default-server` does not count, and names are not resolved.
+
+use std::sync::Arc;
+
+use baton_model::{CheckType, Mode, Model, NO_LINE, Proxy, Role, Server};
+use rustc_hash::FxHashMap;
+
+use crate::diagnostic::{Report, Severity};
+use crate::environment::Environment;
+use crate::keywords::server::{self, tls};
+use crate::keywords::tls::BaseDirectories;
+use crate::lower::{Call, Context, Draft, InitAddr, Kind, Prefix, ServerDraft, judge_server};
+use crate::syntax::Line;
+use crate::{Options, words};
+
+/// What stands in place of a file where a server that was added says where it comes from.
+const ADDED: &str = "add server";
+
+/// The words that are accepted, as far as Baton knows them.
+const ACCEPTED: &[&str] = &[
+    "addr",
+    "agent-addr",
+    "agent-inter",
+    "agent-port",
+    "agent-send",
+    "allow-0rtt",
+    "alpn",
+    "backup",
+    "ca-file",
+    "check",
+    "check-alpn",
+    "check-send-proxy",
+    "check-sni",
+    "check-ssl",
+    "ciphers",
+    "ciphersuites",
+    "crl-file",
+    "crt",
+    "disabled",
+    "downinter",
+    "enabled",
+    "error-limit",
+    "fall",
+    "fastinter",
+    "force-sslv3",
+    "force-tlsv10",
+    "force-tlsv11",
+    "force-tlsv12",
+    "force-tlsv13",
+    "id",
+    "inter",
+    "maxconn",
+    "maxqueue",
+    "minconn",
+    "no-backup",
+    "no-send-proxy",
+    "no-send-proxy-v2",
+    "no-ssl-reuse",
+    "no-sslv3",
+    "no-tfo",
+    "no-tls-tickets",
+    "no-tlsv10",
+    "no-tlsv11",
+    "no-tlsv12",
+    "no-tlsv13",
+    "npn",
+    "observe",
+    "on-error",
+    "on-marked-down",
+    "on-marked-up",
+    "pool-low-conn",
+    "pool-max-conn",
+    "pool-purge-delay",
+    "port",
+    "rise",
+    "send-proxy",
+    "send-proxy-v2",
+    "slowstart",
+    "sni",
+    "source",
+    "ssl",
+    "ssl-max-ver",
+    "ssl-min-ver",
+    "tfo",
+    "tls-tickets",
+    "track",
+    "usesrc",
+    "verify",
+    "verifyhost",
+    "weight",
+    "ws",
+];
+
+/// Whether a word may stand in `add server`.
+pub(crate) fn is_accepted(word: &str) -> bool {
+    ACCEPTED.binary_search(&word).is_ok()
+}
+
+/// Whether a server was made by [`DynamicServers`].
+pub fn is_dynamic(server: &Server) -> bool {
+    &*server.line.file == ADDED
+}
+
+/// Whether a backend takes servers at run time: its algorithm is a dynamic one.
+pub fn takes_dynamic_servers(backend: &Proxy) -> bool {
+    use baton_model::Algorithm::{Hash, Hdr, Source, StaticRr, Uri, UrlParam};
+    let is_hash = matches!(backend.balance.algorithm, Source | Uri(_) | UrlParam { .. } | Hdr { .. } | Hash(_));
+    backend.balance.algorithm != StaticRr && (!is_hash || backend.balance.hash.consistent)
+}
+
+/// Words as they are written in a configuration, so that they are read as the same words again.
+pub fn quoted<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    let is_plain =
+        |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'\\#".contains(&byte));
+    let one = |word: &'w str| if is_plain(word) { word.into() } else { format!("'{}'", word.replace('\'', r"'\''")) };
+    words.into_iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// Reads servers that are added to a backend, one after the other.
+pub struct DynamicServers<'m> {
+    model: &'m Model,
+    backend: &'m Proxy,
+    env: &'m dyn Environment,
+    /// Who has each numeric id.
+    ids: FxHashMap<u32, Arc<str>>,
+    /// Ids below this one are taken.
+    next: u32,
+}
+
+impl<'m> DynamicServers<'m> {
+    /// For a backend with the servers that it has.
+    pub fn new(model: &'m Model, backend: &'m Proxy, env: &'m dyn Environment) -> DynamicServers<'m> {
+        let id = |server: &Arc<Server>| (server.id, Arc::clone(&server.name));
+        DynamicServers { model, backend, env, ids: backend.servers.iter().map(id).collect(), next: 1 }
+    }
+
+    /// A server by what `add server` says behind its name, as [`quoted`] writes it. It begins in maintenance, and what `check` asks for
+    /// is not done until it is enabled.
+    ///
+    /// # Errors
+    /// What is wrong with it, as a sentence.
+    pub fn read(&mut self, name: &str, text: &str) -> Result<Server, String> {
+        let draft = read(self.model, self.backend, name, text, self.env)?;
+        track(self.model, self.backend, &draft.server)?;
+        let id = self.id(draft.id)?;
+        let mut server = Server::clone(&draft.server);
+        (server.id, server.disabled) = (id, true);
+        self.ids.insert(id, Arc::clone(&server.name));
+        Ok(server)
+    }
+
+    /// Whether a server that reads so asks for health checks.
+    pub fn is_checked(&self, name: &str, text: &str) -> bool {
+        read(self.model, self.backend, name, text, self.env).is_ok_and(|draft| draft.server.check.enabled)
+    }
+
+    /// The number that it asks for, or the next free one.
+    fn id(&mut self, wanted: Option<u32>) -> Result<u32, String> {
+        if let Some(id) = wanted {
+            let other = self.ids.get(&id);
+            let taken = other.map(|name| format!("'id' : custom id {id} already used by server '{name}'."));
+            return taken.map_or(Ok(id), Err);
+        }
+        while self.ids.contains_key(&self.next) {
+            self.next += 1;
+        }
+        Ok(self.next)
+    }
+}
+
+fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Environment) -> Result<ServerDraft, String> {
+    let line = Line::cut(Arc::from(ADDED), format!("server {name} {text}"))?;
+    let options = Options::default();
+    let mut context = Context {
+        env,
+        options: &options,
+        report: Report::default(),
+        base: Default::default(),
+        rule_lines: Default::default(),
+        resolved: Default::default(),
+        variables: &Default::default(),
+        compiled: Default::default(),
+        told: Default::default(),
+        tls: Default::default(),
+        objects: 0,
+    };
+    context.tls.bases = BaseDirectories::of(&model.global.tls);
+    let kind = if backend.role == Role::Listen { Kind::Listen } else { Kind::Backend };
+    let mut draft = Draft::of_backend(kind, backend, line.clone());
+    draft.default_server.is_dynamic = true;
+    draft.default_server.init_addr = Some(vec![InitAddr::None]);
+    server::server(&mut draft, &mut Call::new(&line, 1, Prefix::None, "server", &mut context));
+    let server = draft.servers.pop().map(|mut server| {
+        let steps = match &backend.check.kind {
+            CheckType::Http(steps) => &steps[..],
+            CheckType::Connect => &[],
+        };
+        let mut around = tls::Surroundings {
+            global: &model.global.tls,
+            backend: &backend.name,
+            http: backend.mode == Mode::Http,
+            steps,
+            // What they hold is known to who has read them.
+            files: &mut tls::JudgedFiles::unread(),
+            last: None,
+        };
+        judge_server(&mut server, kind.label(), &mut around, &mut context);
+        server
+    });
+    let about = format!("'server {}/{name}' : ", backend.name);
+    let alert = context.report.sorted(&[]).into_iter().find(|found| found.severity == Severity::Alert);
+    if let Some(alert) = alert {
+        return Err(alert.message.strip_prefix(&about).map(str::to_owned).unwrap_or(alert.message));
+    }
+    server.filter(|_| text != NO_LINE).ok_or_else(|| format!("invalid address: '{text}'"))
+}
+
+/// `track`: what is tracked is there, is checked itself, and is in the configuration.
+fn track(model: &Model, backend: &Proxy, server: &Server) -> Result<(), String> {
+    let Some(track) = &server.check.track else { return Ok(()) };
+    let (proxy, name) = track.split_once('/').unwrap_or((&backend.name, track));
+    let found = if proxy == &*backend.name { Some(backend) } else { model.backend(proxy).map(|proxy| &**proxy) };
+    let Some(found) = found else { return Err(format!("unable to find required proxy '{proxy}' for tracking.")) };
+    let Some(tracked) = found.servers.iter().find(|server| &*server.name == name) else {
+        return Err(format!("unable to find required server '{name}' for tracking."));
+    };
+    let what = format!("unable to use {proxy}/{name} for tracking as it");
+    match tracked {
+        tracked if is_dynamic(tracked) => Err(format!("{what} is a dynamic server.")),
+        tracked if tracked.check.enabled || tracked.check.track.is_some() => Ok(()),
+        _ => Err(format!("{what} does not have any check nor agent enabled.")),
+    }
+}
+
+impl Line {
+    /// A line of its own, with its words.
+    fn cut(file: Arc<str>, text: String) -> Result<Line, String> {
+        let cut = words::split(text.as_bytes(), &|_| None).map_err(|fault| fault.message)?;
+        let mut line = Line::alone(file, 0, &text);
+        line.words = cut.into();
+        Ok(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FixedEnvironment, load};
+
+    const CONFIG: &str = "defaults\n mode http\n timeout client 1s\n timeout server 1s\n timeout connect 1s\n\
+        frontend f\n bind 127.0.0.1:80\n default_backend b\n\
+        backend b\n default-server weight 7\n server s1 127.0.0.1:1\n server s2 127.0.0.1:2 check\n";
+
+    fn read(text: &str) -> Result<Server, String> {
+        let env = FixedEnvironment::with_file("a.cfg", CONFIG);
+        let loaded = load(&Options::file("a.cfg"), &env);
+        let model = loaded.model.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+        let backend = model.backend("b").unwrap().clone();
+        DynamicServers::new(&model, &backend, &env).read("n1", text)
+    }
+
+    #[test]
+    fn the_list_is_in_order_and_names_words_of_the_table() {
+        assert!(ACCEPTED.is_sorted());
+        let rows: Vec<&str> = crate::keywords::server_parameters().map(|(name, ..)| name).collect();
+        let unknown: Vec<&&str> = ACCEPTED.iter().filter(|word| !rows.contains(word)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_server_is_read_without_default_server_and_begins_in_maintenance() {
+        let server = read("127.0.0.1:9 check inter 100 maxconn 3").unwrap();
+        assert_eq!((server.weight, server.maxconn, server.id, server.disabled), (1, 3, 3, true));
+        assert!(server.check.enabled && is_dynamic(&server));
+        assert!(read("nowhere.invalid:80").unwrap().address.is_unresolved());
+        assert_eq!(read("127.0.0.1:9 id 50").unwrap().id, 50);
+        assert_eq!(read("127.0.0.1:9 track s2").unwrap().check.track.as_deref(), Some("s2"));
+    }
+
+    #[test]
+    fn what_is_refused_is_said_as_haproxy_does() {
+        let check = |text: &str, expect: &str| assert_eq!(read(text).map(|_| ()), Err(expect.to_owned()), "{text}");
+        check("-", "invalid address: '-'");
+        check("", "'server' expects <name> and <addr>[:<port>] as arguments.");
+        check("127.0.0.1:2 cookie a", "'cookie' option is not accepted for dynamic server");
+        check("127.0.0.1:2 init-addr last", "'init-addr' option is not accepted for dynamic server");
+        check("127.0.0.1:2 foo", "unknown keyword 'foo'.");
+        check("127.0.0.1:2 id 1", "'id' : custom id 1 already used by server 's1'.");
+        check("127.0.0.1:2 track no", "unable to find required server 'no' for tracking.");
+        check("127.0.0.1:2 track no/no", "unable to find required proxy 'no' for tracking.");
+        check(
+            "127.0.0.1:2 track s1",
+            "unable to use b/s1 for tracking as it does not have any check nor agent enabled.",
+        );
+        check("127.0.0.1:2 check track s2", "unable to enable checks and tracking at the same time!");
+    }
+
+    #[test]
+    fn words_are_read_again_as_they_were() {
+        let words = ["127.0.0.1:1", "sni", "str(a b)", "it's", "", "a#b", r"c\d"];
+        let line = Line::cut("f".into(), format!("server n {}", quoted(words))).unwrap();
+        assert_eq!(line.texts().skip(2).collect::<Vec<_>>(), words);
+    }
+}

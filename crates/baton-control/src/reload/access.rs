@@ -1,0 +1,242 @@
+//! What the rest of the process asks of the change line, and what it may do between two changes. Live state itself changes by a
+//! [`Change`](super::Change) alone: certificates, authorities and keys of tickets are shown by views that can change nothing.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_health::Checker;
+use baton_model::{Field, Model, Object};
+use baton_proxy::{Generation, ListenerId, Registry};
+use baton_tls::authorities::AuthorityFile;
+use baton_tls::store::StoreView;
+
+use super::ChangeLine;
+use crate::certificates::Upcoming;
+use crate::direct::{self, Direct, Foresight};
+use crate::listeners::{Gift, Granted, Listeners, Place};
+use crate::messages::Said;
+use crate::operators::{Runtime, figures};
+use crate::tickets::TicketView;
+
+/// What is in use.
+impl ChangeLine {
+    /// What was asked.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The configuration in use as the cores see it; `None` before the first commit.
+    pub fn generation(&self) -> Option<&Arc<Generation>> {
+        self.generation.as_ref()
+    }
+
+    /// What outlives configurations.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Listening addresses.
+    pub fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// Health checks.
+    pub fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
+    /// The sockets of operators.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// What the kernel balances.
+    pub fn direct(&self) -> &Direct {
+        &self.direct
+    }
+
+    /// Certificates.
+    pub fn store(&self) -> StoreView {
+        self.store.view()
+    }
+
+    /// The files of authorities and of revocations, by name.
+    pub(crate) fn authority_files(&self) -> Vec<Arc<AuthorityFile>> {
+        self.acceptors.authorities().list()
+    }
+
+    /// The file of authorities or revocations of this name.
+    pub(crate) fn authority_file(&self, path: &Path) -> Option<Arc<AuthorityFile>> {
+        self.acceptors.authorities().find(path)
+    }
+
+    /// Keys of session tickets.
+    pub fn tickets(&self) -> TicketView<'_> {
+        TicketView::of(&self.tickets)
+    }
+
+    /// Reloads that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// A view of what the kernel would be made.
+    pub fn foresight(&self) -> Foresight {
+        self.direct.foresight(&self.registry)
+    }
+}
+
+/// Listening addresses between two changes.
+impl ChangeLine {
+    /// Opens addresses beside processes that let us; see [`Listeners::beside_others`].
+    pub fn open_beside_others(&mut self, is_beside: bool) {
+        self.listeners.beside_others(is_beside);
+    }
+
+    /// The next change uses these sockets, which the master has bound for it.
+    pub(crate) fn grant(&mut self, granted: Granted) {
+        self.listeners.grant(granted);
+    }
+
+    /// What was granted for a change that is over is closed.
+    pub(crate) fn drop_granted(&mut self) {
+        self.listeners.drop_granted();
+    }
+
+    /// Closes sockets that were given to us and that the configuration does not ask for.
+    pub(crate) fn drop_left(&mut self) {
+        self.listeners.drop_left();
+    }
+
+    /// Keeps new clients from every address: a soft stop.
+    pub(crate) fn stop_accepting(&mut self, now: Instant) {
+        self.listeners.retire_all(now);
+    }
+
+    /// Gives TCP addresses up for now; whether there is anything to give up.
+    pub(crate) fn pause(&mut self, now: Instant) -> bool {
+        self.listeners.pause(now)
+    }
+
+    /// Paused addresses that are silent by now.
+    pub(crate) fn fall_silent(&mut self, now: Instant) -> Vec<ListenerId> {
+        self.listeners.fall_silent(now)
+    }
+
+    /// Listens again at addresses that were given up.
+    ///
+    /// # Errors
+    /// Those at which somebody else listens.
+    pub(crate) fn unpause(&mut self) -> Result<(), Vec<String>> {
+        self.listeners.unpause()
+    }
+
+    /// A process that wanted to take over did not: sockets have their options again.
+    pub(crate) fn take_sockets_back(&mut self) {
+        self.listeners.apply_again();
+    }
+
+    /// Addresses on their way out that a process that takes over may want again.
+    pub(crate) fn offer_again(&mut self) -> Vec<(Place, Arc<[OwnedFd]>)> {
+        self.listeners.offer_again()
+    }
+
+    /// What was offered again and not taken goes on its way out.
+    pub(crate) fn keep_offered(&mut self) {
+        self.listeners.keep_offered();
+    }
+
+    /// Another process serves this address by now.
+    pub(crate) fn handed_over(&mut self, place: &Place) {
+        self.listeners.handed_over(place, true);
+    }
+
+    /// One socket of each address, for a process that asks in HAProxy's way. It is noted who has them.
+    pub(crate) fn lend_sockets(&mut self, is_visible: bool, now: Instant) -> std::io::Result<Vec<Gift>> {
+        let gifts = self.listeners.gifts()?;
+        let places: Vec<Place> = gifts.iter().map(|gift| gift.place.clone()).collect();
+        self.listeners.lent(&places, is_visible, now);
+        Ok(gifts)
+    }
+}
+
+/// `mode direct` between two changes.
+impl ChangeLine {
+    /// We serve: the kernel is made what the configuration in use asks for. Gives what there is to say.
+    pub(crate) async fn begin_direct(&mut self) -> Vec<Said> {
+        let Some(generation) = self.generation.clone() else { return Vec::new() };
+        let words = self.direct.begin(&self.model, &generation, &self.registry).await;
+        self.checker.probe_by(self.direct.prober());
+        words
+    }
+
+    /// Follows the states of servers.
+    pub(crate) fn step_direct(&mut self, answer: Option<direct::KeeperReply>, now: Instant) -> Vec<Said> {
+        let words = self.direct.step(answer, &self.model, self.generation.as_deref(), &self.registry, now);
+        self.checker.probe_by(self.direct.prober());
+        words
+    }
+
+    /// The kernel responded after another process took over.
+    pub(crate) fn let_direct_pass(&mut self) {
+        self.direct.let_pass();
+    }
+
+    /// Another process follows the states of servers from now on.
+    pub(crate) fn rest_direct(&mut self) {
+        self.direct.rest();
+    }
+
+    /// A soft stop takes nothing new from now on.
+    pub(crate) fn end_direct_softly(&mut self) -> Vec<Said> {
+        self.direct.end_softly(&self.model)
+    }
+
+    /// The end: `on-exit` is done.
+    pub(crate) fn leave_direct(&mut self) -> Vec<Said> {
+        self.direct.leave(&self.model, &self.registry)
+    }
+
+    /// What `mode direct` had to say of the last commit.
+    pub(crate) fn take_direct_said(&mut self) -> Vec<Said> {
+        std::mem::take(&mut self.direct_said)
+    }
+}
+
+/// What waits between two changes.
+impl ChangeLine {
+    /// Where questions of operators and responses of the kernel come from.
+    pub(crate) fn sources(&mut self) -> (&mut Runtime, &mut Direct) {
+        (&mut self.runtime, &mut self.direct)
+    }
+
+    /// The sockets of operators, whose postponed questions and rates are theirs alone.
+    pub(crate) fn operators(&mut self) -> &mut Runtime {
+        &mut self.runtime
+    }
+
+    /// Reads the counters for rates if that is due.
+    pub(crate) fn read_rates(&mut self, now: Instant) {
+        let Some(generation) = &self.generation else { return };
+        if self.runtime.due().is_some_and(|due| due <= now) {
+            self.runtime.rates.tick(now, figures::all(generation, &self.registry));
+        }
+    }
+
+    /// What is watched for the configuration that came into use, once.
+    pub(crate) fn take_watched(&mut self) -> Option<Upcoming> {
+        self.watched.take()
+    }
+
+    /// Overrides that changed since the last time, for the master to know.
+    pub(crate) fn take_untold(&mut self) -> Vec<(Object, Field)> {
+        std::mem::take(&mut self.untold)
+    }
+
+    /// Whether a process that we took over from has not ended yet: it may still hold an address.
+    pub(crate) fn expect_end_of_others(&mut self, is_somebody_ending: bool) {
+        self.is_somebody_ending = is_somebody_ending;
+    }
+}

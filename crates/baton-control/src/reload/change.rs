@@ -1,0 +1,152 @@
+//! The one door of the change line: whatever alters live state is a [`Change`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_model::{Author, Setting};
+use baton_proxy::Workers;
+use baton_proxy::balance::{ServerState, Transition};
+use baton_tls::OcspResponse;
+use baton_tls::authorities::Authority;
+use baton_tls::store::{Report, Transaction};
+use baton_tls::tickets::TicketKey;
+
+use super::{ChangeLine, Read};
+use crate::environment::Outside;
+use crate::protocol::Outcome;
+use crate::tickets;
+
+/// Anything that alters live state.
+pub(crate) enum Change {
+    /// To what files say.
+    Reload(Box<Read>),
+    /// An operator sets a field of a server.
+    Override {
+        /// Whose.
+        server: Arc<ServerState>,
+        /// To what.
+        value: Setting,
+        /// Who.
+        by: Author,
+    },
+    /// An operator starts or stops the health checks of a server.
+    Health {
+        /// Whose.
+        server: Arc<ServerState>,
+        /// Whether it is checked from now on.
+        is_checked: bool,
+        /// Who.
+        by: Author,
+    },
+    /// An operator adds a server.
+    ServerAdded {
+        /// To which backend.
+        backend: Arc<str>,
+        /// Its name.
+        server: Arc<str>,
+        /// What stands behind its name.
+        line: String,
+        /// Who.
+        by: Author,
+    },
+    /// An operator deletes a server.
+    ServerDeleted {
+        /// Which.
+        server: Arc<ServerState>,
+        /// Who.
+        by: Author,
+    },
+    /// Certificates were replaced, added to lists or taken out of them, by an operator or in their files.
+    Certificates(Transaction),
+    /// An operator replaces the content of a file of authorities or of revocations, or brings a new one; `None`: it is forgotten.
+    Authority {
+        /// Its name.
+        path: PathBuf,
+        /// What it holds from now on.
+        content: Option<Authority>,
+    },
+    /// An operator brings a response of OCSP, for the certificates that it is about.
+    OcspResponse {
+        /// What it says.
+        response: OcspResponse,
+        /// It, in DER.
+        der: Vec<u8>,
+    },
+    /// An operator brings a key of session tickets for a file of `tls-ticket-keys`.
+    TicketKey {
+        /// Of which file.
+        file: PathBuf,
+        /// The key.
+        key: TicketKey,
+    },
+    /// It is time for another key of session tickets.
+    TicketKeyExpired,
+    /// An operator has figures begin anew.
+    CountersCleared {
+        /// The counters too, and not the maxima alone.
+        all: bool,
+    },
+}
+
+/// What came of a change.
+pub(crate) enum Changed {
+    /// Of a reload.
+    Reload(Box<Outcome>),
+    /// Of certificates.
+    Certificates(Report),
+    /// It is done, with what followed from another state of a server.
+    Done(Option<Transition>),
+    /// Nothing was changed, for this reason.
+    Refused(String),
+}
+
+impl ChangeLine {
+    /// Changes live state: everything that may fail is done first, and leaves no trace when it does.
+    pub(crate) async fn take(&mut self, change: Change, outside: &Outside, workers: &Workers) -> Changed {
+        let outcome = match change {
+            Change::Reload(read) => return Changed::Reload(Box::new(self.change(*read, outside, workers).await)),
+            Change::Override { server, value, by } => {
+                return Changed::Done(self.override_server(&server, value, by, Instant::now()));
+            }
+            Change::Health { server, is_checked, by } => {
+                self.set_health_checks(&server, is_checked, by, outside, workers).await
+            }
+            Change::ServerAdded { backend, server, line, by } => {
+                self.add_server((&backend, &server), &line, by, outside, workers).await
+            }
+            Change::ServerDeleted { server, by } => self.delete_server(&server, by, workers).await,
+            // For the next handshakes, on all cores at once.
+            Change::Certificates(transaction) => return Changed::Certificates(self.store.commit(transaction)),
+            Change::Authority { path, content } => {
+                let files = self.acceptors.authorities();
+                match content {
+                    Some(content) => drop(files.insert(&path, content)),
+                    None => drop(files.remove(&path)),
+                }
+                Ok(())
+            }
+            Change::OcspResponse { response, der } => {
+                self.store.staple(&response, &der);
+                Ok(())
+            }
+            Change::TicketKey { file, key } => self.add_ticket_key(&file, key),
+            Change::TicketKeyExpired => {
+                tickets::rotate(&self.tickets);
+                Ok(())
+            }
+            Change::CountersCleared { all } => {
+                self.clear_counters(all);
+                Ok(())
+            }
+        };
+        outcome.map_or_else(Changed::Refused, |()| Changed::Done(None))
+    }
+
+    /// Seals session tickets by one more key of a file.
+    fn add_ticket_key(&self, file: &Path, key: TicketKey) -> Result<(), String> {
+        let keys = self.tickets.file(file);
+        let keys = keys.ok_or("'set ssl tls-key' unable to locate referenced filename\n")?;
+        keys.push(key).map_err(|_| "'set ssl tls-key' received a key of wrong size.\n".to_owned())
+    }
+}

@@ -1,0 +1,282 @@
+//! Servers that operators add and delete, and whose health checks they start and stop. The model in use is what the files say with these
+//! on top ([`put_in_force`]); a command changes it for one backend.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_config::{DynamicServers, Environment, is_dynamic, takes_dynamic_servers};
+use baton_model::{Author, Field, Mode, Model, Object, Override, Overrides, Proxy, Ruleset, Server, Setting};
+use baton_proxy::balance::ServerState;
+use baton_proxy::{Command, ServerTlsContext, Workers};
+use baton_rules::Files;
+use baton_tls::Connectors;
+
+use super::{ChangeLine, changed_backends};
+use crate::environment::Outside;
+use crate::tickets::wall_seconds;
+
+/// The most overrides of a process that servers may be added and deleted by.
+const OVERRIDES_MAX: usize = 200_000;
+
+/// Makes of a model, as files have it, what is in force: with the servers that were added, without those that were deleted, and with the
+/// health checks that were started and stopped. Gives what cannot be: a server that does not fit what the files say now. It is tried
+/// again with the next files.
+pub(super) fn put_in_force(model: &mut Model, overrides: &Overrides, env: &dyn Environment) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (backend, sets) in overrides.of_lines() {
+        let place = model.proxies.iter().position(|proxy| proxy.role.is_backend() && proxy.name == *backend);
+        let Some(place) = place else { continue };
+        let asked = Arc::clone(&model.proxies[place]);
+        let named: HashMap<&str, &Arc<Server>> = asked.servers.iter().map(|server| (&*server.name, server)).collect();
+        let holds = |name: &str, set: &Override| {
+            let server = named.get(name).map(|server| &***server);
+            set.value.field() == Field::Health || set.file == Setting::of(Field::Line, server)
+        };
+        let sets: Vec<_> = sets.into_iter().filter(|(name, set)| holds(name, set)).collect();
+        let mut proxy = Proxy::clone(&asked);
+        let without: Vec<&Arc<str>> =
+            sets.iter().filter(|(_, set)| set.value.field() == Field::Line).map(|(name, _)| *name).collect();
+        if !without.is_empty() {
+            let without: std::collections::HashSet<&str> = without.iter().map(|name| &***name).collect();
+            proxy.servers.retain(|server| !without.contains(&*server.name));
+        }
+        let mut added = Vec::new();
+        let mut reader = DynamicServers::new(model, &proxy, env);
+        for (name, set) in &sets {
+            let Setting::Line(Some(line)) = &set.value else { continue };
+            match reader.read(name, line) {
+                Ok(mut server) => {
+                    server.check.enabled = false;
+                    added.push(Arc::new(server));
+                }
+                Err(reason) => problems.push(format!(
+                    "server {backend}/{name}, added at run time, does not fit the configuration, and is left out: {reason}"
+                )),
+            }
+        }
+        proxy.servers.extend(added);
+        let checked: HashMap<&str, bool> = sets
+            .iter()
+            .filter_map(|(name, set)| match set.value {
+                Setting::Health(is_checked) => Some((&***name, is_checked)),
+                Setting::State(_) | Setting::Weight(_) | Setting::Line(_) => None,
+            })
+            .collect();
+        for server in proxy.servers.iter_mut().filter(|_| !checked.is_empty()) {
+            if let Some(is_checked) = checked.get(&*server.name) {
+                Arc::make_mut(server).check.enabled = *is_checked;
+            }
+        }
+        model.proxies[place] = Arc::new(proxy);
+    }
+    problems
+}
+
+/// Whether overrides make another model of what files say.
+pub(super) fn changes_lines(overrides: &Overrides) -> bool {
+    !overrides.is_empty() && !overrides.of_lines().is_empty()
+}
+
+/// Whether two sets of overrides make the same model.
+pub(super) fn are_lines_same(one: &Overrides, other: &Overrides) -> bool {
+    one.of_lines() == other.of_lines()
+}
+
+impl ChangeLine {
+    /// Adds a server to a backend, in maintenance and without checks.
+    ///
+    /// # Errors
+    /// HAProxy's sentence; nothing is changed.
+    pub(super) async fn add_server(
+        &mut self,
+        (backend, name): (&Arc<str>, &Arc<str>),
+        line: &str,
+        by: Author,
+        outside: &Outside,
+        workers: &Workers,
+    ) -> Result<(), String> {
+        let proxy = self.backend(backend)?;
+        if !takes_dynamic_servers(&proxy) {
+            return Err("Backend must use a dynamic load balancing to support dynamic servers.".into());
+        }
+        if proxy.servers.iter().any(|server| server.name == *name) {
+            return Err("Already exists a server with the same name in backend.".into());
+        }
+        if self.registry.overrides().len() >= OVERRIDES_MAX {
+            return Err(format!("There are {OVERRIDES_MAX} settings of operators already."));
+        }
+        let mut server = DynamicServers::new(&self.model, &proxy, outside).read(name, line)?;
+        let connectors = Connectors::of_files_in_use(self.acceptors.authorities(), &self.store);
+        let encryption = ServerTlsContext::prepare(&server, connectors, outside as &dyn Files, None)?;
+        server.check.enabled = false;
+        let mut next = Proxy::clone(&proxy);
+        next.servers.push(Arc::new(server));
+        let set = Override { value: Setting::Line(Some(line.into())), ..self.as_asked(backend, name, Field::Line, by) };
+        let object = Object::server(backend, name);
+        self.registry.change_overrides(|overrides| overrides.set(object.clone(), set));
+        self.untold.push((object, Field::Line));
+        self.replace_servers(next, encryption, workers).await;
+        Ok(())
+    }
+
+    /// Deletes a server, of the files or added, that is in maintenance and has nothing in work.
+    ///
+    /// # Errors
+    /// HAProxy's sentence; nothing is changed.
+    pub(super) async fn delete_server(
+        &mut self,
+        server: &Arc<ServerState>,
+        by: Author,
+        workers: &Workers,
+    ) -> Result<(), String> {
+        let backend = server.backend().ok_or("No such backend.")?;
+        let (backend, name) = (backend.name(), server.name());
+        let proxy = self.backend(backend)?;
+        if is_pointed_to(&self.model, &proxy, name) {
+            let text = "This server cannot be removed at runtime due to other configuration elements pointing to it.";
+            return Err(text.into());
+        }
+        if !server.admin().in_maintenance() {
+            return Err("Only servers in maintenance mode can be deleted.".into());
+        }
+        if server.served() > 0 || server.elsewhere() > 0 || server.queued() > 0 {
+            return Err("Server still has connections attached to it, cannot remove it.".into());
+        }
+        let mut next = Proxy::clone(&proxy);
+        next.servers.retain(|server| server.name != *name);
+        let object = Object::server(backend, name);
+        let set = Override { value: Setting::Line(None), ..self.as_asked(backend, name, Field::Line, by) };
+        let mut changed = self.registry.change_overrides(|overrides| {
+            let had = overrides.remove(&object);
+            overrides.set(object.clone(), set);
+            had
+        });
+        changed.push(Field::Line);
+        self.untold.extend(changed.into_iter().map(|field| (object.clone(), field)));
+        self.replace_servers(next, None, workers).await;
+        Ok(())
+    }
+
+    /// Starts or stops the health checks of a server.
+    ///
+    /// # Errors
+    /// HAProxy's sentence; nothing is changed.
+    pub(super) async fn set_health_checks(
+        &mut self,
+        server: &Arc<ServerState>,
+        is_checked: bool,
+        by: Author,
+        outside: &Outside,
+        workers: &Workers,
+    ) -> Result<(), String> {
+        let backend = server.backend().ok_or("No such backend.")?;
+        let (backend, name) = (backend.name(), server.name());
+        let proxy = self.backend(backend)?;
+        let object = Object::server(backend, name);
+        let line = self.registry.overrides().get(&object, Field::Line).map(|set| set.value.clone());
+        let asked = self.as_asked(backend, name, Field::Health, by);
+        let is_configured = match line {
+            Some(Setting::Line(Some(line))) => {
+                DynamicServers::new(&self.model, &proxy, outside).is_checked(name, &line)
+            }
+            Some(_) | None => asked.file == Setting::Health(true),
+        };
+        if is_checked && !is_configured {
+            return Err("Health check was not configured on this server, cannot enable.".into());
+        }
+        if server.config().check.enabled == is_checked {
+            return Ok(());
+        }
+        let mut next = Proxy::clone(&proxy);
+        for server in next.servers.iter_mut().filter(|server| server.name == *name) {
+            Arc::make_mut(server).check.enabled = is_checked;
+        }
+        let set = Override { value: Setting::Health(is_checked), ..asked };
+        self.registry.change_overrides(|overrides| overrides.set(object.clone(), set));
+        self.untold.push((object, Field::Health));
+        self.replace_servers(next, None, workers).await;
+        Ok(())
+    }
+
+    fn backend(&self, name: &str) -> Result<Arc<Proxy>, String> {
+        let proxy = self.model.backend(name).ok_or("No such backend.")?;
+        if proxy.mode == Mode::Direct {
+            return Err(
+                "Servers of 'mode direct' cannot be changed at run time: change the configuration and reload.".into()
+            );
+        }
+        if proxy.disabled {
+            return Err("The backend is disabled in the configuration.".into());
+        }
+        Ok(Arc::clone(proxy))
+    }
+
+    /// A field of a server as the files have it. They check no server that they do not name.
+    fn as_asked(&self, backend: &str, name: &str, field: Field, by: Author) -> Override {
+        let servers = self.asked.backend(backend).map(|proxy| &proxy.servers);
+        let server = servers.and_then(|servers| servers.iter().find(|server| &*server.name == name));
+        let used =
+            self.model.backend(backend).and_then(|proxy| proxy.servers.iter().find(|server| &*server.name == name));
+        let server = server.filter(|_| field == Field::Line || !used.is_some_and(|used| is_dynamic(used)));
+        let file = Setting::of(field, server.map(|server| &**server));
+        Override { value: file.clone(), file, by, at_s: wall_seconds() }
+    }
+
+    /// Puts a backend with these servers in use. All that may fail was done before.
+    async fn replace_servers(&mut self, next: Proxy, encryption: Option<Arc<ServerTlsContext>>, workers: &Workers) {
+        let Some(used) = self.generation.clone() else { return };
+        let proxy = Arc::new(next);
+        let mut model = Model::clone(&self.model);
+        for place in &mut model.proxies {
+            if place.role == proxy.role && place.name == proxy.name {
+                *place = Arc::clone(&proxy);
+            }
+        }
+        let model = Arc::new(model);
+        let generation = used.with_servers(Arc::clone(&model), &proxy, encryption);
+        let generation = generation.commit(Some(&used), &self.registry, Instant::now());
+        workers.command(Command::Apply(Arc::clone(&generation))).await;
+        let (changed, gone) = changed_backends(&model, &generation, Some(&used));
+        self.checker.apply(&model, |name| self.registry.backend_state(name), changed, gone);
+        (self.model, self.generation) = (model, Some(generation));
+        self.tidy.later();
+    }
+}
+
+/// Whether a rule or another server names a server: `use-server`, `track`, a sample fetch or an action about `backend/server`.
+fn is_pointed_to(model: &Model, backend: &Proxy, name: &str) -> bool {
+    let full = format!("{}/{name}", backend.name);
+    let tracks = |proxy: &Proxy, server: &Server| {
+        let track = server.check.track.as_deref();
+        track == Some(&full) || track == Some(name) && proxy.name == backend.name
+    };
+    let tracked = model.proxies.iter().any(|proxy| proxy.servers.iter().any(|server| tracks(proxy, server)));
+    let is_used = backend.rules(Ruleset::UseServer).iter().any(|rule| rule.words.first().is_some_and(|to| to == name));
+    let mut words = model.proxies.iter().flat_map(|proxy| proxy.rules.values().flatten()).flat_map(|rule| &rule.words);
+    tracked || is_used || words.any(|word| names(word, &full))
+}
+
+/// Whether a name stands in a word, and not as a part of another name.
+fn names(word: &str, name: &str) -> bool {
+    let is_part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"._:-/".contains(byte));
+    word.match_indices(name).any(|(at, _)| {
+        let bytes = word.as_bytes();
+        !is_part(at.checked_sub(1).and_then(|before| bytes.get(before))) && !is_part(bytes.get(at + name.len()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn a_name_is_not_part_of_another_one() {
+        let check = |word: &str, expect| assert_eq!(names(word, "b/s1"), expect, "{word}");
+        check("srv_is_up(b/s1)", true);
+        check("b/s1", true);
+        check("srv_is_up(b/s10)", false);
+        check("srv_is_up(ab/s1)", false);
+        check("%[srv_conn(b/s10)] %[srv_conn(b/s1)]", true);
+    }
+}

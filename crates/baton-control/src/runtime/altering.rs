@@ -1,0 +1,82 @@
+//! What commands that change something have at hand, and how what they want is done: a command reads its words and looks at what is in
+//! use; a [`Change`] of them goes down the change line, and the reply says what came of it.
+
+use baton_model::Level;
+use baton_proxy::balance::{Admin, ServerState, Transition};
+
+use crate::certificates::Pending;
+use crate::control::Control;
+use crate::operators::answer::CommandResponse;
+use crate::reload::{Change, ChangeLine, Changed};
+
+/// What a command that changes something has at hand.
+pub(super) struct Staging<'a> {
+    /// What is in use, to be looked at.
+    pub(super) line: &'a ChangeLine,
+    /// What was set for a `commit` later. It touches no live state, so it is no [`Change`]: it goes with the process.
+    pub(super) pending: &'a mut Pending,
+}
+
+/// A change that a command asks for.
+pub(super) struct Altering {
+    change: Change,
+    /// What is replied when it is done.
+    done: CommandResponse,
+}
+
+impl Altering {
+    /// A change after which there is something to say.
+    pub(super) fn new(change: Change, done: CommandResponse) -> Altering {
+        Altering { change, done }
+    }
+}
+
+impl From<Change> for Altering {
+    fn from(change: Change) -> Altering {
+        Altering { change, done: CommandResponse::Done }
+    }
+}
+
+/// Does what a command asks for, and says what came of it.
+pub(super) async fn alter(control: &mut Control, Altering { change, done }: Altering) -> CommandResponse {
+    let about = match &change {
+        Change::Override { server, .. } => Some((server.clone(), server.admin())),
+        _ => None,
+    };
+    match control.take(change).await {
+        Changed::Done(Some(left)) => {
+            if let Some((server, before)) = about {
+                report(control, &server, before, &left);
+            }
+            done
+        }
+        Changed::Done(None) | Changed::Certificates(_) | Changed::Reload(_) => done,
+        Changed::Refused(reason) => CommandResponse::error(reason),
+    }
+}
+
+/// Says in what state a server is by now.
+fn report(control: &Control, server: &ServerState, before: Admin, left: &Transition) {
+    let admin = server.admin();
+    let Some(backend) = server.backend() else { return };
+    let place = format!("Server {}/{}", backend.name(), server.name());
+    let text = match (before.in_maintenance(), admin.in_maintenance()) {
+        (false, true) => format!("{place} is going DOWN for maintenance. {}", rest(left)),
+        (true, false) if admin.is_draining() => format!("{place} is UP/DRAIN (leaving forced maintenance)."),
+        (true, false) => format!("{place} is UP/READY (leaving forced maintenance)."),
+        (true, true) => return,
+        (false, false) if admin.is_draining() => format!("{place} enters drain state. {}", rest(left)),
+        (false, false) => format!("{place} is UP (leaving forced drain)."),
+    };
+    control.messages.warning(&text);
+    control.messages.log_for(backend.name(), Level(5), &text);
+}
+
+/// What is left without the server.
+fn rest(left: &Transition) -> String {
+    let Transition { active, backups, sessions, requeued, remaining } = left;
+    format!(
+        "{active} active and {backups} backup servers left. {sessions} sessions active, {requeued} requeued, {remaining} \
+         remaining in queue."
+    )
+}

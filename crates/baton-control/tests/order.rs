@@ -1,0 +1,46 @@
+//! The modules of this crate stand in an order: each uses those below it only.
+
+#[path = "../../../tests/module_order.rs"]
+mod module_order;
+
+/// From the loop of the running process down to what uses no other module.
+const ORDER: [&str; 33] = [
+    "run",
+    "runtime",
+    "status",
+    "control",
+    "servant",
+    "endpoint",
+    "sayings",
+    "reload",
+    "encryption",
+    "certificates",
+    "tickets",
+    "handover",
+    "operators",
+    "ask",
+    "rights",
+    "protocol",
+    "plan",
+    "overrides",
+    "direct",
+    "listeners",
+    "retirement",
+    "drain",
+    "capacity",
+    "tidy",
+    "losses",
+    "messages",
+    "environment",
+    "apart",
+    "control_socket",
+    "early_signals",
+    "service_manager",
+    "printable",
+    "lib",
+];
+
+#[test]
+fn each_module_uses_those_below_it() {
+    module_order::check(env!("CARGO_MANIFEST_DIR"), &ORDER);
+}

@@ -1,0 +1,534 @@
+//! All checks of a process, and the tasks that run them: the shell around [`check`](crate::check) and
+//! [`following`](crate::following).
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
+use baton_proxy::balance::{Admin, BackendState, HealthState, ServerState};
+use baton_proxy::supervise;
+use rustc_hash::FxHashMap;
+use tokio::task::AbortHandle;
+use tokio::time;
+
+use crate::check::{Check, CheckEffect, CheckEvent, Key};
+use crate::following::Following;
+use crate::health::{Health, Verdict};
+use crate::plan::{Origin, Plan};
+use crate::probe::probe;
+use crate::text::{self, LogChecks, Why};
+use crate::vip::{self, VirtualAddresses};
+use crate::{Prober, Report};
+
+/// Something to log.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Event {
+    /// The backend it is about.
+    pub backend: Arc<str>,
+    /// How serious it is.
+    pub severity: Severity,
+    /// HAProxy's line.
+    pub text: String,
+}
+
+/// The syslog level of an [`Event`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Severity {
+    /// No server is left.
+    Emergency,
+    /// A server went down.
+    Alert,
+    /// Anything else.
+    Notice,
+}
+
+/// Runs the checks of a model. Lives in a `LocalSet` of the control thread; dropping it ends all checks.
+pub struct Checker {
+    shared: Rc<Shared>,
+    /// Backends with servers that are checked.
+    checked: FxHashMap<Arc<str>, Checked>,
+    /// Those of them whose servers are asked for virtual addresses, which frontends name.
+    with_vips: BTreeSet<Arc<str>>,
+    /// `spread-checks` of the model that was applied last.
+    spread: u32,
+    /// Where another process was, for the next [`Checker::apply`].
+    recalled: FxHashMap<Key, Recalled>,
+}
+
+/// A backend that is there from now on, or is not what it was.
+#[derive(Clone, Debug)]
+pub struct ChangedBackend {
+    /// What was asked.
+    pub proxy: Arc<Proxy>,
+    /// Its state, which has the servers of `proxy` already.
+    pub state: Arc<BackendState>,
+}
+
+/// A backend and its checks, by server.
+struct Checked {
+    backend: ChangedBackend,
+    checks: FxHashMap<Arc<str>, Running>,
+}
+
+/// Where a check was in another process.
+#[derive(Clone, Debug)]
+pub struct Recalled {
+    /// The server's state.
+    pub state: HealthState,
+    /// The health counter, and `rise` and `fall` that it counted by. `rise` 0: there was no result yet.
+    pub counter: u32,
+    /// `rise`, by which `counter` counts.
+    pub rise: u32,
+    /// `fall`, by which `counter` counts.
+    pub fall: u32,
+    /// Checks that failed.
+    pub failed: u64,
+    /// When the next one is due, from now on.
+    pub due: Option<Duration>,
+}
+
+/// What all tasks use.
+struct Shared {
+    log: Box<dyn Fn(Event)>,
+    /// Who tracks a server.
+    following: RefCell<Following<Rc<Follower>>>,
+    /// Who asks servers for virtual addresses.
+    prober: RefCell<Option<Prober>>,
+    /// Why virtual addresses could not be asked for, as it was told last.
+    vip_fault: RefCell<String>,
+}
+
+/// A server that tracks another one.
+struct Follower {
+    server: Arc<ServerState>,
+    /// As [`Subject::is_listen`].
+    is_listen: bool,
+}
+
+/// A server whose state changes.
+struct Subject<'a> {
+    key: &'a Key,
+    server: &'a ServerState,
+    /// Its backend is a `listen` section: the log has another word for that.
+    is_listen: bool,
+}
+
+/// A check that runs.
+struct Running {
+    origin: Origin,
+    task: Rc<Task>,
+    abort: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.abort.abort();
+    }
+}
+
+/// One server's check.
+struct Task {
+    key: Key,
+    is_listen: bool,
+    server: Arc<ServerState>,
+    plan: Plan,
+    check: RefCell<Check>,
+    log_checks: LogChecks,
+    /// When another process would have made the next one.
+    recalled_due: Option<Duration>,
+}
+
+impl Checker {
+    /// No checks yet; `log` gets every line.
+    pub fn new(log: impl Fn(Event) + 'static) -> Checker {
+        let shared = Rc::new(Shared {
+            log: Box::new(log),
+            following: RefCell::default(),
+            prober: RefCell::default(),
+            vip_fault: RefCell::default(),
+        });
+        Checker {
+            shared,
+            checked: FxHashMap::default(),
+            with_vips: BTreeSet::new(),
+            spread: 0,
+            recalled: FxHashMap::default(),
+        }
+    }
+
+    /// Virtual addresses are asked for by this one from now on.
+    pub fn probe_by(&mut self, prober: Option<Prober>) {
+        *self.shared.prober.borrow_mut() = prober;
+    }
+
+    /// The next [`Checker::apply`] starts this server's check where another process was.
+    pub fn recall(&mut self, backend: &Arc<str>, server: &Arc<str>, recalled: Recalled) {
+        self.recalled.insert((Arc::clone(backend), Arc::clone(server)), recalled);
+    }
+
+    /// When the next check of a server is due.
+    pub fn due(&self, backend: &Arc<str>, server: &Arc<str>) -> Option<Duration> {
+        let running = self.checked.get(backend)?.checks.get(server)?;
+        Some(running.task.check.borrow().due().saturating_duration_since(Instant::now()))
+    }
+
+    /// Takes up a model, of which these backends are not what they were in the model before, and those are gone: no other backend is
+    /// looked at. `find` is the registry's look-up of a backend by name. Checks whose settings are the same go on untouched, changed ones start again with their counters, others end. Has to be
+    /// called within a `LocalSet`, after the backends have their new servers.
+    pub fn apply(
+        &mut self,
+        model: &Model,
+        find: impl Fn(&str) -> Option<Arc<BackendState>>,
+        changed: impl IntoIterator<Item = ChangedBackend>,
+        gone: impl IntoIterator<Item = Arc<str>>,
+    ) {
+        for name in gone {
+            self.forget(&name);
+        }
+        let mut changed: Vec<ChangedBackend> = changed.into_iter().collect();
+        let spread = model.global.spread_checks;
+        let has_same_spread = std::mem::replace(&mut self.spread, spread) == spread;
+        let names: BTreeSet<Arc<str>> = changed.iter().map(|changed| Arc::clone(&changed.proxy.name)).collect();
+        // What else depends on more than a backend: the pace of all checks, and virtual addresses, which frontends name.
+        let others: Vec<ChangedBackend> = match has_same_spread {
+            true => {
+                self.with_vips.iter().filter_map(|name| self.checked.get(name)).map(|own| own.backend.clone()).collect()
+            }
+            false => self.checked.values().map(|own| own.backend.clone()).collect(),
+        };
+        changed.extend(others.into_iter().filter(|other| !names.contains(&other.proxy.name)));
+        let vips = match changed.iter().any(|changed| vip::is_checked(&changed.proxy)) {
+            true => VirtualAddresses::of(model),
+            false => VirtualAddresses::default(),
+        };
+        let recalled = std::mem::take(&mut self.recalled);
+        let mut fresh = Vec::new();
+        for backend in &changed {
+            fresh.extend(self.take_up(backend, &vips, &recalled));
+        }
+        self.start(fresh, model.global.max_spread_checks);
+        self.track(&changed, &find);
+    }
+
+    /// A backend is gone.
+    fn forget(&mut self, name: &str) {
+        self.checked.remove(name);
+        self.with_vips.remove(name);
+        self.shared.following.borrow_mut().forget(name);
+    }
+
+    /// The checks of a backend that have to begin; the others of it go on, or have ended.
+    fn take_up(
+        &mut self,
+        backend: &ChangedBackend,
+        vips: &VirtualAddresses<'_>,
+        recalled: &FxHashMap<Key, Recalled>,
+    ) -> Vec<(Origin, Task)> {
+        let ChangedBackend { proxy, .. } = backend;
+        let mut before = self.checked.remove(&proxy.name).map(|before| before.checks).unwrap_or_default();
+        self.with_vips.remove(&proxy.name);
+        let (mut checks, mut fresh) = (FxHashMap::default(), Vec::new());
+        let vips = vips.of_backend(proxy);
+        for (server, state) in servers(backend) {
+            let old = before.remove(&server.name);
+            if !server.check.enabled {
+                drop(old);
+                unchecked(server, &state);
+                continue;
+            }
+            let vips = vips.asked(server);
+            let origin = Origin::new(proxy, server, &state, self.spread, vips.clone());
+            match old {
+                Some(old) if old.origin == origin && Arc::ptr_eq(&old.task.server, &state) => {
+                    checks.insert(Arc::clone(&server.name), old);
+                }
+                old => {
+                    let key: Key = (Arc::clone(&proxy.name), Arc::clone(&server.name));
+                    let recalled = recalled.get(&key);
+                    let set = Set { proxy, server, spread: self.spread, vips };
+                    fresh.push((origin, Task::new(key, set, state, old.as_ref(), recalled)));
+                }
+            }
+        }
+        if !checks.is_empty() || !fresh.is_empty() {
+            if vip::is_checked(proxy) {
+                self.with_vips.insert(Arc::clone(&proxy.name));
+            }
+            self.checked.insert(Arc::clone(&proxy.name), Checked { backend: backend.clone(), checks });
+        }
+        fresh
+    }
+
+    /// Copies the administrative state of a server to those who track it; to be called after somebody changed it.
+    pub fn track_admin(&self, server: &ServerState, now: Instant) {
+        let Some(backend) = server.backend() else { return };
+        let key = (Arc::clone(backend.name()), Arc::clone(server.name()));
+        self.shared.copy_to_followers(&key, server, copy_admin, now, 0);
+    }
+
+    /// Failed checks are counted anew (`clear counters all`).
+    pub fn clear(&self) {
+        self.running().for_each(|running| running.task.check.borrow_mut().clear());
+    }
+
+    /// By what a test tells whether a check began anew.
+    #[cfg(test)]
+    pub(crate) fn task_of(&self, backend: &str, server: &str) -> tokio::task::Id {
+        self.checked[backend].checks[server].abort.id()
+    }
+
+    /// How many checks run.
+    pub fn len(&self) -> usize {
+        self.checked.values().map(|checked| checked.checks.len()).sum()
+    }
+
+    /// Whether none runs.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Running> {
+        self.checked.values().flat_map(|checked| checked.checks.values())
+    }
+
+    /// Starts checks spread over the longest of their intervals, as HAProxy does, so that they do not come in bursts.
+    fn start(&mut self, fresh: Vec<(Origin, Task)>, spread_max: Option<Duration>) {
+        let inter = |task: &Task| task.check.borrow().settings().inter;
+        let longest = fresh.iter().map(|(_, task)| inter(task)).max().unwrap_or_default();
+        let over = spread_max.map_or(longest, |max| longest.min(max));
+        let count = fresh.len().max(1) as u32;
+        for (number, (origin, task)) in fresh.into_iter().enumerate() {
+            let delay = task.recalled_due.unwrap_or(over / count * number as u32);
+            let health = {
+                let mut check = task.check.borrow_mut();
+                check.start_at(Instant::now() + delay);
+                task.server.observe(check.observed_limit(), check.settings().observe == Observe::Layer7);
+                check.state()
+            };
+            task.server.set_health(health, Instant::now());
+            let key = task.key.clone();
+            let Some(checked) = self.checked.get_mut(&key.0) else { continue };
+            let (shared, task) = (Rc::clone(&self.shared), Rc::new(task));
+            let running = Rc::clone(&task);
+            let run = move || run(Rc::clone(&shared), Rc::clone(&running));
+            let abort = tokio::task::spawn_local(supervise::for_ever(run)).abort_handle();
+            checked.checks.insert(key.1, Running { origin, task, abort });
+        }
+    }
+
+    /// Notes who of these backends tracks whom, and copies the states to followers, which may be in any backend.
+    fn track(&self, changed: &[ChangedBackend], find: &impl Fn(&str) -> Option<Arc<BackendState>>) {
+        let now = Instant::now();
+        for ChangedBackend { proxy, .. } in changed {
+            self.shared.following.borrow_mut().forget(&proxy.name);
+        }
+        for backend in changed {
+            let proxy = &backend.proxy;
+            for (server, state) in servers(backend) {
+                let Some(track) = &server.check.track else { continue };
+                let (tracked_backend, tracked) = track.split_once('/').unwrap_or((&proxy.name, track));
+                let key = (Arc::clone(&proxy.name), Arc::clone(&server.name));
+                if let Some(tracked) = find(tracked_backend).and_then(|backend| backend.server(tracked)) {
+                    copy_all(&tracked, &state, now);
+                }
+                let follower = Follower { server: state, is_listen: proxy.role == Role::Listen };
+                let tracked = (tracked_backend.into(), tracked.into());
+                self.shared.following.borrow_mut().follow(tracked, key, Rc::new(follower));
+            }
+        }
+        if self.shared.following.borrow().is_empty() {
+            return;
+        }
+        for backend in changed {
+            for (server, state) in servers(backend) {
+                let key = (Arc::clone(&backend.proxy.name), Arc::clone(&server.name));
+                self.shared.copy_to_followers(&key, &state, copy_all, now, 0);
+            }
+        }
+    }
+}
+
+/// The servers of a backend that have a state.
+fn servers(backend: &ChangedBackend) -> impl Iterator<Item = (&Arc<Server>, Arc<ServerState>)> {
+    let ChangedBackend { proxy, state } = backend;
+    // Both are in the order of the configuration when it is in use.
+    let states = state.servers();
+    let is_used = proxy.role.is_backend() && !proxy.disabled;
+    proxy.servers.iter().enumerate().filter(move |_| is_used).filter_map(move |(at, server)| {
+        let same = states.get(at).filter(|state| *state.name() == server.name).cloned();
+        Some((server, same.or_else(|| state.server(&server.name))?))
+    })
+}
+
+/// What a follower has of the server that it tracks.
+type Copy = fn(&ServerState, &ServerState, Instant);
+
+fn copy_admin(of: &ServerState, to: &ServerState, now: Instant) {
+    let of = of.admin();
+    let inherited =
+        Admin { maintenance_inherited: of.in_maintenance(), drain_inherited: of.is_draining(), ..to.admin() };
+    to.set_admin(inherited, now);
+}
+
+fn copy_all(of: &ServerState, to: &ServerState, now: Instant) {
+    to.set_health(of.health(), now);
+    copy_admin(of, to, now);
+}
+
+/// A server without a check is up, unless it tracks another one.
+fn unchecked(server: &Server, state: &ServerState) {
+    state.observe(0, false);
+    if server.check.track.is_none() && state.health() != HealthState::Up {
+        state.set_health(HealthState::Up, Instant::now());
+    }
+}
+
+/// What a model says of a server's check.
+struct Set<'m> {
+    proxy: &'m Proxy,
+    server: &'m Server,
+    spread: u32,
+    vips: Vec<vip::ProbeTarget>,
+}
+
+impl Task {
+    fn new(
+        key: Key,
+        Set { proxy, server, spread, vips }: Set<'_>,
+        state: Arc<ServerState>,
+        old: Option<&Running>,
+        recalled: Option<&Recalled>,
+    ) -> Task {
+        let settings = &server.check;
+        let log_checks = if proxy.check.log { LogChecks::On } else { LogChecks::Off };
+        let health = recalled_health(settings, recalled);
+        let check = Check::new(key.clone(), settings.clone(), log_checks, spread, health, Instant::now());
+        let check = match old.filter(|old| Arc::ptr_eq(&old.task.server, &state)) {
+            Some(old) => check.after(&old.task.check.borrow()),
+            None => check.with_failed(recalled.map_or(0, |kept| kept.failed)),
+        };
+        let connector = state.encryption().map(|encryption| encryption.connector.clone());
+        Task {
+            key,
+            is_listen: proxy.role == Role::Listen,
+            server: state,
+            plan: Plan::new(proxy, server, connector, vips),
+            check: RefCell::new(check),
+            log_checks,
+            recalled_due: recalled.and_then(|kept| kept.due).map(|due| due.min(settings.inter)),
+        }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject { key: &self.key, server: &self.server, is_listen: self.is_listen }
+    }
+}
+
+fn recalled_health(settings: &CheckSettings, recalled: Option<&Recalled>) -> Health {
+    match recalled {
+        Some(kept) if kept.rise > 0 => Health::recalled(settings, kept.state, kept.counter, kept.rise, kept.fall),
+        Some(_) | None => Health::new(settings),
+    }
+}
+
+/// A check's life: events come in, its effects are done.
+async fn run(shared: Rc<Shared>, task: Rc<Task>) {
+    // It begins anew after a panic.
+    shared.happen(&task, CheckEvent::Interrupted);
+    loop {
+        let due = task.check.borrow().due();
+        let event = tokio::select! {
+            () = time::sleep_until(due.into()) => CheckEvent::Due { in_maintenance: task.server.admin().in_maintenance() },
+            () = task.server.error_limit_reached() => {
+                CheckEvent::ErrorLimit { last: task.server.observed_last(), server: task.server.health() }
+            }
+        };
+        if shared.happen(&task, event) {
+            let mut report = probe(&task.plan).await;
+            if report.status.verdict() != Verdict::Failed {
+                shared.ask_for_vips(&task, &mut report).await;
+            }
+            shared.happen(&task, CheckEvent::Probed { report, server: task.server.health() });
+        }
+    }
+}
+
+impl Shared {
+    /// Takes an event to a check and does what follows, but for asking the server: true when that is to be done.
+    fn happen(&self, task: &Task, event: CheckEvent) -> bool {
+        let effects = task.check.borrow_mut().step(event, Instant::now());
+        let mut is_asked = false;
+        for effect in effects {
+            match effect {
+                CheckEffect::Probe => is_asked = true,
+                CheckEffect::Log(line) => self.log(&task.key, Severity::Notice, line),
+                CheckEffect::Publish(report) => task.server.set_check_report(report),
+                CheckEffect::Change { state, report } => {
+                    self.change(&task.subject(), state, Why::Check(&report, task.log_checks), 0);
+                }
+            }
+        }
+        is_asked
+    }
+
+    /// Asks a server that is well for the virtual addresses that it has to have.
+    async fn ask_for_vips(&self, task: &Task, report: &mut Report) {
+        let prober = self.prober.borrow().clone();
+        let Some(prober) = prober.filter(|_| !task.plan.vips.is_empty()) else { return };
+        match vip::ask(&prober, &task.plan.vips, task.plan.connect).await {
+            Ok(None) => {}
+            Ok(Some(missing)) => *report = Report { duration: report.duration, ..missing },
+            // It is not the server's fault.
+            Err(fault) => {
+                let news = self.vip_fault.replace(fault.clone()) != fault;
+                if news {
+                    self.log(&task.key, Severity::Alert, format!("Server {}/{}: {fault}", task.key.0, task.key.1));
+                }
+            }
+        }
+    }
+
+    /// Changes a server's state, logs it, and goes on to those who track it.
+    fn change(&self, subject: &Subject<'_>, state: HealthState, why: Why<'_>, depth: usize) {
+        let Subject { key, server, is_listen } = *subject;
+        let Some(left) = server.set_health(state, Instant::now()) else { return };
+        let severity = if state == HealthState::Down { Severity::Alert } else { Severity::Notice };
+        self.log(key, severity, text::state_line(&key.0, &key.1, state, why, &left));
+        if state != HealthState::Up && left.active + left.backups == 0 {
+            self.log(key, Severity::Emergency, text::no_server_line(&key.0, is_listen));
+        }
+        if depth >= TRACK_DEPTH_MAX {
+            return;
+        }
+        let via = format!("{}/{}", key.0, key.1);
+        for (key, follower) in self.followers(key) {
+            let subject = Subject { key: &key, server: &follower.server, is_listen: follower.is_listen };
+            self.change(&subject, state, Why::Tracked(&via), depth + 1);
+        }
+    }
+
+    /// Copies what a server is to those who track it, and from them on.
+    fn copy_to_followers(&self, key: &Key, of: &ServerState, copy: Copy, now: Instant, depth: usize) {
+        if depth >= TRACK_DEPTH_MAX {
+            return;
+        }
+        for (key, follower) in self.followers(key) {
+            copy(of, &follower.server, now);
+            self.copy_to_followers(&key, &follower.server, copy, now, depth + 1);
+        }
+    }
+
+    fn followers(&self, key: &Key) -> Vec<(Key, Rc<Follower>)> {
+        self.following.borrow().of(key)
+    }
+
+    fn log(&self, key: &Key, severity: Severity, text: String) {
+        (self.log)(Event { backend: Arc::clone(&key.0), severity, text });
+    }
+}
+
+/// The longest chain of servers that track servers.
+const TRACK_DEPTH_MAX: usize = 16;

@@ -1,0 +1,157 @@
+//! What one check found, in HAProxy's words (management guide, 9.1 `check_status`).
+
+use std::time::Duration;
+
+use baton_proxy::balance::CheckReport;
+
+use crate::health::{Health, Verdict};
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Status {
+    /// The connection opened, and that is enough.
+    L4Ok,
+    /// No connection in time.
+    L4Timeout,
+    /// No connection.
+    L4Connection,
+    /// TLS was agreed on, and that is enough.
+    L6Ok,
+    /// No handshake in time.
+    L6Timeout,
+    /// No handshake.
+    L6Response,
+    /// The answer is right.
+    L7Ok,
+    /// 404 under `disable-on-404`.
+    L7Conditional,
+    /// No answer in time.
+    L7Timeout,
+    /// Not an answer, or not the right content.
+    L7Response,
+    /// A wrong status or header.
+    L7Status,
+    /// Errors of traffic (`observe`).
+    Analyze,
+}
+
+impl Status {
+    /// The short word of statistics.
+    pub fn word(self) -> &'static str {
+        self.words().0
+    }
+
+    /// The long words of logs.
+    pub fn description(self) -> &'static str {
+        self.words().1
+    }
+
+    /// The status of a short word.
+    pub fn of_word(word: &str) -> Option<Status> {
+        const ALL: [Status; 12] = [
+            Status::L4Ok,
+            Status::L4Timeout,
+            Status::L4Connection,
+            Status::L6Ok,
+            Status::L6Timeout,
+            Status::L6Response,
+            Status::L7Ok,
+            Status::L7Conditional,
+            Status::L7Timeout,
+            Status::L7Response,
+            Status::L7Status,
+            Status::Analyze,
+        ];
+        ALL.into_iter().find(|status| status.word() == word)
+    }
+
+    /// What it means for the server.
+    pub fn verdict(self) -> Verdict {
+        match self {
+            Status::L4Ok | Status::L6Ok | Status::L7Ok => Verdict::Passed,
+            Status::L7Conditional => Verdict::Conditional,
+            Status::L4Timeout
+            | Status::L4Connection
+            | Status::L6Timeout
+            | Status::L6Response
+            | Status::L7Timeout
+            | Status::L7Response
+            | Status::L7Status
+            | Status::Analyze => Verdict::Failed,
+        }
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Status::L4Ok => ("L4OK", "Layer4 check passed"),
+            Status::L4Timeout => ("L4TOUT", "Layer4 timeout"),
+            Status::L4Connection => ("L4CON", "Layer4 connection problem"),
+            Status::L6Ok => ("L6OK", "Layer6 check passed"),
+            Status::L6Timeout => ("L6TOUT", "Layer6 timeout"),
+            Status::L6Response => ("L6RSP", "Layer6 invalid response"),
+            Status::L7Ok => ("L7OK", "Layer7 check passed"),
+            Status::L7Conditional => ("L7OKC", "Layer7 check conditionally passed"),
+            Status::L7Timeout => ("L7TOUT", "Layer7 timeout"),
+            Status::L7Response => ("L7RSP", "Layer7 invalid response"),
+            Status::L7Status => ("L7STS", "Layer7 wrong status"),
+            Status::Analyze => ("HANA", "Health analyze"),
+        }
+    }
+}
+
+/// The result of one check.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Report {
+    /// How it ended.
+    pub status: Status,
+    /// The status code of an HTTP answer.
+    pub code: Option<u16>,
+    /// What else there is to say; empty when nothing.
+    pub info: String,
+    /// How long it took; `None` for what is no check of ours.
+    pub duration: Option<Duration>,
+}
+
+impl Report {
+    /// A result without code and words; the duration is filled in by the probe.
+    pub fn new(status: Status) -> Report {
+        Report { status, code: None, info: String::new(), duration: None }
+    }
+
+    /// Adds a description.
+    pub fn info(mut self, info: impl Into<String>) -> Report {
+        self.info = info.into();
+        self
+    }
+
+    /// `reason: …, code: …, info: "…", check duration: …ms`.
+    pub fn reason(&self) -> String {
+        let mut text = format!("reason: {}", self.status.description());
+        if let Some(code) = self.code {
+            text += &format!(", code: {code}");
+        }
+        if !self.info.is_empty() && self.status.verdict() == Verdict::Failed {
+            text += &format!(", info: \"{}\"", self.info);
+        }
+        if let Some(duration) = self.duration {
+            text += &format!(", check duration: {}ms", duration.as_millis());
+        }
+        text
+    }
+
+    /// What statistics keep of it.
+    pub(crate) fn for_statistics(&self, health: &Health, failed: u64) -> CheckReport {
+        let (rise, fall) = health.limits();
+        CheckReport {
+            status: self.status.word(),
+            description: self.status.description(),
+            code: self.code,
+            info: self.info.clone(),
+            duration: self.duration.unwrap_or_default(),
+            health: health.counter(),
+            rise,
+            fall,
+            failed,
+        }
+    }
+}

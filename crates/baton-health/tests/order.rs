@@ -1,0 +1,29 @@
+//! The modules of this crate stand in an order: each uses those below it only.
+
+#[path = "../../../tests/module_order.rs"]
+mod module_order;
+
+/// From the shell around checks down to what uses no other module.
+const ORDER: [&str; 16] = [
+    "checker",
+    "following",
+    "check",
+    "text",
+    "probe",
+    "plan",
+    "vip",
+    "prober",
+    "expect",
+    "response",
+    "report",
+    "health",
+    "proxy_header",
+    "patience",
+    "tests",
+    "lib",
+];
+
+#[test]
+fn each_module_uses_those_below_it() {
+    module_order::check(env!("CARGO_MANIFEST_DIR"), &ORDER);
+}

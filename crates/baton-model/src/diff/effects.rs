@@ -1,0 +1,491 @@
+//! The fields of a model, a row each: how two values of it are compared, and what follows from a change of it besides its own setting.
+//! [`diff`](super::diff()) compares by these rows, `plan` prints what they say, and the appliers (pools of server connections, health
+//! checks) ask them what to do. A field that is new does not compile until it has a row, or it is said where else it is compared.
+
+use super::words::Words;
+use crate::{
+    Bind, BindOptions, Direct, Global, GlobalTls, IpvsTuning, Level, LogTarget, Process, Proxy, Server, Stats,
+    TcpOptions, Timeouts,
+};
+
+/// What a change does besides its own setting.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Effects {
+    /// Idle connections to the server are closed, since they were opened by the setting before.
+    pub reconnects: bool,
+    /// The health check starts again, with the counters that it had.
+    pub restarts_check: bool,
+    /// A socket that is open cannot follow: a reload that keeps the address is refused.
+    pub needs_socket: bool,
+    /// It takes effect with the next process.
+    pub is_pending: bool,
+    /// Connections that feel it.
+    pub impact: Impact,
+}
+
+/// Which connections feel a change, in the order of how much they do. All others end by the settings they began with.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Impact {
+    /// None.
+    #[default]
+    Nobody,
+    /// Sessions that are bound to the server by a cookie go to another one.
+    BoundSessions,
+    /// In-flight requests to the server finish, its idle connections are closed.
+    ServerConnections,
+    /// Clients that come to the address from now on.
+    NewClients,
+    /// Connections of which the kernel passes the packets on no more.
+    KernelConnections,
+    /// Connections of the mode before end with their current request or tunnel.
+    ConnectionsOfMode,
+    /// What the removal of the section does.
+    Section,
+}
+
+impl Effects {
+    /// Nothing follows.
+    pub const NONE: Effects = Effects {
+        reconnects: false,
+        restarts_check: false,
+        needs_socket: false,
+        is_pending: false,
+        impact: Impact::Nobody,
+    };
+    /// Server connections are opened anew.
+    pub const RECONNECTS: Effects = Effects { reconnects: true, impact: Impact::ServerConnections, ..Effects::NONE };
+    const RECHECKS: Effects = Effects { restarts_check: true, ..Effects::NONE };
+    const RECONNECTS_AND_RECHECKS: Effects = Effects { restarts_check: true, ..Effects::RECONNECTS };
+    const NEEDS_SOCKET: Effects = Effects { needs_socket: true, ..Effects::NONE };
+    const PENDING: Effects = Effects { is_pending: true, ..Effects::NONE };
+
+    const fn on(impact: Impact) -> Effects {
+        Effects { impact, ..Effects::NONE }
+    }
+
+    /// What both do.
+    fn with(self, other: Effects) -> Effects {
+        Effects {
+            reconnects: self.reconnects || other.reconnects,
+            restarts_check: self.restarts_check || other.restarts_check,
+            needs_socket: self.needs_socket || other.needs_socket,
+            is_pending: self.is_pending || other.is_pending,
+            impact: self.impact.max(other.impact),
+        }
+    }
+}
+
+use Effects as E;
+
+/// A field, or a direction of its change.
+pub(super) struct FieldRow<T: 'static> {
+    pub(super) word: &'static str,
+    pub(super) differs: fn(&T, &T) -> bool,
+    pub(super) effects: Effects,
+}
+
+/// A setting of `global`, which is compared as text.
+pub(super) struct SettingRow<T: 'static> {
+    pub(super) word: &'static str,
+    pub(super) text: fn(&T) -> String,
+    pub(super) effects: Effects,
+}
+
+/// The rows of a type. Every field of it stands in one of the lists: the fields with a row, and those that are compared `elsewhere`.
+/// `also` are rows for one direction of a change, or for parts of a field.
+macro_rules! rows {
+    ($type:ident; $($field:ident => $word:literal $effects:expr),* $(,)?;
+     also $($extra:literal $when:expr => $follows:expr),* $(,)?; elsewhere $($other:ident),* $(,)?) => {{
+        const _: fn(&$type) = |value| {
+            let $type { $($field: _,)* $($other: _,)* } = value;
+        };
+        &[
+            $(FieldRow { word: $word, differs: |old, new| old.$field != new.$field, effects: $effects },)*
+            $(FieldRow { word: $extra, differs: $when, effects: $follows },)*
+        ]
+    }};
+}
+
+/// The rows of a part of `global`, as [`rows`].
+macro_rules! settings {
+    ($type:ident; $($field:ident => $word:literal $effects:expr),* $(,)?;
+     also $($extra:literal $text:expr => $follows:expr),* $(,)?; elsewhere $($other:ident),* $(,)?) => {{
+        const _: fn(&$type) = |value| {
+            let $type { $($field: _,)* $($other: _,)* } = value;
+        };
+        &[
+            $(SettingRow { word: $word, text: |part| part.$field.words(), effects: $effects },)*
+            $(SettingRow { word: $extra, text: $text, effects: $follows },)*
+        ]
+    }};
+}
+
+/// A server. Its numeric id counts only where it places the server on a consistent hash ring.
+pub(super) static SERVER: &[FieldRow<Server>] = rows! { Server;
+    address => "address" E::RECONNECTS_AND_RECHECKS,
+    weight => "weight" E::NONE,
+    backup => "backup" E::NONE,
+    disabled => "disabled" E::NONE,
+    maxconn => "maxconn" E::NONE,
+    minconn => "minconn" E::NONE,
+    maxqueue => "maxqueue" E::NONE,
+    cookie => "cookie" E::NONE,
+    send_proxy => "send-proxy" E::RECONNECTS_AND_RECHECKS,
+    source_address => "source" E::RECONNECTS_AND_RECHECKS,
+    slowstart => "slowstart" E::NONE,
+    check => "check" E::RECHECKS,
+    pool_max_conn => "pool-max-conn" E::NONE,
+    pool_purge_delay => "pool-purge-delay" E::NONE,
+    max_reuse => "max-reuse" E::NONE,
+    // Only what opens a connection needs to know.
+    tfo => "tfo" E::NONE,
+    tcp_user_timeout_ms => "tcp-ut" E::RECONNECTS_AND_RECHECKS,
+    redir => "redir" E::NONE,
+    tls => "ssl" E::RECONNECTS_AND_RECHECKS,
+    forwarding => "forwarding" E::NONE;
+    also "disabled" |old, new| new.disabled && !old.disabled => E::on(Impact::BoundSessions);
+    elsewhere name, id, line,
+};
+
+/// A proxy. Its numeric id is left out: without `id` it follows the order of the file, and a section that moved up a place is not a
+/// change to it.
+pub(super) static PROXY: &[FieldRow<Proxy>] = rows! { Proxy;
+    mode => "mode" E::on(Impact::ConnectionsOfMode),
+    disabled => "disabled" E::NONE,
+    maxconn => "maxconn" E::NONE,
+    backlog => "backlog" E::NONE,
+    rate_limit => "rate-limit" E::NONE,
+    default_backend => "default_backend" E::NONE,
+    rules => "rules" E::NONE,
+    http => "http options" E::NONE,
+    logging => "log" E::NONE,
+    balance => "balance" E::NONE,
+    cookie => "cookie" E::NONE,
+    retries => "retries" E::NONE,
+    retry_on => "retry-on" E::NONE,
+    fullconn => "fullconn" E::NONE,
+    check => "check" E::RECHECKS,
+    // Connections that are open go on as they were opened.
+    source_address => "source" E::RECHECKS;
+    also "disabled" |old, new| new.disabled && !old.disabled => E::on(Impact::Section);
+    elsewhere name, id, role, binds, servers, timeouts, tcp, direct, source,
+};
+
+/// The timeouts of a proxy.
+pub(super) static TIMEOUTS: &[FieldRow<Timeouts>] = rows! { Timeouts;
+    client => "timeout" E::NONE,
+    server => "timeout" E::NONE,
+    connect => "timeout" E::RECHECKS,
+    http_request => "timeout" E::NONE,
+    http_keep_alive => "timeout" E::NONE,
+    queue => "timeout" E::NONE,
+    tunnel => "timeout" E::NONE,
+    client_fin => "timeout" E::NONE,
+    server_fin => "timeout" E::NONE,
+    check => "timeout" E::RECHECKS,
+    tarpit => "timeout" E::NONE;
+    also; elsewhere
+};
+
+/// The options of a proxy for both modes.
+pub(super) static TCP: &[FieldRow<TcpOptions>] = rows! { TcpOptions;
+    client_keepalive => "options" E::NONE,
+    server_keepalive => "options" E::RECHECKS,
+    abort_on_close => "options" E::NONE,
+    no_linger => "options" E::NONE,
+    all_backups => "options" E::NONE,
+    prefer_last_server => "options" E::NONE,
+    persist => "options" E::NONE,
+    redispatch => "options" E::NONE,
+    independent_streams => "options" E::NONE,
+    splice_auto => "options" E::NONE,
+    splice_request => "options" E::NONE,
+    splice_response => "options" E::NONE,
+    socket_stats => "options" E::NONE;
+    also; elsewhere
+};
+
+/// The settings of `mode direct`.
+pub(super) static DIRECT: &[FieldRow<Direct>] = rows! { Direct;
+    engine => "engine" E::NONE,
+    on_exit => "on-exit" E::NONE,
+    manage_vip => "manage-vip" E::NONE,
+    persistence => "stick" E::NONE,
+    vip_check => "option direct-vip-check" E::RECHECKS,
+    scheduler => "balance" E::NONE,
+    hash_port => "balance" E::NONE,
+    fallback => "balance" E::NONE;
+    also; elsewhere places,
+};
+
+/// A listening address besides its options.
+pub(super) static BIND: &[FieldRow<Bind>] = rows! { Bind;
+    name => "name" E::NONE,
+    id => "id" E::NONE;
+    also; elsewhere address, options, source,
+};
+
+/// The options of a listening address. By `interface` and `namespace` it is another address.
+pub(super) static BIND_OPTIONS: &[FieldRow<BindOptions>] = rows! { BindOptions;
+    accept_proxy => "accept-proxy" E::NONE,
+    backlog => "backlog" E::NONE,
+    maxconn => "maxconn" E::NONE,
+    socket => "mode" E::NONE,
+    transparent => "transparent" E::NEEDS_SOCKET,
+    v6only => "v4v6/v6only" E::NEEDS_SOCKET,
+    defer_accept => "defer-accept" E::NONE,
+    tfo => "tfo" E::NONE,
+    mss => "mss" E::NONE,
+    tcp_user_timeout_ms => "tcp-ut" E::NONE,
+    shards => "shards" E::NONE,
+    tls => "ssl" E::NONE;
+    also "tfo" |old, new| old.tfo && !new.tfo => E::NEEDS_SOCKET,
+    "mss" |old, new| old.mss.is_some() && new.mss.is_none() => E::NEEDS_SOCKET;
+    elsewhere interface, namespace,
+};
+
+/// The `global` section.
+pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
+    daemon => "daemon" E::PENDING,
+    quiet => "quiet" E::PENDING,
+    master_worker => "master-worker" E::PENDING,
+    nbthread => "nbthread" E::PENDING,
+    maxconn => "maxconn" E::NONE,
+    maxconnrate => "maxconnrate" E::NONE,
+    maxsslconn => "maxsslconn" E::NONE,
+    maxsslrate => "maxsslrate" E::NONE,
+    maxpipes => "maxpipes" E::NONE,
+    nosplice => "nosplice" E::NONE,
+    ulimit_n => "ulimit-n" E::PENDING,
+    uid => "user" E::PENDING,
+    gid => "group" E::PENDING,
+    chroot => "chroot" E::PENDING,
+    pidfile => "pidfile" E::PENDING,
+    node => "node" E::NONE,
+    description => "description" E::NONE,
+    hard_stop_after => "hard-stop-after" E::NONE,
+    grace => "grace" E::NONE,
+    close_spread_time => "close-spread-time" E::NONE,
+    spread_checks => "spread-checks" E::RECHECKS,
+    max_spread_checks => "max-spread-checks" E::NONE,
+    log_tag => "log-tag" E::NONE,
+    log_hostname => "log-send-hostname" E::NONE,
+    bufsize => "tune.bufsize" E::PENDING,
+    maxrewrite => "tune.maxrewrite" E::NONE,
+    maxhdr => "tune.http.maxhdr" E::NONE,
+    xdp_connections => "tune.xdp.connections" E::NONE;
+    also "log" |global| logs(&global.log) => E::NONE,
+    "tune.maxaccept" |global| accepts(global.maxaccept) => E::NONE;
+    elsewhere log, maxaccept, process, stats, tls, ipvs,
+};
+
+/// What is done once, when a process starts.
+static PROCESS: &[SettingRow<Process>] = settings! { Process;
+    strict_limits => "strict-limits" E::PENDING,
+    fd_hard_limit => "fd-hard-limit" E::PENDING,
+    cpu_map => "cpu-map" E::PENDING,
+    capabilities => "setcap" E::PENDING,
+    dumpable => "set-dumpable" E::PENDING,
+    may_gain_rights => "insecure-setuid-wanted" E::PENDING;
+    also; elsewhere
+};
+
+/// The runtime API.
+static STATS: &[SettingRow<Stats>] = settings! { Stats;
+    timeout => "stats timeout" E::NONE,
+    maxconn => "stats maxconn" E::NONE;
+    also "stats socket" sockets => E::NONE;
+    elsewhere sockets,
+};
+
+/// What holds for handshakes after the change. `ca-base` is part of the paths that it changes, and what servers have by default is part of
+/// the servers that it changes.
+static TLS: &[SettingRow<GlobalTls>] = settings! { GlobalTls;
+    crt_base => "crt-base" E::NONE,
+    extra => "ssl-load-extra-files" E::NONE,
+    issuers_chain_path => "issuers-chain-path" E::NONE,
+    skip_self_issued_ca => "ssl-skip-self-issued-ca" E::NONE,
+    cache_size => "tune.ssl.cachesize" E::NONE,
+    lifetime_s => "tune.ssl.lifetime" E::NONE,
+    max_record => "tune.ssl.maxrecord" E::NONE,
+    capture_buffer => "tune.ssl.capture-buffer-size" E::NONE;
+    also; elsewhere ca_base, server_verify_none, server_defaults,
+};
+
+/// What the kernel's IPVS has once for all services.
+static IPVS: &[SettingRow<IpvsTuning>] = settings! { IpvsTuning;
+    timeout_tcp => "tune.ipvs.timeout-tcp" E::NONE,
+    timeout_tcpfin => "tune.ipvs.timeout-tcpfin" E::NONE,
+    timeout_udp => "tune.ipvs.timeout-udp" E::NONE,
+    expire_nodest_conn => "tune.ipvs.expire-nodest-conn" E::NONE,
+    expire_quiescent_template => "tune.ipvs.expire-quiescent-template" E::NONE,
+    sloppy_tcp => "tune.ipvs.sloppy-tcp" E::NONE,
+    sync_master => "tune.ipvs.sync-master" E::NONE,
+    sync_backup => "tune.ipvs.sync-backup" E::NONE;
+    also; elsewhere
+};
+
+/// What differs between two values, and what follows from all of it.
+#[derive(Debug, Default)]
+pub(super) struct Differences {
+    pub(super) words: Vec<&'static str>,
+    pub(super) effects: Effects,
+}
+
+impl Differences {
+    /// Notes in which of these fields two values differ.
+    pub(super) fn look<T>(&mut self, rows: &[FieldRow<T>], old: &T, new: &T) {
+        for row in rows.iter().filter(|row| (row.differs)(old, new)) {
+            if !self.words.contains(&row.word) {
+                self.words.push(row.word);
+            }
+            self.effects = self.effects.with(row.effects);
+        }
+    }
+}
+
+/// What differs in a proxy itself.
+pub(super) fn compare_proxies(old: &Proxy, new: &Proxy) -> Differences {
+    let mut found = Differences::default();
+    found.look(PROXY, old, new);
+    found.look(TIMEOUTS, &old.timeouts, &new.timeouts);
+    found.look(TCP, &old.tcp, &new.tcp);
+    // That the mode itself differs says more.
+    if let (Some(old), Some(new)) = (&old.direct, &new.direct) {
+        found.look(DIRECT, old, new);
+    }
+    found
+}
+
+/// What differs in a server of a backend.
+pub(super) fn compare_servers(backend: &Proxy, old: &Server, new: &Server) -> Differences {
+    let mut found = Differences::default();
+    found.look(SERVER, old, new);
+    if old.id != new.id && backend.balance.hash.consistent {
+        found.words.push("id");
+    }
+    found
+}
+
+/// Whether connections that were opened by the one are not to be used for the other.
+pub fn reconnects(old: &Server, new: &Server) -> bool {
+    SERVER.iter().any(|row| row.effects.reconnects && (row.differs)(old, new))
+}
+
+/// Whether a server's check has to start again: backend and server, before and after.
+pub fn restarts_check(old: (&Proxy, &Server), new: (&Proxy, &Server)) -> bool {
+    fn any<T>(rows: &[FieldRow<T>], old: &T, new: &T) -> bool {
+        rows.iter().any(|row| row.effects.restarts_check && (row.differs)(old, new))
+    }
+    let ((old, before), (new, after)) = (old, new);
+    let direct = || old.direct.as_deref().zip(new.direct.as_deref());
+    any(SERVER, before, after)
+        || any(PROXY, old, new)
+        || any(TIMEOUTS, &old.timeouts, &new.timeouts)
+        || any(TCP, &old.tcp, &new.tcp)
+        || direct().is_some_and(|(old, new)| any(DIRECT, old, new))
+}
+
+/// Notes settings of `global` with their texts before and after.
+pub(super) fn compare_globals(
+    old: &Global,
+    new: &Global,
+    note: &mut impl FnMut(&'static str, String, String, Effects),
+) {
+    fn look<T>(rows: &[SettingRow<T>], old: &T, new: &T, note: &mut impl FnMut(&'static str, String, String, Effects)) {
+        for row in rows {
+            let (from, to) = ((row.text)(old), (row.text)(new));
+            if from != to {
+                note(row.word, from, to, row.effects);
+            }
+        }
+    }
+    look(GLOBAL, old, new, note);
+    look(PROCESS, &old.process, &new.process, note);
+    look(STATS, &old.stats, &new.stats, note);
+    look(TLS, &old.tls, &new.tls, note);
+    look(IPVS, &old.ipvs, &new.ipvs, note);
+}
+
+/// `tune.maxaccept` as it is written.
+fn accepts(limit: Option<u32>) -> String {
+    if limit == Some(u32::MAX) { "-1".into() } else { limit.words() }
+}
+
+/// `log` lines without their first word.
+fn logs(targets: &[LogTarget]) -> String {
+    let one = |target: &LogTarget| {
+        let place = &target.address;
+        let format = if target.format.is_empty() { String::new() } else { format!(" format {}", target.format) };
+        let sample = target.sample.as_ref().map(|sample| format!(" sample {sample}")).unwrap_or_default();
+        let (Level(max), Level(min)) = (target.max, target.min);
+        format!("{place} len {}{format}{sample} facility {} levels {min} to {max}", target.len, target.facility.0)
+    };
+    match targets {
+        [] => "unset".into(),
+        some => some.iter().map(one).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// The sockets of the runtime API in a line.
+fn sockets(stats: &Stats) -> String {
+    match stats.sockets.is_empty() {
+        true => "unset".into(),
+        false => stats.sockets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{AdminState, EffectiveServer, Role};
+
+    #[test]
+    fn what_follows_from_both_follows() {
+        let both = E::RECONNECTS.with(E::RECHECKS).with(E::on(Impact::BoundSessions));
+        assert_eq!(both, E::RECONNECTS_AND_RECHECKS);
+    }
+
+    /// Every row says who feels it, in agreement with itself.
+    #[test]
+    fn rows_agree_with_themselves() {
+        let all = SERVER.iter().map(|row| (row.word, row.effects));
+        let all = all.chain(PROXY.iter().map(|row| (row.word, row.effects)));
+        let all = all.chain(BIND_OPTIONS.iter().map(|row| (row.word, row.effects)));
+        let all = all.chain(GLOBAL.iter().map(|row| (row.word, row.effects)));
+        for (word, effects) in all {
+            assert_eq!(effects.reconnects, effects.impact == Impact::ServerConnections, "{word}");
+            assert!(!effects.is_pending || effects == E::PENDING, "{word} is pending and yet does something");
+        }
+    }
+
+    #[test]
+    fn a_field_that_an_operator_overrides_touches_neither_connection_nor_check() {
+        let old = Server::new("s", 1, None);
+        let new = Server { weight: 7, disabled: true, ..old.clone() };
+        assert_ne!(EffectiveServer::of(&old), EffectiveServer::of(&new));
+        assert_eq!(EffectiveServer::of(&new).admin, AdminState { maintenance: true, drain: false });
+        let proxy = Proxy::new("b", Role::Backend);
+        let found = compare_servers(&proxy, &old, &new);
+        assert_eq!((found.words, found.effects), (vec!["weight", "disabled"], E::on(Impact::BoundSessions)));
+        assert!(!reconnects(&old, &new) && !restarts_check((&proxy, &old), (&proxy, &new)));
+    }
+
+    #[test]
+    fn only_what_a_check_depends_on_restarts_it() {
+        let server = Server::new("s", 1, None);
+        let proxy = Proxy::new("b", Role::Backend);
+        let restarts = |change: fn(&mut Proxy)| {
+            let mut new = proxy.clone();
+            change(&mut new);
+            assert!(!compare_proxies(&proxy, &new).words.is_empty());
+            restarts_check((&proxy, &server), (&new, &server))
+        };
+        assert!(restarts(|proxy| proxy.timeouts.check = Some(Duration::from_secs(9))));
+        assert!(restarts(|proxy| proxy.tcp.server_keepalive = true));
+        assert!(!restarts(|proxy| proxy.timeouts.client = Some(Duration::from_secs(9))));
+        assert!(!restarts(|proxy| proxy.tcp.persist = true));
+    }
+}

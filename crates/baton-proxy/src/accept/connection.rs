@@ -1,0 +1,76 @@
+//! What happens once in the life of an accepted connection, before its first exchange, and who makes its exchanges.
+
+use std::rc::Rc;
+
+use baton_model::Mode;
+
+use crate::client::Client;
+use crate::core::Core;
+use crate::handshake;
+use crate::http1::{Kept, Line};
+use crate::mux;
+use crate::record;
+use crate::route;
+use crate::state::Counter;
+use crate::tcp;
+
+/// Serves an accepted connection to its end. What happens once in its life has a future in a box of its own: this future is held by
+/// every idle connection.
+pub async fn serve(line: Rc<Line>, mut client: Box<Client>) {
+    // They see who connects, not whom that one speaks for.
+    if !route::admits_connection(&line.core, &client) {
+        record::denied(&line.core, &client.connection, &client.session.view(), Counter::DeniedConnections);
+        return client.connection.stream.reset_on_close();
+    }
+    if client.connection.listener().bind.options.accept_proxy
+        && let Err(fault) = Box::pin(client.accept_proxy(&line.core)).await
+    {
+        return record::refused(&line.core, &client.connection, &client.session.view(), fault);
+    }
+    if let Some(acceptor) = client.connection.listener().tls.clone()
+        && let Err(failed) = Box::pin(handshake::agree(&line.core, &mut client, &acceptor)).await
+    {
+        return record::disagreed(&line.core, &client.connection, &client.session.view(), failed);
+    }
+    match admit(&line.core, &client) {
+        None => client.connection.stream.reset_on_close(),
+        // Nobody listens for it, and a connection may have begun before its frontend changed its mode.
+        Some(Mode::Direct) => client.connection.stream.reset_on_close(),
+        Some(Mode::Tcp) => Box::pin(tcp::serve(&line.core, &mut client)).await,
+        Some(Mode::Http) => match client.connection.listener().mux.as_ref().map(|mux| mux.begin()) {
+            None => Kept::new(line, client).await,
+            Some(codec) => Box::pin(mux::serve(line.core.clone(), client, codec)).await,
+        },
+    }
+}
+
+/// Rules about sessions, and the line of one. The frontend's mode if the connection is to be served.
+fn admit(core: &Core, client: &Client) -> Option<Mode> {
+    let view = client.session.view();
+    if !route::admits_session(core, client, &view) {
+        record::denied(core, &client.connection, &view, Counter::DeniedSessions);
+        return None;
+    }
+    record::connected(core, &client.connection, &view);
+    Some(view.plan.proxy.mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of each of the two parts of an idle connection that are ours.
+    const IDLE_MAX: usize = 256;
+    /// What the runtime needs of a task, and the rounding of its size.
+    const TASK: usize = 128;
+
+    fn size<F>(_: impl FnOnce(Rc<Line>, Box<Client>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        assert!(size_of::<Client>() <= IDLE_MAX, "{}", size_of::<Client>());
+        assert!(size(serve) <= IDLE_MAX - TASK, "{}", size(serve));
+    }
+}

@@ -1,0 +1,359 @@
+//! HTTP/1 makes exchanges of a connection: one after the other, as long as it is kept.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use baton_http::{Framing, Method};
+
+use crate::client::Client;
+use crate::core::{Core, Interrupt, Order, poll_until};
+use crate::exchange::Exchange;
+use crate::messages::Messages;
+use crate::request;
+use crate::respond::Ending;
+use crate::runner::Runner;
+use crate::spare::Spare;
+use crate::supervise;
+
+/// Places of finished requests that are kept for the next ones.
+const RUNNERS_KEPT_MAX: usize = 256;
+/// How often half of the memory is freed that was not needed since.
+const THIN: Duration = Duration::from_secs(1);
+
+/// The request line of one core.
+#[derive(Debug)]
+pub struct Line {
+    /// The core.
+    pub core: Rc<Core>,
+    /// Places for the futures of requests.
+    runners: Spare<Runner<ClientWithRequest, ServedClient>>,
+}
+
+/// A client with a request.
+type ClientWithRequest = (Rc<Core>, Box<Client>);
+/// The client when it is served, and what follows.
+type ServedClient = (Box<Client>, Next);
+
+/// What follows a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Next {
+    /// The next one.
+    Request,
+    /// Everything was read and said.
+    Close,
+    /// The client may still be sending.
+    Linger,
+}
+
+/// What ended the wait for a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Arrival {
+    /// Bytes are there, or the client closed: reading tells.
+    Ready,
+    /// The wait took too long, or the connection was told to end.
+    Over(Interrupt),
+}
+
+impl Line {
+    /// The line of `core`. Frees the memory that a burst left behind, from now on.
+    pub fn start(core: Rc<Core>) -> Rc<Line> {
+        let line = Rc::new(Line { core, runners: Spare::new(RUNNERS_KEPT_MAX) });
+        let weak = Rc::downgrade(&line);
+        tokio::task::spawn_local(supervise::for_ever(move || {
+            let line = weak.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(THIN).await;
+                    let Some(line) = line.upgrade() else { return };
+                    line.runners.thin();
+                    line.core.thin();
+                }
+            }
+        }));
+        line
+    }
+}
+
+/// A connection that makes one exchange after the other, served to its end. Written out, because every idle connection holds it: an
+/// `async fn` inside of another one would hold its line and its client twice.
+///
+/// ```text
+/// Idle ──▶ Busy ──▶ Lingering ──▶ Over
+///   ◀───────┘└─────────────────────▶
+/// ```
+pub struct Kept {
+    line: Rc<Line>,
+    state: KeptState,
+}
+
+enum KeptState {
+    /// No request is in work.
+    Idle(Box<Client>),
+    /// One is, in memory that the core lends.
+    Busy(Runner<ClientWithRequest, ServedClient>),
+    /// The last response is sent; the client may still be sending.
+    Lingering(Pin<Box<dyn Future<Output = ()>>>),
+    Over,
+}
+
+impl Kept {
+    /// A client whose first request comes.
+    pub fn new(line: Rc<Line>, client: Box<Client>) -> Kept {
+        let state = KeptState::await_request(&line, client);
+        Kept { line, state }
+    }
+}
+
+impl Future for Kept {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Kept { line, state } = &mut *self;
+        loop {
+            let is_over = match state {
+                KeptState::Idle(client) if client.input.is_some() => false,
+                KeptState::Idle(client) => match ready!(poll_arrival(&line.core, client, cx)) {
+                    Arrival::Ready => false,
+                    Arrival::Over(interrupt) => client.session.requests() > 0 || interrupt == Interrupt::Abort,
+                },
+                KeptState::Busy(runner) => {
+                    let (client, next) = ready!(runner.poll(cx));
+                    if let KeptState::Busy(runner) = std::mem::replace(state, KeptState::Over) {
+                        line.runners.give(runner);
+                    }
+                    match next {
+                        Next::Request => *state = KeptState::await_request(line, client),
+                        Next::Close => {}
+                        Next::Linger => *state = KeptState::Lingering(Box::pin(linger(line.core.clone(), client))),
+                    }
+                    continue;
+                }
+                KeptState::Lingering(lingering) => {
+                    ready!(lingering.as_mut().poll(cx));
+                    true
+                }
+                KeptState::Over => return Poll::Ready(()),
+            };
+            if let KeptState::Idle(client) = std::mem::replace(state, KeptState::Over)
+                && !is_over
+            {
+                let mut runner = line.runners.take().unwrap_or_else(|| Runner::new(exchange));
+                runner.begin((line.core.clone(), client));
+                *state = KeptState::Busy(runner);
+            }
+        }
+    }
+}
+
+impl KeptState {
+    fn await_request(line: &Line, mut client: Box<Client>) -> KeptState {
+        if client.input.is_none() {
+            await_request(&line.core, &mut client);
+        }
+        KeptState::Idle(client)
+    }
+}
+
+async fn linger(core: Rc<Core>, mut client: Box<Client>) {
+    client.linger(&core).await;
+}
+
+/// Sets how long the client may take to send something.
+fn await_request(core: &Core, client: &mut Client) {
+    client.deadline.set(client.session.request_due(client.connection.accepted, core.now()));
+}
+
+/// Waits, without any memory, until the client sends something.
+fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> Poll<Arrival> {
+    let Client { connection, deadline, .. } = client;
+    let event = |cx: &mut Context<'_>| match connection.orders().order() {
+        Order::CloseIdle => Poll::Ready(Arrival::Over(Interrupt::Abort)),
+        Order::Run | Order::Abort => connection.stream.poll_readable(cx).map(|()| Arrival::Ready),
+    };
+    poll_until(core, connection.orders(), deadline, cx, event).map(|arrival| arrival.unwrap_or_else(Arrival::Over))
+}
+
+/// Serves one request, with memory that the core lends.
+async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
+    let messages = core.messages(client.take_input());
+    let mut exchange = Exchange::of_http(&core, client.origin().0, messages);
+    let ending = request::serve(&core, &mut exchange).await;
+    let next = next(&exchange.messages, ending);
+    if next != Next::Request {
+        exchange.connection.membership.leave();
+    }
+    exchange.end();
+    if let Some(input) = core.rest(exchange.messages) {
+        client.keep_input(input);
+    }
+    (client, next)
+}
+
+/// How to go on after a response. A client that did not ask for the end may have sent its next request already: closing with bytes
+/// unread would reset the connection, and what it has not read of the response would be lost.
+fn next(messages: &Messages, ending: Ending) -> Next {
+    let unread = match ending {
+        Ending::Kept => return Next::Request,
+        Ending::Broken => return Next::Close,
+        Ending::Closed { unread } => unread,
+    };
+    let is_unasked = messages.request.keep_alive() || messages.request.method == Method::Connect;
+    let may_send_more = is_unasked && messages.response.framing != Framing::Tunnel;
+    if unread || may_send_more { Next::Linger } else { Next::Close }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Instant;
+
+    use baton_model::{Address, Bind, BindOptions, Mode, Model, Proxy, Role, Rule, Ruleset, Server, Source};
+    use baton_rules::{CompiledRules, Files, NoFiles};
+    use baton_tls::Connectors;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::connection::{Connection, Membership};
+    use crate::deadline::Deadline;
+    use crate::generation::{Generation, OpenListener};
+    use crate::state::{Counter, ListenerId, Registry};
+
+    const RESPONSE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+
+    /// An origin of so many requests, one on each connection. Their heads, in the end.
+    fn origin(requests: usize) -> (SocketAddr, std::thread::JoinHandle<Vec<String>>) {
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listening.local_addr().expect("bound");
+        let serve = move || {
+            let serve_one = |_| {
+                let (mut stream, _) = listening.accept().expect("the proxy connects");
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).expect("a whole head");
+                    head.push(byte[0]);
+                }
+                stream.write_all(RESPONSE.as_bytes()).expect("the proxy reads");
+                (String::from_utf8(head).expect("text"), stream)
+            };
+            let served: Vec<_> = (0..requests).map(serve_one).collect();
+            served.into_iter().map(|(head, _)| head).collect()
+        };
+        (address, std::thread::spawn(serve))
+    }
+
+    fn generation(registry: &Registry, origin: SocketAddr) -> Arc<Generation> {
+        let mut proxy = Proxy::new("web", Role::Listen);
+        proxy.mode = Mode::Http;
+        proxy.servers = vec![Arc::new(Server::new("s1", 1, Address::Inet(origin)))];
+        let rule = |line: &str| {
+            let words = line.split(' ').map(str::to_owned).collect();
+            Rule { ruleset: Ruleset::HttpRequest, words, source: Source::default() }
+        };
+        let lines =
+            ["set-var(sess.first) path if !{ var(sess.first) -m found }", "set-header x-first %[var(sess.first)]"];
+        proxy.rules.insert(Ruleset::HttpRequest, lines.map(rule).into());
+        let bind = Bind {
+            address: Address::Inet(([127, 0, 0, 1], 0).into()),
+            name: None,
+            id: None,
+            options: BindOptions::default(),
+            source: Source::default(),
+        };
+        let (id, frontend, shards): (_, _, Arc<[OwnedFd]>) = (ListenerId(1), proxy.name.clone(), Arc::new([]));
+        let listener = OpenListener { id, frontend, bind, shards, tls: None, mux: None };
+        let model = Arc::new(Model { proxies: vec![Arc::new(proxy)], ..Model::default() });
+        let (files, now) = ((&NoFiles as &dyn Files, Connectors::default()), Instant::now());
+        let prepared = Generation::prepare(None, (model, &CompiledRules::default()), 10, registry, files, now);
+        let mut generation = prepared.expect("valid");
+        generation.listen(vec![listener], registry);
+        generation.commit(None, registry, now)
+    }
+
+    fn line(number: usize, registry: &Arc<Registry>, generation: &Arc<Generation>) -> Line {
+        let core = Rc::new(Core::new(number, registry.clone(), Rc::new(Clock::new()), Arc::default(), 16384));
+        core.apply(generation);
+        Line { core, runners: Spare::new(1) }
+    }
+
+    /// A place on this core for a connection of the generation's listener.
+    fn enter(core: &Rc<Core>, generation: &Generation) -> Membership {
+        let listener = &generation.listeners[0];
+        Membership::enter(core, listener, &listener.frontend.state)
+    }
+
+    #[test]
+    fn a_kept_connection_is_taken_apart_and_put_together_on_another_core() {
+        let (address, origin) = origin(2);
+        let registry = Arc::new(Registry::new(2, Instant::now()));
+        let generation = generation(&registry, address);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .expect("a runtime");
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut peer = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
+        let (socket, from) = listening.accept().expect("a connection");
+        socket.set_nonblocking(true).expect("a socket");
+        // The second request is begun, and read, before the first one is answered.
+        peer.write_all(b"GET /one HTTP/1.1\r\nHost: x\r\n\r\nGET /two HT").expect("room");
+        let open = || {
+            let frontend = &generation.frontends[0].state;
+            [&registry.open, &frontend.open, &generation.listeners[0].state.open]
+                .map(|open| open.load(Ordering::Relaxed))
+        };
+        let heads = runtime.block_on(async {
+            let (first, second) = (line(0, &registry, &generation), Rc::new(line(1, &registry, &generation)));
+            let slot = first.core.frontend("web").expect("applied");
+            let client = Client::new(socket.into(), &from.into(), enter(&first.core, &generation), slot);
+            let (client, next) = exchange((first.core.clone(), Box::new(client.expect("watched")))).await;
+            assert_eq!((next, open()), (Next::Request, [1; 3]));
+
+            let Client { connection, mut session, input, deadline: _ } = *client;
+            let Connection { stream, source, destination, accepted, membership } = connection;
+            let before = membership.registered.id();
+            drop((membership, session.take_private()));
+            assert_eq!((open(), session.requests()), ([0; 3], 1));
+            assert_eq!(input.as_ref().map(|input| input.to_vec()), Some(b"GET /two HT".to_vec()));
+
+            let membership = enter(&second.core, &generation);
+            let now = membership.registered.id();
+            session.slot = second.core.frontend("web").expect("applied");
+            let connection = Connection { stream, source, destination, accepted, membership };
+            let client = Box::new(Client { connection, session, input, deadline: Deadline::default() });
+            let (answered, mut is_answered) = tokio::sync::oneshot::channel();
+            let reader = std::thread::spawn(move || {
+                let mut both = vec![0; 2 * RESPONSE.len()];
+                peer.write_all(b"TP/1.1\r\nHost: x\r\n\r\n").expect("the proxy reads");
+                peer.read_exact(&mut both).expect("two responses");
+                answered.send(()).expect("the test waits");
+                assert_eq!(peer.read(&mut [0]).expect("no reset"), 0, "the connection is closed");
+                String::from_utf8(both).expect("text")
+            });
+            let mut kept = Kept::new(second.clone(), client);
+            let answered = std::future::poll_fn(|cx| {
+                assert!(Pin::new(&mut kept).poll(cx).is_pending(), "it is kept");
+                Pin::new(&mut is_answered).poll(cx)
+            });
+            answered.await.expect("two responses");
+            assert_eq!(open(), [1; 3]);
+            let orders = [(&first, before), (&*second, before), (&*second, now)];
+            let reached = orders.map(|(line, connection)| line.core.order(connection, Order::CloseIdle));
+            assert_eq!(reached, [false, false, true], "only its core knows it, and not by what it was before");
+            kept.await;
+            assert_eq!(reader.join().expect("the client ends"), [RESPONSE; 2].concat());
+            origin.join().expect("the origin ends")
+        });
+        assert_eq!(open(), [0; 3]);
+        assert_eq!(generation.frontends[0].state.counters.total(Counter::Requests), 2);
+        let expected = ["/one", "/two"].map(|path| format!("GET {path} HTTP/1.1\r\nhost: x\r\nx-first: /one\r\n\r\n"));
+        assert_eq!(heads, expected, "the session's variable goes on");
+    }
+}

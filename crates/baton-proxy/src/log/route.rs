@@ -1,0 +1,146 @@
+//! The way of a core to one log target. A line that cannot go out at once is counted and lost, never waited for.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_kernel::output::losses::{self, Losses};
+use baton_kernel::output::{self, Output};
+use baton_model::LogAddress;
+
+/// How long after a socket could not be had it is tried again.
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// A log target's address, with what sends to it.
+#[derive(Debug)]
+pub(super) struct LogRoute {
+    address: LogAddress,
+    losses: Arc<Losses>,
+    carrier: RefCell<Carrier>,
+    /// Not before this is another carrier tried for.
+    again: Cell<Option<Instant>>,
+}
+
+#[derive(Debug)]
+enum Carrier {
+    Udp(UdpSocket),
+    Unix(UnixDatagram),
+    Stream(Arc<Output>),
+    /// The system refused it.
+    Refused(io::Error),
+}
+
+impl LogRoute {
+    /// A way to this address. The socket is opened here, while there are descriptors.
+    pub(super) fn new(address: &LogAddress) -> LogRoute {
+        let carrier = Carrier::open(address);
+        let losses = match &carrier {
+            Carrier::Stream(output) => output.losses().clone(),
+            Carrier::Udp(_) | Carrier::Unix(_) | Carrier::Refused(_) => losses::of(&address.to_string()),
+        };
+        LogRoute { address: address.clone(), losses, carrier: RefCell::new(carrier), again: Cell::new(None) }
+    }
+
+    /// Whether its losses are counted under this name.
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.losses.name() == name
+    }
+
+    /// Sends a line, or counts it as lost.
+    pub(super) fn send(&self, line: &[u8], now: Instant) {
+        let mut carrier = self.carrier.borrow_mut();
+        if matches!(*carrier, Carrier::Refused(_)) && self.again.get().is_none_or(|again| now >= again) {
+            self.again.set(Some(now + OPEN_AGAIN));
+            *carrier = Carrier::open(&self.address);
+        }
+        let sent = match (&*carrier, &self.address) {
+            (Carrier::Udp(socket), LogAddress::Udp(to)) => {
+                // An earlier datagram's ICMP error is reported here; the line itself was not sent then.
+                socket.send_to(line, to).or_else(|_| socket.send_to(line, to)).map(drop)
+            }
+            // The path is looked up for each line: a syslog daemon that comes back is found.
+            (Carrier::Unix(socket), LogAddress::Unix(path)) => socket.send_to(line, path).map(drop),
+            (Carrier::Stream(output), _) => return output.write(line),
+            (Carrier::Refused(error), _) => return self.losses.add(1, Some(error)),
+            (Carrier::Udp(_) | Carrier::Unix(_), _) => Ok(()),
+        };
+        if let Err(error) = sent {
+            self.losses.add(1, Some(&error));
+        }
+    }
+}
+
+impl Carrier {
+    fn open(address: &LogAddress) -> Carrier {
+        let opened = match address {
+            LogAddress::Udp(to) => udp_socket(to.is_ipv6()).map(Carrier::Udp),
+            LogAddress::Unix(_) => unix_socket().map(Carrier::Unix),
+            LogAddress::Stdout => Ok(Carrier::Stream(output::stdout().clone())),
+            LogAddress::Stderr => Ok(Carrier::Stream(output::stderr().clone())),
+            LogAddress::Fd(number) => output::descriptor(*number).map(Carrier::Stream),
+        };
+        opened.unwrap_or_else(Carrier::Refused)
+    }
+}
+
+fn udp_socket(v6: bool) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(if v6 { "[::]:0" } else { "0.0.0.0:0" })?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn unix_socket() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests need some instant")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_socket_that_comes_later_gets_the_lines_from_then_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let way = LogRoute::new(&LogAddress::Unix(path.clone()));
+        let now = Instant::now();
+        way.send(b"early\n", now);
+        let reason = |count: u64, reason: &str| assert_eq!((way.losses.lost(), &*way.losses.reason()), (count, reason));
+        reason(1, "No such file or directory");
+        for turn in 0..2 {
+            let collector = UnixDatagram::bind(&path).unwrap();
+            way.send(b"line\n", now);
+            let mut line = [0; 20];
+            let length = collector.recv(&mut line).unwrap();
+            assert_eq!(&line[..length], b"line\n");
+            drop(collector);
+            way.send(b"late\n", now);
+            reason(2 + turn, "Connection refused");
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_socket_that_was_refused_is_tried_again_once_a_second() {
+        let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let way = LogRoute::new(&LogAddress::Udp(collector.local_addr().unwrap()));
+        let refuse = || *way.carrier.borrow_mut() = Carrier::Refused(io::Error::from_raw_os_error(libc::EMFILE));
+        let start = Instant::now();
+        refuse();
+        way.send(b"first\n", start);
+        assert_eq!(way.losses.lost(), 0, "the first attempt is made at once");
+        refuse();
+        way.send(b"second\n", start + Duration::from_millis(999));
+        assert_eq!((way.losses.lost(), &*way.losses.reason()), (1, "Too many open files"));
+        way.send(b"third\n", start + OPEN_AGAIN);
+        let mut line = [0; 20];
+        let mut read = || collector.recv(&mut line).map(|length| line[..length].to_vec()).unwrap();
+        assert_eq!([read(), read()], [b"first\n".to_vec(), b"third\n".to_vec()]);
+        assert_eq!(way.losses.lost(), 1);
+    }
+}

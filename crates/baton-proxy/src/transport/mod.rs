@@ -1,0 +1,107 @@
+//! What carries the bytes of a message: a whole connection, or one stream of a connection that has several.
+//!
+//! Stages of the request line, and the flows of bodies, read and write by a [`Transport`] and do not know which of the two it is. It is
+//! an enum of two, copied like a reference: HTTP/1 pays one branch for each read and write.
+
+mod mux_stream;
+
+use std::io;
+use std::task::{Context, Poll};
+
+use baton_http::{Framing, Headers};
+
+pub use mux_stream::{Frame, HeadWriter, MalformedFrame, Multiplexer, MuxCodec, MuxShared, MuxStream, PairsOf};
+
+use crate::stream::Stream;
+
+/// What carries a message.
+#[derive(Clone, Copy, Debug)]
+pub enum Transport<'a> {
+    /// A connection that carries one message at a time.
+    Connection(&'a Stream),
+    /// A stream of a connection that carries several.
+    Multiplexed(&'a MuxStream),
+}
+
+impl<'a> Transport<'a> {
+    /// Reads into `room`; 0 is the end of the stream.
+    #[inline]
+    pub fn poll_read(self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Transport::Connection(stream) => stream.poll_read(cx, room),
+            Transport::Multiplexed(stream) => stream.poll_read(cx, room),
+        }
+    }
+
+    /// Writes some of `bytes`. After [`Poll::Pending`], the next call begins with the same bytes.
+    #[inline]
+    pub fn poll_write(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Transport::Connection(stream) => stream.poll_write(cx, bytes),
+            Transport::Multiplexed(stream) => stream.poll_write(cx, bytes),
+        }
+    }
+
+    /// Ready when the peer does not want the rest of the exchange: it reset its stream. Of a connection only a reset, or the end of its
+    /// direction, can tell, which many clients mean otherwise: it counts if `end_counts`.
+    pub fn poll_gone(self, cx: &mut Context<'_>, end_counts: bool) -> Poll<io::Result<()>> {
+        match self {
+            Transport::Connection(stream) if end_counts => stream.poll_closed(cx),
+            Transport::Connection(_) => Poll::Pending,
+            Transport::Multiplexed(stream) => stream.poll_reset(cx).map(Err),
+        }
+    }
+
+    /// Ready when the peer can take nothing any more. The end of its own direction is no reason.
+    pub fn poll_broken(self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.poll_gone(cx, true) {
+            Poll::Ready(Err(_)) => Poll::Ready(()),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// The connection, if it carries nothing else.
+    pub fn connection(self) -> Option<&'a Stream> {
+        match self {
+            Transport::Connection(stream) => Some(stream),
+            Transport::Multiplexed(_) => None,
+        }
+    }
+
+    /// The connection, if bytes may be spliced to and from its socket.
+    pub fn spliceable(self) -> Option<&'a Stream> {
+        self.connection().filter(|stream| !stream.is_secure())
+    }
+
+    /// How the end of a request's body is known, of which the head says this much. A stream has an end of its own.
+    pub fn body_framing(self, announced: Framing) -> Framing {
+        match (self, announced) {
+            (Transport::Multiplexed(stream), Framing::None) if !stream.has_no_body() => Framing::UntilClose,
+            _ => announced,
+        }
+    }
+
+    /// Fields that came after the body, of a stream that was read to its end; a chunk decoder has those of HTTP/1.
+    pub fn take_trailers(self) -> Headers {
+        match self {
+            Transport::Connection(_) => Headers::new(),
+            Transport::Multiplexed(stream) => stream.take_trailers(),
+        }
+    }
+
+    /// Ends our direction: the peer reads the end of the stream.
+    pub fn shutdown_write(self) {
+        match self {
+            Transport::Connection(stream) => stream.shutdown_write(),
+            Transport::Multiplexed(stream) => stream.finish(&Headers::new(), &[]),
+        }
+    }
+
+    /// What was sent is not to be taken for a whole.
+    pub fn reset_on_close(self) {
+        match self {
+            Transport::Connection(stream) => stream.reset_on_close(),
+            Transport::Multiplexed(stream) => stream.reset(),
+        }
+    }
+}
