@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use baton_kernel::process::priority;
 use tokio::sync::oneshot;
 
 /// Threads at a time, those that were abandoned and have not ended included.
@@ -42,6 +43,9 @@ impl<T: Send + 'static> Apart<T> {
         let (sender, result) = oneshot::channel();
         let work = move || {
             let _place = place;
+            // Reading a very large file takes a CPU for a tenth of a second; requests on the same CPU must not wait for it.
+            // If the system refuses, requests are slower meanwhile, and nothing else.
+            let _ = priority::run_in_the_background();
             // An abandoned result is dropped here.
             drop(sender.send(work()));
         };

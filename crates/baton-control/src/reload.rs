@@ -1,7 +1,8 @@
 //! The change line: files → parse → lower → diff → prepare → commit → retire.
 //!
 //! [`ChangeLine::change`] is the line itself, and the only way by which live state changes. `prepare` may fail and leaves no
-//! trace; `commit` cannot; `retire` lets what is gone end in peace. What did not change is not touched by any of them.
+//! trace; `commit` cannot; `retire` lets what is gone end in peace. What did not change is not touched by any of them. Between two passes
+//! over all objects, of which there may be very many, the thread yields its CPU to a core that is ready to run (`yield_cpu`).
 
 mod access;
 mod change;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use baton_config::{Loaded, Options, Severity};
 use baton_health::{ChangedBackend, Checker};
 use baton_kernel::process::limits::OpenFiles;
+use baton_kernel::process::priority;
 use baton_model::{CpuMap, EndedOverride, Field, Model, Object, Overrides, Source};
 use baton_proxy::{Command, Generation, Refused, Registry, Workers};
 use baton_rules::{CompiledRules, Files};
@@ -308,6 +310,7 @@ impl ChangeLine {
             return Err((messages, reasons));
         }
         let mut plan = Plan::between(&self.model, &model);
+        priority::yield_cpu();
         plan.replace_certificates(&encryption.replaced);
         plan.overrides = overrides::planned(&now, &asked);
         let configuration = Configuration { asked, model: Arc::new(model), rules: Arc::new(loaded.rules) };
@@ -384,6 +387,7 @@ impl ChangeLine {
         now: Instant,
     ) -> Result<Ready, Vec<Refused>> {
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
+        priority::yield_cpu();
         let (used, files) = (self.generation.as_deref(), (outside as &dyn Files, encryption.connectors()));
         let generation = Generation::prepare(used, (model.clone(), &rules), maxconn, &self.registry, files, now);
         match (generation, self.listeners.prepare(&model)) {
@@ -471,12 +475,16 @@ impl ChangeLine {
         self.untold.extend(ended.into_iter().map(|ended| (ended.object, ended.value.field())));
         generation.listen(open.frontends, &self.registry);
         let before = self.generation.clone();
+        priority::yield_cpu();
         let generation = generation.commit(before.as_deref(), &self.registry, Instant::now());
+        priority::yield_cpu();
         workers.command(Command::Apply(generation.clone())).await;
         self.direct_said = self.direct.commit(&model, &generation, &self.registry).await;
+        priority::yield_cpu();
         self.checker.probe_by(self.direct.prober());
         let (changed, gone) = changed_backends(&model, &generation, before.as_deref());
         self.checker.apply(&model, |name| self.registry.backend_state(name), changed, gone);
+        priority::yield_cpu();
         self.generation = Some(generation);
         self.runtime.apply(&model, open.stats);
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use baton_kernel::process::priority;
 use baton_model::diff::is_changed;
 use baton_model::{Bind, BindKey, EffectiveServer, Model, Proxy, Server};
 use baton_rules::{CompiledRules, Files, ProxyRules};
@@ -19,6 +20,9 @@ use crate::balance::BackendState;
 use crate::state::{BackendFigures, ByName, FrontendState, ListenerId, ListenerState, Registry, ServerPlan};
 use crate::transport::Multiplexer;
 use crate::upstream::ServerTlsContext;
+
+/// After so many backends (less than 1 ms) `prepare` yields its CPU to a core that is ready to run.
+const BACKENDS_PER_SLICE: usize = 512;
 
 /// One configuration, ready for use.
 #[derive(Debug)]
@@ -146,7 +150,11 @@ impl Generation {
         let mut refused = Vec::new();
         let fullconns = default_fullconns(&model, maxconn);
         let mut backends = ByName::with_capacity_and_hasher(model.proxies.len(), FxBuildHasher);
-        for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
+        let backends_asked = model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled);
+        for (count, proxy) in backends_asked.enumerate() {
+            if count % BACKENDS_PER_SLICE == BACKENDS_PER_SLICE - 1 {
+                priority::yield_cpu();
+            }
             if let Some(rules) = rules.of(proxy).or_else(|| compile(proxy, files, &mut refused)) {
                 let used = before.and_then(|before| before.backends.get(&proxy.name));
                 let used = used.filter(|plan| Arc::ptr_eq(&plan.proxy, proxy) && Arc::ptr_eq(&plan.rules, &rules));

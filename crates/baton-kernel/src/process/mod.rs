@@ -9,6 +9,7 @@ pub mod limits;
 pub mod memory;
 pub mod over_exec;
 pub mod pid_file;
+pub mod priority;
 pub mod privileges;
 pub mod procfs;
 pub mod usage;
