@@ -34,14 +34,26 @@ pub struct LazyStream {
     socket: Socket,
     /// The last write met a full socket. Here, beside the descriptor, the two flags take no room of their own in an idle connection.
     pub full: Cell<bool>,
-    /// Somebody looked for its first bytes, before there was a watch, and found none.
-    pub looked: Cell<bool>,
+    /// What was done to find its first bytes without a watch.
+    pub first_look: Cell<FirstLook>,
+}
+
+/// How far the search for the first bytes of a connection without a watch is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum FirstLook {
+    /// Not begun.
+    #[default]
+    Due,
+    /// There were none when the connection was accepted; a second look follows.
+    Again,
+    /// Over: a watch reports whatever comes next.
+    Over,
 }
 
 impl LazyStream {
     /// A connected, non-blocking socket that nobody watches.
     pub fn new(socket: Socket) -> LazyStream {
-        LazyStream { watch: OnceCell::new(), socket, full: Cell::new(false), looked: Cell::new(false) }
+        LazyStream { watch: OnceCell::new(), socket, full: Cell::new(false), first_look: Cell::default() }
     }
 
     /// The socket.

@@ -142,6 +142,7 @@ async fn accept_all(line: Rc<Line>, socket: SharedSocket, target: Rc<RefCell<Tar
         wait_for_room(core, &target).await;
         let Ok(mut ready) = listening.readable().await else { return };
         let most = target.borrow().slot.view().accepts_per_turn;
+        let mut is_queue_empty = false;
         for _ in 0..most {
             let now = target.borrow().clone();
             if !has_room(core, &now) {
@@ -157,6 +158,7 @@ async fn accept_all(line: Rc<Line>, socket: SharedSocket, target: Rc<RefCell<Tar
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => {
                         ready.clear_ready();
+                        is_queue_empty = true;
                         break;
                     }
                     Some(libc::ECONNABORTED | libc::EINTR | libc::EPROTO) => {}
@@ -173,7 +175,10 @@ async fn accept_all(line: Rc<Line>, socket: SharedSocket, target: Rc<RefCell<Tar
                 },
             }
         }
-        tokio::task::yield_now().await;
+        // Waiting for the next client lets the others run as well.
+        if !is_queue_empty {
+            tokio::task::yield_now().await;
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! A client's connection is registered with the reactor when it has to be waited for. A request that was there when its connection was
 //! accepted is answered without: that saves a connection with one request two system calls and a turn of the event loop.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,11 +16,49 @@ use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
 use baton_kernel::splice::{Moved, Pipe};
-use baton_kernel::watch::LazyStream;
+use baton_kernel::watch::{FirstLook, LazyStream};
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::Socket;
 use tokio::io::Interest;
+
+thread_local! {
+    /// Of the connections of this core.
+    static FORECAST: Forecast = const { Forecast::new() };
+}
+
+/// Whether the next connection likely has its first bytes already, by how it was with those before.
+///
+/// Two looks in vain cost two system calls and a turn of the event loop, those that succeed save as much: what most of the last sixteen or so
+/// connections did decides. One in [`SAMPLE`] is looked at in any case, so that a change is noticed.
+#[derive(Debug)]
+struct Forecast {
+    /// The share of looks with success, in 256ths; older ones count less.
+    success: Cell<u32>,
+    /// Connections since the last look.
+    skipped: Cell<u32>,
+}
+
+/// One connection of so many is looked at where looks are not worth it.
+const SAMPLE: u32 = 16;
+
+impl Forecast {
+    const fn new() -> Forecast {
+        Forecast { success: Cell::new(256), skipped: Cell::new(0) }
+    }
+
+    fn is_look_worth(&self) -> bool {
+        let skipped = self.skipped.get() + 1;
+        let is_worth = self.success.get() >= 128 || skipped >= SAMPLE;
+        self.skipped.set(if is_worth { 0 } else { skipped });
+        is_worth
+    }
+
+    fn note(&self, found: bool) {
+        let success = self.success.get();
+        self.success.set(success - success / 16 + if found { 16 } else { 0 });
+    }
+}
 
 /// A socket with its readiness.
 #[derive(Debug)]
@@ -83,16 +122,26 @@ impl Wire {
     /// Ready when a read will find bytes, the end or an error; reads nothing. May be wrong once in a while: the read then
     /// waits.
     ///
-    /// The first bytes of a connection often come while the core is busy with others: who finds none looks once more when those had
-    /// their turn, and is registered only then.
+    /// The first bytes of a connection often arrive with it, or while the core serves others: two looks, one before and one after those
+    /// had their turn, then save registering it. Where clients send later the looks would only cost, so their success decides
+    /// whether later connections get them ([`Forecast`]).
     #[inline(always)]
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.stream.watched().is_none() {
-            if ioctl_fionread(self.socket()).is_ok_and(|count| count > 0) {
-                return Poll::Ready(());
-            }
-            if !self.stream.looked.replace(true) {
-                return pin!(tokio::task::yield_now()).poll(cx);
+            match self.stream.first_look.replace(FirstLook::Over) {
+                FirstLook::Over => {}
+                FirstLook::Due if !FORECAST.with(Forecast::is_look_worth) => {}
+                look => {
+                    let found = self.has_bytes();
+                    if !found && look == FirstLook::Due {
+                        self.stream.first_look.set(FirstLook::Again);
+                        return pin!(tokio::task::yield_now()).poll(cx);
+                    }
+                    FORECAST.with(|forecast| forecast.note(found));
+                    if found {
+                        return Poll::Ready(());
+                    }
+                }
             }
         }
         match self.stream.watch() {
@@ -100,6 +149,11 @@ impl Wire {
             // The read will say it.
             Err(_) => Poll::Ready(()),
         }
+    }
+
+    /// Whether bytes wait, by a system call that does not take them.
+    fn has_bytes(&self) -> bool {
+        ioctl_fionread(self.socket()).is_ok_and(|count| count > 0)
     }
 
     /// Writes some of `bytes`.
@@ -230,5 +284,25 @@ impl Wire {
     /// Makes the coming close a reset.
     pub fn reset_on_close(&self) {
         let _ = self.socket().set_linger(Some(std::time::Duration::ZERO));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of `connections` are looked at, when looks find something (`found`) or do not.
+    fn looks(forecast: &Forecast, connections: u32, found: bool) -> u32 {
+        (0..connections).filter(|_| forecast.is_look_worth()).map(|_| forecast.note(found)).count() as u32
+    }
+
+    #[test]
+    fn looks_follow_what_clients_did_lately() {
+        let forecast = Forecast::new();
+        assert_eq!(looks(&forecast, 100, true), 100);
+        assert!(looks(&forecast, 100, false) < 20, "given up soon");
+        assert_eq!(looks(&forecast, 16 * SAMPLE, false), 16, "a sample goes on");
+        looks(&forecast, 16 * SAMPLE, true);
+        assert_eq!(looks(&forecast, 100, true), 100, "and notices the change");
     }
 }
