@@ -33,12 +33,17 @@ pub trait Environment {
     fn hostname(&self) -> String;
     /// Whether a descriptor is open in this process (`fd@`).
     fn is_fd_open(&self, fd: i32) -> bool;
+    /// Called after every 64 lines of a reading (about 0.1 ms): a thread that reads in the background may yield its CPU here.
+    fn pause(&self) {}
     /// The files of certificates and keys.
     fn tls_files(&self) -> &dyn Files {
         static SYSTEM: LazyLock<SystemFiles> = LazyLock::new(SystemFiles::default);
         &*SYSTEM
     }
 }
+
+/// Lines between two [`Environment::pause`]: about 0.1 ms of work.
+pub(crate) const LINES_PER_PAUSE: u32 = 64;
 
 /// Why a file cannot be had, as the system's library says it.
 pub(crate) fn reason(error: &io::Error) -> String {
@@ -226,6 +231,60 @@ mod tests {
         assert!(env.is_fd_open(1) && !env.is_fd_open(-1) && !env.is_fd_open(1_000_000));
         assert_eq!(env.var("NO=SUCH"), None);
         assert!(!env.hostname().is_empty());
+    }
+
+    /// Counts the pauses of a reading.
+    struct Paced(FixedEnvironment, std::cell::Cell<u32>);
+
+    impl Environment for Paced {
+        fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+            self.0.read(path)
+        }
+        fn is_dir(&self, path: &Path) -> bool {
+            self.0.is_dir(path)
+        }
+        fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+            self.0.list(dir)
+        }
+        fn var(&self, name: &str) -> Option<String> {
+            self.0.var(name)
+        }
+        fn user(&self, name: &str) -> Option<u32> {
+            self.0.user(name)
+        }
+        fn group(&self, name: &str) -> Option<u32> {
+            self.0.group(name)
+        }
+        fn resolve(&self, host: &str, family: Family) -> io::Result<Vec<IpAddr>> {
+            self.0.resolve(host, family)
+        }
+        fn hostname(&self) -> String {
+            self.0.hostname()
+        }
+        fn is_fd_open(&self, fd: i32) -> bool {
+            self.0.is_fd_open(fd)
+        }
+        fn pause(&self) {
+            self.1.set(self.1.get() + 1);
+        }
+    }
+
+    #[test]
+    fn a_long_reading_pauses_again_and_again() {
+        let pauses = |backends: u32| {
+            let head = "defaults\n timeout client 1s\n timeout connect 1s\n timeout server 1s\n";
+            let backend =
+                |number| format!("backend b{number}\n server s 127.0.0.1:80\n balance roundrobin\n retries 2\n");
+            let text = head.to_owned() + &(0..backends).map(backend).collect::<String>();
+            let env = Paced(FixedEnvironment::with_file("a.cfg", text), std::cell::Cell::new(0));
+            let options = crate::Options { files: vec!["a.cfg".into()], ..crate::Options::default() };
+            assert!(crate::load(&options, &env).model.is_some());
+            env.1.get()
+        };
+        assert_eq!(pauses(4), 0);
+        // 4,004 lines when they are read, three quarters of them when they get their meaning, and 1,000 proxies when they are judged.
+        let expected = 4004 / LINES_PER_PAUSE + 4004 / LINES_PER_PAUSE * 3 / 4 + 1000 / 16;
+        assert!(pauses(1000).abs_diff(expected) < 30, "{} instead of about {expected}", pauses(1000));
     }
 
     #[test]

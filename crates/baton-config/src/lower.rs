@@ -22,6 +22,7 @@ use std::sync::Arc;
 use baton_model::Model;
 
 use crate::diagnostic::Severity;
+use crate::environment::LINES_PER_PAUSE;
 use crate::keywords::{self, Apply, DEFAULTS, Keyword, KeywordMatch, NAMED, SECTIONS, STRICT, Status};
 use crate::nearest::nearest;
 use crate::syntax::{Line, Section, Syntax};
@@ -46,6 +47,9 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
             "defaults" | "frontend" | "backend" | "listen" => {
                 if let Some(mut draft) = draft::begin(section, &mut drafts, context) {
                     for line in &section.lines {
+                        if line.number.is_multiple_of(LINES_PER_PAUSE) {
+                            context.env.pause();
+                        }
                         proxy_line(&mut draft, line, context);
                     }
                     drafts.push(draft);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::condition;
 use crate::diagnostic::{Diagnostic, Report, Severity};
-use crate::environment::{Environment, reason};
+use crate::environment::{Environment, LINES_PER_PAUSE, reason};
 use crate::keywords::SECTIONS;
 use crate::nearest::nearest;
 use crate::words::{self, MAX_LINE_BYTES, Token};
@@ -192,6 +192,9 @@ impl Reader<'_> {
                 break;
             }
             number += 1;
+            if number.is_multiple_of(LINES_PER_PAUSE) {
+                self.env.pause();
+            }
             place = file.place(number, bytes);
             self.line(&mut file, place.clone(), bytes);
         }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use baton_config::{Environment, MAX_FILE_BYTES, SystemEnvironment};
-use baton_kernel::process::procfs;
+use baton_kernel::process::{priority, procfs};
 use baton_model::Family;
 use baton_rules::Files;
 pub(crate) use look::{FileState, LinkKind};
@@ -176,6 +176,10 @@ impl Outside {
 }
 
 impl Environment for Outside {
+    fn pause(&self) {
+        priority::yield_cpu();
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         if path == Path::new("-") {
             return self.input.clone().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));

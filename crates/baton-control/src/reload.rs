@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_config::{Loaded, Options, Severity};
+use baton_config::{Environment, Loaded, Options, Severity};
 use baton_health::{ChangedBackend, Checker};
 use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::priority;
@@ -197,7 +197,9 @@ pub fn read_all(
     let encryption = model.map(|model| encryption.prepare(model, outside));
     let direct = model.map_or(Ok(()), |model| direct.against(model));
     // Whoever complains above names lines of the new files.
+    outside.pause();
     loaded.rules.share(&used.rules);
+    outside.pause();
     loaded.model.iter_mut().for_each(|model| model.share(&used.model));
     let asked = match asked {
         None => loaded.model.clone().unwrap_or_default(),

@@ -22,6 +22,9 @@ use crate::keywords::{server, tls};
 use crate::own::Own;
 use crate::syntax::Line;
 
+/// Proxies between two [`Environment::pause`](crate::Environment::pause): about 0.1 ms of work.
+const PROXIES_PER_PAUSE: usize = 16;
+
 /// Turns the drafts into a model and complains about what does not fit together.
 pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut Context<'_>) -> Model {
     let mut model =
@@ -31,7 +34,10 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     let nobody = Own::new(Proxy::new("", Role::Backend));
     let mut judged = JudgedFiles::new(context.env.tls_files());
     direct::service_ports(&mut drafts);
-    for draft in &mut drafts {
+    for (count, draft) in drafts.iter_mut().enumerate() {
+        if count % PROXIES_PER_PAUSE == PROXIES_PER_PAUSE - 1 {
+            context.env.pause();
+        }
         finish_proxy(draft, &nobody, &global, &model.global, &mut judged, context);
         if draft.valid {
             model.proxies.push(draft.proxy.share());
