@@ -156,6 +156,8 @@ async fn accept_all(line: Rc<Line>, socket: SharedSocket, target: Rc<RefCell<Tar
                     admit(&line, &now, socket, &peer);
                 }
                 Err(error) => match error.raw_os_error() {
+                    // A unix socket that was shut down has no error, and stays ready for ever.
+                    Some(libc::EAGAIN) if ready.ready().is_read_closed() => return,
                     Some(libc::EAGAIN) => {
                         ready.clear_ready();
                         is_queue_empty = true;

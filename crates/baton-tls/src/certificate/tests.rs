@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use x509_parser::asn1_rs::Tag;
+use x509_parser::asn1_rs::{Any, Class, Tag};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -58,9 +58,12 @@ fn theirs(der: &[u8]) -> Option<CertificateFacts> {
             }
         }
     }
-    let is_wide = |tag| [Tag::BmpString, Tag::UniversalString].contains(&tag);
+    // A tag has the number of another one in another class.
+    let is_wide = |value: &Any<'_>| {
+        value.class() == Class::Universal && [Tag::BmpString, Tag::UniversalString].contains(&value.tag())
+    };
     let common = read.subject().iter_common_name().map(|name| name.attr_value());
-    names.extend(common.filter(|value| !is_wide(value.tag())).map(|value| value.data.to_vec()));
+    names.extend(common.filter(|value| !is_wide(value)).map(|value| value.data.to_vec()));
     let validity = (read.validity().not_before.timestamp(), read.validity().not_after.timestamp());
     Some((read.raw_serial().to_vec(), names, validity, read.tbs_certificate.subject_pki.raw.to_vec()))
 }
@@ -92,6 +95,17 @@ fn whole_certificates_are_read_alike_and_their_keys_belong_to_them() {
             assert!(!matches!(belongs(KeyEncoding::Pkcs8, &key[..end], read.key().unwrap()), Match::Yes(_)));
         }
     }
+}
+
+#[test]
+fn a_common_name_with_a_tag_of_another_class_is_read_alike() {
+    let mut der = GOOD[1].0.clone();
+    let at = der.windows(10).rposition(|text| text == b"cn.example").unwrap() - 2;
+    // APPLICATION 28, the number of UniversalString.
+    der[at] = 0x5c;
+    let said = ours(&der);
+    assert!(said.is_some());
+    assert_eq!(said, theirs(&der));
 }
 
 proptest! {
