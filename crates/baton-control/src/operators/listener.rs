@@ -113,6 +113,8 @@ async fn accept(socket: SharedSocket, shared: Rc<Shared>, target: Rc<Target>) {
                 }
             }
             Err(error) => match error.raw_os_error() {
+                // A unix socket that was shut down has no error, and stays ready for ever.
+                Some(nix::libc::EAGAIN) if ready.ready().is_read_closed() => return,
                 Some(nix::libc::EAGAIN) => ready.clear_ready(),
                 Some(nix::libc::ECONNABORTED | nix::libc::EINTR | nix::libc::EPROTO) => {}
                 // It was shut down: the order to close follows.
