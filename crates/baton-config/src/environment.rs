@@ -44,6 +44,8 @@ pub trait Environment {
 
 /// Lines between two [`Environment::pause`]: about 0.1 ms of work.
 pub(crate) const LINES_PER_PAUSE: u32 = 64;
+/// Proxies between two [`Environment::pause`]: about 0.1 ms of work.
+pub(crate) const PROXIES_PER_PAUSE: usize = 16;
 
 /// Why a file cannot be had, as the system's library says it.
 pub(crate) fn reason(error: &io::Error) -> String {
@@ -282,8 +284,10 @@ mod tests {
             env.1.get()
         };
         assert_eq!(pauses(4), 0);
-        // 4,004 lines when they are read, three quarters of them when they get their meaning, and 1,000 proxies when they are judged.
-        let expected = 4004 / LINES_PER_PAUSE + 4004 / LINES_PER_PAUSE * 3 / 4 + 1000 / 16;
+        // 4,004 lines when they are read, three quarters of them when they get their meaning, 1,000 proxies when they are judged and
+        // again when they are freed, and 1,000 sections when those are freed.
+        let proxies = 1000 / PROXIES_PER_PAUSE as u32;
+        let expected = 4004 / LINES_PER_PAUSE + 4004 / LINES_PER_PAUSE * 3 / 4 + 3 * proxies;
         assert!(pauses(1000).abs_diff(expected) < 30, "{} instead of about {expected}", pauses(1000));
     }
 

@@ -38,6 +38,7 @@ pub use syntax::{Line, MAX_BLOCKS, MAX_FILES, Section, Syntax};
 pub use words::{MAX_LINE_BYTES, MAX_WORDS, Token};
 
 use diagnostic::Report;
+use environment::PROXIES_PER_PAUSE;
 use lower::Context;
 use syntax::Reader;
 
@@ -123,12 +124,24 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
         diagnostic.late = true;
         report.add(diagnostic);
     }
+    let Syntax { files, sections, variables } = syntax;
+    free(sections, env);
     Loaded {
         model: (!report.has_alert()).then_some(model),
         rules,
-        diagnostics: report.sorted(&syntax.files),
-        files: syntax.files.iter().map(|file| PathBuf::from(&**file)).collect(),
-        variables: syntax.variables,
+        diagnostics: report.sorted(&files),
+        files: files.iter().map(|file| PathBuf::from(&**file)).collect(),
+        variables,
+    }
+}
+
+/// Frees sections or proxies, of which there may be very many, and pauses as often as the reading does.
+fn free<T>(things: Vec<T>, env: &dyn Environment) {
+    for (count, thing) in things.into_iter().enumerate() {
+        if count % PROXIES_PER_PAUSE == PROXIES_PER_PAUSE - 1 {
+            env.pause();
+        }
+        drop(thing);
     }
 }
 

@@ -197,14 +197,12 @@ pub fn read_all(
     let encryption = model.map(|model| encryption.prepare(model, outside));
     let direct = model.map_or(Ok(()), |model| direct.against(model));
     // Whoever complains above names lines of the new files.
-    outside.pause();
-    loaded.rules.share(&used.rules);
-    outside.pause();
-    loaded.model.iter_mut().for_each(|model| model.share(&used.model));
+    loaded.rules.share(&used.rules, || outside.pause());
+    loaded.model.iter_mut().for_each(|model| model.share(&used.model, || outside.pause()));
     let asked = match asked {
         None => loaded.model.clone().unwrap_or_default(),
         Some(mut asked) => {
-            asked.share(&used.asked);
+            asked.share(&used.asked, || outside.pause());
             asked
         }
     };
@@ -296,7 +294,7 @@ impl ChangeLine {
             false => {
                 model = Model::clone(&asked);
                 left_out = servers::put_in_force(&mut model, &now, outside);
-                model.share(&self.model);
+                model.share(&self.model, priority::yield_cpu);
                 Some(self.encryption().prepare(&model, outside))
             }
         };

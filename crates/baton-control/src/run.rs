@@ -8,7 +8,7 @@ use std::io;
 use std::time::Instant;
 
 use baton_kernel::output::{self, losses};
-use baton_kernel::process::end_by;
+use baton_kernel::process::{end_by, priority};
 use baton_model::Level;
 use baton_proxy::Command;
 use tokio::sync::mpsc;
@@ -63,6 +63,8 @@ impl Control {
     /// # Errors
     /// When signals cannot be listened to.
     pub async fn run(mut self, announce: impl FnOnce()) -> io::Result<u8> {
+        // A refusal costs requests some time during a reload, and nothing else.
+        let _ = priority::let_cores_preempt();
         let mut signals = Signals::listen()?;
         if std::process::id() == 1 {
             // To the first process of a container the kernel gives only signals that it listens to.

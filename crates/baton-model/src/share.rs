@@ -6,15 +6,23 @@ use std::sync::Arc;
 
 use crate::{Model, Proxy, Server};
 
+/// Proxies between two pauses: about 0.1 ms of work.
+const PROXIES_PER_PAUSE: usize = 32;
+
 impl Model {
     /// Takes the proxies and servers of the model in use that are the same. What preparing it may still complain of, listening
     /// addresses and TLS of servers, counts as another one when it stands on another line.
-    pub fn share(&mut self, used: &Model) {
+    ///
+    /// `pause` is called after every 32 proxies: a thread that works in the background may yield its CPU there.
+    pub fn share(&mut self, used: &Model, mut pause: impl FnMut()) {
         let mut before = HashMap::with_capacity(used.proxies.len());
         for proxy in &used.proxies {
             before.entry((&*proxy.name, proxy.role)).or_insert(proxy);
         }
-        for proxy in &mut self.proxies {
+        for (count, proxy) in self.proxies.iter_mut().enumerate() {
+            if count % PROXIES_PER_PAUSE == PROXIES_PER_PAUSE - 1 {
+                pause();
+            }
             match before.get(&(&*proxy.name, proxy.role)) {
                 Some(before) if is_same(before, proxy) => *proxy = Arc::clone(before),
                 Some(before) => share_servers(before, proxy),
@@ -73,7 +81,7 @@ mod tests {
         let used = model(vec![backend("a", &[1, 2]), backend("b", &[1, 2])]);
         let mut new = model(vec![backend("c", &[1]), backend("b", &[1, 3]), backend("a", &[1, 2])]);
         let expect = new.clone();
-        new.share(&used);
+        new.share(&used, || {});
         assert_eq!(new, expect, "it says what it said");
         assert!(Arc::ptr_eq(&new.proxies[2], &used.proxies[0]));
         let (before, after) = (&used.proxies[1].servers, &new.proxies[1].servers);
@@ -103,7 +111,7 @@ mod tests {
         Arc::make_mut(&mut encrypted.servers[0]).tls = Some(Arc::default());
         let used = model(vec![backend("a", &[1]), front.into(), encrypted.into()]);
         let mut new = model(used.proxies.iter().map(moved).collect());
-        new.share(&used);
+        new.share(&used, || {});
         let same: Vec<bool> = new.proxies.iter().zip(&used.proxies).map(|(new, old)| Arc::ptr_eq(new, old)).collect();
         assert_eq!(same, [true, false, false]);
     }

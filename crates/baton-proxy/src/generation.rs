@@ -309,9 +309,13 @@ impl Generation {
             self.frontends.iter().map(|plan| &plan.state),
             self.backends.values().map(|plan| (&plan.state, &plan.figures)),
         );
+        priority::yield_cpu();
         let overrides = registry.overrides();
         let overridden = overrides.backends();
-        for plan in self.backends.values() {
+        for (count, plan) in self.backends.values().enumerate() {
+            if count % BACKENDS_PER_SLICE == BACKENDS_PER_SLICE - 1 {
+                priority::yield_cpu();
+            }
             let used = before.and_then(|before| before.backends.get(&plan.proxy.name));
             if used.is_some_and(|used| Arc::ptr_eq(used, plan)) {
                 continue;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_kernel::process::cpus;
+use baton_kernel::process::{cpus, priority};
 use baton_model::CpuMap;
 use rustc_hash::FxHashSet;
 use tokio::sync::{mpsc, oneshot};
@@ -113,6 +113,8 @@ impl Worker {
                 // A wish: when it may use none of them, the thread runs everywhere, as HAProxy's do.
                 let _ = cpus::bind_thread_to(&cpus);
             }
+            // Shorter than that of the thread which starts it, so that requests do not wait for that one.
+            let _ = priority::use_default_slice();
             run(number, registry, shared, bufsize, commands, &report);
         })?;
         reported.recv().map_err(|_| io::Error::other("a thread ended at once"))??;

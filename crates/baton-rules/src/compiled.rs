@@ -11,6 +11,9 @@ use baton_model::{Algorithm, Proxy, Role};
 use crate::outside::Files;
 use crate::rules::{ProxyRules, has_rules};
 
+/// Proxies between two pauses: about 0.1 ms of work.
+const PROXIES_PER_PAUSE: usize = 32;
+
 /// Compiled rules by proxy.
 #[derive(Clone, Debug, Default)]
 pub struct CompiledRules {
@@ -33,8 +36,13 @@ impl CompiledRules {
     }
 
     /// Takes over rules in use that were compiled from the same words and the same outside, files of patterns included.
-    pub fn share(&mut self, used: &CompiledRules) {
-        for (proxy, rules) in &mut self.proxies {
+    ///
+    /// `pause` is called after every 32 proxies: a thread that works in the background may yield its CPU there.
+    pub fn share(&mut self, used: &CompiledRules, mut pause: impl FnMut()) {
+        for (count, (proxy, rules)) in self.proxies.iter_mut().enumerate() {
+            if count % PROXIES_PER_PAUSE == PROXIES_PER_PAUSE - 1 {
+                pause();
+            }
             if let Some(before) = used.proxies.get(proxy)
                 && before.compiled_from == rules.compiled_from
             {
@@ -125,7 +133,7 @@ mod tests {
             (proxy, all)
         };
         let ((_, used), (proxy, mut new)) = (compiled(before), compiled(after));
-        new.share(&used);
+        new.share(&used, || {});
         let is_same = Arc::ptr_eq(&used.of(&proxy).unwrap(), &new.of(&proxy).unwrap());
         assert_eq!(is_same, expect, "{before:?} {after:?}");
     }

@@ -17,13 +17,11 @@ use super::named;
 use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
+use crate::environment::PROXIES_PER_PAUSE;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
 use crate::keywords::{server, tls};
 use crate::own::Own;
 use crate::syntax::Line;
-
-/// Proxies between two [`Environment::pause`](crate::Environment::pause): about 0.1 ms of work.
-const PROXIES_PER_PAUSE: usize = 16;
 
 /// Turns the drafts into a model and complains about what does not fit together.
 pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut Context<'_>) -> Model {
@@ -55,6 +53,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     tracking(&drafts, context);
     model.crt_stores = std::mem::take(&mut context.tls.stores).into_iter().map(Arc::new).collect();
     tls::references(&model, &drafts, context);
+    crate::free(drafts, context.env);
     model
 }
 

@@ -39,9 +39,9 @@ impl Reloads {
         let mut environment = FixedEnvironment::with_file("a.cfg", text);
         environment.files.insert("paths".into(), paths.into());
         let mut loaded = load(&Options::file("a.cfg"), &environment);
-        loaded.rules.share(&self.used.rules);
+        loaded.rules.share(&self.used.rules, || {});
         let mut model = loaded.model.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-        model.share(&self.used.model);
+        model.share(&self.used.model, || {});
         let configuration = Configuration::asked(Arc::new(model), Arc::new(loaded.rules));
         // Nothing is read again: there are no files.
         let (files, now) = ((&NoFiles as &dyn Files, Connectors::default()), Instant::now());

@@ -10,6 +10,10 @@ const BACKGROUND: i32 = 10;
 /// preempts it at once (`sched_runtime` in sched_setattr(2)); older kernels ignore the value.
 const BACKGROUND_SLICE: u64 = 100_000_000;
 
+/// Time slice in nanoseconds of a thread that works beside the cores: longer than the default of any machine (`base_slice_ns` of sched(7),
+/// 0.7 ms to 3 ms), so that a core that wakes up preempts it, and short enough to delay it by no more when all CPUs are busy.
+const BESIDE_CORES_SLICE: u64 = 10_000_000;
+
 /// Makes the calling thread a background thread: the other threads of the process preempt it. Its nice value is that of the process plus 10, at most
 /// 19. Without privileges it cannot be lowered again.
 ///
@@ -21,7 +25,25 @@ pub fn run_in_the_background() -> io::Result<()> {
     set_slice(nice, BACKGROUND_SLICE)
 }
 
-/// Sets the time slice of the calling thread, in nanoseconds. The scheduling policy is kept; a real-time policy has no such slice, which is an error.
+/// Gives the calling thread a longer time slice than the cores have: one of them that wakes up preempts it, instead of waiting until its slice
+/// ends. Its share of the CPU stays the same. Since Linux 6.12, as [`run_in_the_background`]; threads and programs that it starts have the same
+/// slice until they set another.
+///
+/// # Errors
+/// As [`run_in_the_background`]; the thread works as before then.
+pub fn let_cores_preempt() -> io::Result<()> {
+    set_slice(rustix::process::getpriority_process(None)?, BESIDE_CORES_SLICE)
+}
+
+/// Gives the calling thread the default time slice, whatever the thread that started it has.
+///
+/// # Errors
+/// As [`run_in_the_background`].
+pub fn use_default_slice() -> io::Result<()> {
+    set_slice(rustix::process::getpriority_process(None)?, 0)
+}
+
+/// Sets the time slice of the calling thread, in nanoseconds; 0 is the default. The scheduling policy is kept; a real-time policy has no such slice, which is an error.
 fn set_slice(nice: i32, slice: u64) -> io::Result<()> {
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -47,6 +69,38 @@ pub fn yield_cpu() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The slice of the calling thread in nanoseconds, as the kernel reports it (sched_getattr(2)).
+    fn slice() -> u64 {
+        let mut attributes = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
+        let size = size_of::<libc::sched_attr>() as u32;
+        // SAFETY: the kernel writes at most `size` bytes; all of them are zero before, which is a valid value.
+        let attributes = unsafe {
+            assert_eq!(libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0), 0);
+            attributes.assume_init()
+        };
+        attributes.sched_runtime
+    }
+
+    #[test]
+    fn a_thread_beside_the_cores_has_a_longer_slice_than_a_core_that_it_starts() {
+        let slices = std::thread::spawn(|| {
+            let before = slice();
+            let_cores_preempt().unwrap();
+            let core = std::thread::spawn(|| {
+                let inherited = slice();
+                use_default_slice().unwrap();
+                (inherited, slice())
+            });
+            (before, slice(), core.join().unwrap())
+        });
+        let (before, control, (inherited, core)) = slices.join().unwrap();
+        // Before Linux 6.12 there are no slices of threads: all is 0 then.
+        if before > 0 {
+            assert_eq!((control, inherited), (BESIDE_CORES_SLICE, BESIDE_CORES_SLICE));
+            assert!(core == before && core < control, "{before} {core} {control}");
+        }
+    }
 
     #[test]
     fn a_background_thread_is_nicer_than_the_others() {
