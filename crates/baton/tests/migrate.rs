@@ -85,12 +85,17 @@ impl Drop for Machine {
     }
 }
 
-/// The command lines in the code blocks of the guide that are to be run, in order.
-fn guide() -> Vec<String> {
+/// The command lines of the guide that switch, in the order in which they are first given there: check, to Baton, status, back.
+fn guide() -> [String; 4] {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrate.md");
     let text = fs::read_to_string(path).expect("the guide is part of the repository");
     let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.flat_map(str::lines).map(str::to_owned).collect()
+    let lines: Vec<&str> = blocks.flat_map(str::lines).collect();
+    let file = "-f /etc/haproxy/haproxy.cfg";
+    [&format!("baton -c {file}"), &format!("baton -D {file}"), "baton status", &format!("haproxy -D {file}")].map(|begin| {
+        let line = lines.iter().find(|line| line.starts_with(begin));
+        line.unwrap_or_else(|| panic!("the guide has no command {begin}")).to_string()
+    })
 }
 
 /// The configuration of the guide, with this much to listen on.
@@ -155,8 +160,7 @@ fn to_and_fro_by_the_guide_nobody_is_lost() {
         let binds = " bind 127.0.0.1:80\n bind :::80 v6only\n bind 127.0.0.2:80 interface lo\n bind /run/web.sock\n \
                      bind abns@web\n";
         let machine = Machine::new(&config(binds, origin.address()));
-        let guide = guide();
-        let [check, to_baton, status, to_haproxy] = &guide[..] else { panic!("other commands than known: {guide:?}") };
+        let [check, to_baton, status, to_haproxy] = &guide();
         machine.run("haproxy -D -f /etc/haproxy/haproxy.cfg -p /run/haproxy.pid");
         machine.run(check);
         let tcp =
