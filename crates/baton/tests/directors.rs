@@ -219,6 +219,6 @@ fn the_example_of_the_page_is_the_one_that_is_tested() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/direct.md");
     let page = fs::read_to_string(page).expect("it is in the tree");
     for text in [KEEPALIVED, HAPROXY, KEEPALIVED6] {
-        assert!(page.contains(&format!("```\n{text}```\n")), "docs/direct.md has not:\n{text}");
+        assert!(page.contains(&format!("\n{text}```\n")), "docs/direct.md has not:\n{text}");
     }
 }

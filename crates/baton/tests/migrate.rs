@@ -92,10 +92,12 @@ fn guide() -> [String; 4] {
     let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let lines: Vec<&str> = blocks.flat_map(str::lines).collect();
     let file = "-f /etc/haproxy/haproxy.cfg";
-    [&format!("baton -c {file}"), &format!("baton -D {file}"), "baton status", &format!("haproxy -D {file}")].map(|begin| {
-        let line = lines.iter().find(|line| line.starts_with(begin));
-        line.unwrap_or_else(|| panic!("the guide has no command {begin}")).to_string()
-    })
+    [&format!("baton -c {file}"), &format!("baton -D {file}"), "baton status", &format!("haproxy -D {file}")].map(
+        |begin| {
+            let line = lines.iter().find(|line| line.starts_with(begin));
+            line.unwrap_or_else(|| panic!("the guide has no command {begin}")).to_string()
+        },
+    )
 }
 
 /// The configuration of the guide, with this much to listen on.

@@ -142,7 +142,7 @@ fn the_steps_of_the_page_are_those_that_are_tested() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/convert.md");
     let page = fs::read_to_string(page).expect("it is in the tree");
     for step in STEPS {
-        assert!(page.contains(&format!("\n        {step} ")), "docs/convert.md has not: {step}");
+        assert!(page.contains(&format!("\n    {step} ")), "docs/convert.md has not: {step}");
     }
 }
 

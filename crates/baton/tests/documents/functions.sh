@@ -1,0 +1,60 @@
+# What comments in documents use: commands of these names stand behind `test:` and `ready:`.
+
+# Repeats a command until it succeeds.
+soon() {
+    until "$@" >/dev/null 2>&1; do sleep 0.02; done
+}
+
+# Ends all processes of these programs.
+end() {
+    kill $(pidof "$@")
+    while pidof "$@" >/dev/null; do sleep 0.02; done
+}
+
+# Succeeds when a server responds to `curl` with these arguments.
+serves() {
+    curl -fsSk -o /dev/null "$@"
+}
+
+# Starts test servers at these places, the last of which is NAME=PORT or PORT.
+origins() {
+    /usr/sbin/baton origin "$@" >/dev/null &
+    soon serves "http://127.0.0.1:${!##*=}/"
+}
+
+# Writes a program that runs these lines.
+program() {
+    printf '#!/bin/bash\n%s\n' "$2" >"$1"
+    chmod +x "$1"
+}
+
+# Prints a configuration with a frontend at this address that responds by itself.
+responds_at() {
+    printf 'defaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n'
+    printf 'frontend web\n bind %s\n http-request return status 200\n' "$1"
+}
+
+# Writes a certificate for localhost with its key.
+certificate() {
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 9 -subj /CN=localhost -keyout key -out crt
+    cat crt key >"$1"
+}
+
+# Debian's haproxy serves by its own file, with a service that is added to it.
+haproxy_serves() {
+    sed -i 's/ level admin$/& expose-fd listeners/' /etc/haproxy/haproxy.cfg
+    printf 'frontend web\n bind :80\n default_backend app\nbackend app\n server s1 127.0.0.1:9000 check\n' >>/etc/haproxy/haproxy.cfg
+    origins 9000
+    haproxy -D -f /etc/haproxy/haproxy.cfg -p /run/haproxy.pid
+    soon serves http://localhost/
+}
+
+# The program that the pid file of haproxy names.
+serving() {
+    cat "/proc/$(cat /run/haproxy.pid)/comm"
+}
+
+# Succeeds when a unit of systemd has ended in order.
+inactive() {
+    [ "$(systemctl is-active "$1")" = inactive ]
+}
