@@ -11,6 +11,7 @@ pub mod built_in;
 
 mod events;
 mod file;
+mod held;
 mod network;
 mod place;
 mod processes;
@@ -44,10 +45,25 @@ pub struct Experiment {
     pub requests: Option<u64>,
     /// The load, in the words of `baton load`, with variables.
     pub load: String,
+    /// What is held open while the events happen, and looked at afterwards; `None` when the load is all.
+    pub held: Option<Held>,
     /// Which network it takes place in.
     pub network: Network,
     /// To whom it can be done, in the order in which it is.
     pub servers: Vec<Server>,
+}
+
+/// Connections that are open while the events happen, and the time until old processes are counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// WebSockets at `ws://{{web}}/ws`.
+    pub websockets: usize,
+    /// TCP connections to `{{port2}}`, which the server forwards to `{{echo}}`; none with a server that forwards no TCP.
+    pub tunnels: usize,
+    /// A second load, over kept connections, in the words of `baton load`.
+    pub kept: Option<String>,
+    /// Time from the last event until processes are counted. The connections stay open meanwhile.
+    pub wait: Duration,
 }
 
 /// Which network a run takes place in.
@@ -87,6 +103,14 @@ pub struct Server {
     pub what: String,
     /// The command that is done again and again.
     pub event: Option<String>,
+    /// The command after the start, such as a setting that an operator changes at run time.
+    pub operate: Option<String>,
+    /// What must be as it was before the events: a name, such as `counters`, and the command that succeeds when it is.
+    pub keeps: BTreeMap<String, String>,
+    /// The command that succeeds once event `{{n}}` is in effect for new connections.
+    pub in_effect: Option<String>,
+    /// Whether it forwards TCP ([`Held::tunnels`]).
+    pub tunnels: bool,
     /// The command that ends it; `None` means SIGTERM.
     pub stop: Option<String>,
     /// The command that says how many bytes something has carried, before the load and after it.
@@ -153,7 +177,10 @@ impl Expect {
         let refused = report.failures.get("refused").copied().unwrap_or_default();
         match self {
             Expect::Anything => None,
-            Expect::NoFailure => Some(is_sound && report.failed == 0),
+            Expect::NoFailure => {
+                let is_kept = measured.held.as_ref().is_none_or(crate::proof::HeldResult::is_clean);
+                Some(is_sound && report.failed == 0 && is_kept)
+            }
             Expect::Failures => Some(is_sound && report.failed > 0),
             Expect::Bypass => {
                 let bypassed = |bytes: u64| bytes.saturating_mul(Expect::BYPASS) < report.body_bytes;
@@ -174,8 +201,8 @@ impl Experiment {
     }
 
     /// The experiment over TLS: servers whose files say `bind {{web}}` (as haproxy's) or `listen {{web}};` (as nginx') show a certificate
-    /// there, and the load asks by `https` and checks it. `None` when the load does not ask `http://{{web}}` or no server has such
-    /// a line.
+    /// there, and the load asks by `https` and checks it. `None` when the load does not ask `http://{{web}}`, no server has such
+    /// a line, or other connections are held, which would stay plain.
     pub fn over_tls(&self) -> Option<Experiment> {
         const ADDRESSES: [(&str, &str); 2] = [
             ("bind {{web}}\n", "bind {{web}} ssl crt {{certificate}}\n"),
@@ -195,6 +222,6 @@ impl Experiment {
         }
         secure.load = secure.load.replace(ASKED, "--ca-file {{authority}} https://{{web}}");
         secure.title += ", over TLS";
-        (is_changed && self.load.contains(ASKED)).then_some(secure)
+        (is_changed && self.held.is_none() && self.load.contains(ASKED)).then_some(secure)
     }
 }

@@ -7,9 +7,11 @@
 mod chart;
 mod columns;
 mod draw;
+mod held;
 mod json;
 mod machine;
 pub mod markdown;
+mod matrix;
 mod page;
 mod picture;
 mod table;
@@ -20,6 +22,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+pub use held::{HeldResult, HeldSessions, ProcessesSeen};
 pub use machine::Machine;
 
 use crate::{
@@ -102,6 +105,8 @@ pub struct Measured {
     pub events: Vec<Event>,
     /// What something besides the load carried meanwhile.
     pub meter: Option<Meter>,
+    /// What was open besides the load, and what was left afterwards; `None` when the load was all.
+    pub held: Option<HeldResult>,
     /// What was there at the end and should not have been, such as processes that did not end; a sentence each.
     pub left_over: Vec<String>,
 }
@@ -180,6 +185,7 @@ impl Measured {
             failures: result.failures,
             events,
             meter,
+            held: None,
             left_over,
         }
     }

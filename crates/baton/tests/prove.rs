@@ -81,6 +81,41 @@ fn working_in(directory: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
+fn what_a_change_costs_besides_failed_requests_is_measured() {
+    let proof = Proof::new();
+    let said = proof.run(&["cost", "--server", "haproxy-sf", "--scale", "0.02"]);
+    let held = |said: &Said, path: &str| {
+        let value = said.json.pointer(&format!("/rows/0/outcome/measured/held/{path}"));
+        value.cloned().unwrap_or_else(|| panic!("no {path}: {}", said.text))
+    };
+    assert_eq!(said.number(0, "held/websockets/opened"), 10, "{}", said.text);
+    assert_eq!(said.number(0, "held/tunnels/cut"), 0, "{}", said.text);
+    // The new process knows nothing of the maintenance, and the old ones wait for the sessions.
+    assert_eq!(
+        (held(&said, "keeps/settings"), held(&said, "keeps/counters")),
+        (false.into(), false.into()),
+        "{}",
+        said.text
+    );
+    assert!(said.number(0, "held/after/count") > said.number(0, "held/before/count"), "{}", said.text);
+
+    let proof = Proof::new();
+    let said = proof.run(&["cost", "--server", "baton-reload", "--scale", "0.02"]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    for sessions in ["websockets", "tunnels"] {
+        assert_eq!(
+            (said.number(0, &format!("held/{sessions}/opened")), said.number(0, &format!("held/{sessions}/cut"))),
+            (10, 0)
+        );
+    }
+    assert!(said.number(0, "held/kept/completed") > 0 && said.number(0, "held/kept/failed") == 0, "{}", said.text);
+    assert!(["settings", "counters", "health"].iter().all(|name| held(&said, &format!("keeps/{name}")) == true));
+    assert_eq!((said.number(0, "held/before/count"), said.number(0, "held/after/count")), (1, 1), "{}", said.text);
+    assert!(said.number(0, "held/in_effect_us") > 0, "{}", said.text);
+    assert!(said.text.contains("WebSockets cut"), "{}", said.text);
+}
+
+#[test]
 fn nothing_fails_when_nothing_is_done() {
     let proof = Proof::new();
     let said = proof.run(&["baseline", "--for", "1s"]);

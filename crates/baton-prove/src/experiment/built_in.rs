@@ -20,6 +20,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("refused-reload", include_str!("built_in/refused-reload.toml")),
     ("upgrade", include_str!("built_in/upgrade.toml")),
     ("worker-crash", include_str!("built_in/worker-crash.toml")),
+    ("cost", include_str!("built_in/cost.toml")),
     ("direct", include_str!("built_in/direct.toml")),
 ];
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::variables;
-use super::{EVERY_MIN, Expect, Experiment, Network, Server};
+use super::{EVERY_MIN, Expect, Experiment, Held, Network, Server};
 use crate::units;
 
 /// What the servers are that are known by name.
@@ -58,6 +58,7 @@ struct Raw {
     requests: Option<Spanned<i64>>,
     load: Option<Spanned<String>>,
     network: Option<Spanned<String>>,
+    held: Option<RawHeld>,
     event: Option<Spanned<String>>,
     what: Option<String>,
     #[serde(default)]
@@ -69,6 +70,18 @@ struct Raw {
     meter: Option<Spanned<String>>,
     metered: Option<String>,
     server: BTreeMap<String, Spanned<RawServer>>,
+}
+
+/// The table `[held]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawHeld {
+    #[serde(default)]
+    websockets: usize,
+    #[serde(default)]
+    tunnels: usize,
+    kept: Option<Spanned<String>>,
+    wait: Option<Spanned<String>>,
 }
 
 #[derive(Clone, Default, Deserialize)]
@@ -87,6 +100,11 @@ struct RawServer {
     pid_file: Option<Spanned<String>>,
     what: Option<String>,
     event: Option<Spanned<String>>,
+    operate: Option<Spanned<String>>,
+    #[serde(default)]
+    keeps: BTreeMap<String, Spanned<String>>,
+    in_effect: Option<Spanned<String>>,
+    tunnels: Option<bool>,
     stop: Option<Spanned<String>>,
     meter: Option<Spanned<String>>,
     metered: Option<String>,
@@ -172,6 +190,7 @@ impl Reader<'_> {
             time: raw.time.as_ref().map(|time| self.duration(time, EVERY_MIN)).transpose()?,
             requests: requests.transpose()?,
             load: self.command(raw.load.as_ref())?.unwrap_or_else(|| LOAD.to_owned()),
+            held: raw.held.as_ref().map(|held| self.held(held)).transpose()?,
             network: raw.network.as_ref().map(|network| self.network(network)).transpose()?.unwrap_or_default(),
             servers,
         })
@@ -238,9 +257,13 @@ impl Reader<'_> {
             version: either(&own.version, base.version)?,
             prepare: any(&own.prepare, &raw.prepare, base.prepare)?,
             start,
-            pid_file: either(&own.pid_file, base.pid_file)?,
+            pid_file: either(&own.pid_file, base.pid_file)?.filter(|file| !file.is_empty()),
             what: own.what.as_ref().or(raw.what.as_ref()).cloned().unwrap_or_else(|| "event".into()),
             event,
+            operate: self.command(own.operate.as_ref())?,
+            keeps: self.commands(&own.keeps)?,
+            in_effect: self.command(own.in_effect.as_ref())?,
+            tunnels: own.tunnels.unwrap_or(true),
             stop: any(&own.stop, &raw.stop, base.stop)?,
             meter: any(&own.meter, &raw.meter, base.meter)?,
             metered: own.metered.as_ref().or(raw.metered.as_ref()).cloned().unwrap_or_else(|| "the meter".into()),
@@ -250,6 +273,23 @@ impl Reader<'_> {
 
     fn command(&self, text: Option<&Spanned<String>>) -> Result<Option<String>, ExperimentError> {
         text.map(|text| self.check(text).map(|()| text.get_ref().clone())).transpose()
+    }
+
+    fn commands(&self, texts: &BTreeMap<String, Spanned<String>>) -> Result<BTreeMap<String, String>, ExperimentError> {
+        let checked = |(name, text): (&String, &Spanned<String>)| {
+            self.check(text).map(|()| (name.clone(), text.get_ref().clone()))
+        };
+        texts.iter().map(checked).collect()
+    }
+
+    fn held(&self, held: &RawHeld) -> Result<Held, ExperimentError> {
+        let RawHeld { websockets, tunnels, kept, wait } = held;
+        Ok(Held {
+            websockets: *websockets,
+            tunnels: *tunnels,
+            kept: self.command(kept.as_ref())?,
+            wait: wait.as_ref().map(|wait| self.duration(wait, EVERY_MIN)).transpose()?.unwrap_or_default(),
+        })
     }
 
     /// Every variable of a text must be one.

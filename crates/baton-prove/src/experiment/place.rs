@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::Server;
 use super::variables::fill;
 use crate::certificates::{Authority, CertificateSpec};
+use crate::origin::OriginKind;
 use crate::{Origin, OriginHandle, OriginOptions};
 
 /// Ports that are tried: below those that the system gives to clients, so that no client is in the way of a server that
@@ -31,6 +32,8 @@ pub(crate) struct RunEnvironment {
     web: SocketAddr,
     second: SocketAddr,
     origins: [OriginHandle; 2],
+    /// Sends back every byte.
+    echo: OriginHandle,
     baton: PathBuf,
     start: String,
 }
@@ -50,15 +53,16 @@ impl RunEnvironment {
         std::fs::set_permissions(directory.path(), open).map_err(|error| error.to_string())?;
         let mut ports = free_ports();
         let mut port = || ports.next().ok_or("no free port was found");
-        let origin = |name: &str| {
+        let origin = |name: &str, kind| {
             let grace = Duration::from_secs(1);
-            Origin::start(OriginOptions { grace, ..OriginOptions::new(name) }).map_err(|error| error.to_string())
+            Origin::start(OriginOptions { grace, kind, ..OriginOptions::new(name) }).map_err(|error| error.to_string())
         };
         let mut place = RunEnvironment {
             directory,
             web: port()?,
             second: port()?,
-            origins: [origin("one")?, origin("two")?],
+            origins: [origin("one", OriginKind::Http)?, origin("two", OriginKind::Http)?],
+            echo: origin("echo", OriginKind::TcpEcho)?,
             baton: baton.to_owned(),
             start: String::new(),
         };
@@ -83,6 +87,16 @@ impl RunEnvironment {
         std::fs::write(self.directory.path().join(name), text)
     }
 
+    /// The server's address.
+    pub(crate) fn web(&self) -> SocketAddr {
+        self.web
+    }
+
+    /// The server's second address.
+    pub(crate) fn second(&self) -> SocketAddr {
+        self.second
+    }
+
     /// The private directory.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
@@ -98,6 +112,7 @@ impl RunEnvironment {
                 "port2" => self.second.port().to_string(),
                 "origin" => one.address().to_string(),
                 "origin2" => two.address().to_string(),
+                "echo" => self.echo.address().to_string(),
                 "dir" => self.directory.path().display().to_string(),
                 "baton" => self.baton.display().to_string(),
                 "start" => self.start.clone(),
@@ -118,9 +133,14 @@ impl RunEnvironment {
             commands.push(format!("cat >'{name}' <<'END'\n{text}{end}END"));
         }
         let [one, two] = &self.origins;
+        let echo = self.echo.address();
         commands.push(format!("baton origin one={} two={} &", one.address(), two.address()));
+        if server.files.values().any(|text| text.contains("{{echo}}")) {
+            commands.push(format!("baton origin --tcp echo={echo} &"));
+        }
         let fixed = [server.prepare.as_deref().unwrap_or_default(), &server.start];
         commands.extend(fixed.into_iter().filter(|command| !command.is_empty()).map(|command| self.fill(command)));
+        commands.extend(server.operate.as_deref().map(|command| self.fill(command)));
         commands.push(format!("baton load {load} &"));
         if let (Some(event), Some(every)) = (&server.event, every) {
             commands.push(format!("# every {every:?}:\n{}", self.fill(event)));
@@ -132,7 +152,7 @@ impl RunEnvironment {
     /// Stops the origins.
     pub(crate) async fn leave(self) {
         let [one, two] = self.origins;
-        let _ = tokio::join!(one.stop(), two.stop());
+        let _ = tokio::join!(one.stop(), two.stop(), self.echo.stop());
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{interval, sleep, timeout};
 
 use super::events::{Events, QUIET};
+use super::held::{OpenConnections, until_in_effect};
 use super::place::{RunEnvironment, missing};
 use super::processes::{Processes, search_path};
 use super::{Expect, Experiment, Network, Server, network};
@@ -183,6 +184,10 @@ impl ActiveRun<'_> {
         let every = self.setting.every.or(self.experiment.every);
         row.commands = place.commands(every, self.server, &words);
         self.start(&place, &mut processes, &load).await?;
+        if let Some(operate) = &self.server.operate {
+            let ran = self.before(processes.run(&place.fill(operate), START_MAX)).await?;
+            ran.fault.map_or(Ok(()), |fault| Err(format!("the operator's command failed: {fault}")))?;
+        }
         let in_flight = load.concurrency;
         let measured = self.measure(&place, &mut processes, load).await;
         processes.kill();
@@ -268,6 +273,7 @@ impl ActiveRun<'_> {
         let count = (time.is_zero() && requests > 0).then_some(requests);
         let options = LoadOptions { phase: phase.clone(), count, duration: None, ..load };
         let before = self.meter(place, processes).await?;
+        let held = self.open_held(place, processes).await?;
         let handle = Load::start(options).map_err(|error| format!("the load: {error}"))?;
         let mut events = Events {
             command: place.fill(self.server.event.as_deref().unwrap_or_default()),
@@ -316,14 +322,38 @@ impl ActiveRun<'_> {
             ((), ()) = async { tokio::join!(watched, eventful) } => {}
             () = stopped(&mut self.stop) => {}
         }
+        let in_effect = match held {
+            Some(_) => until_in_effect(events.done.len() + 1, self.server, place, processes).await,
+            None => None,
+        };
         // Who is still there after the end is killed, and what is metered with it.
         let after = self.meter(place, processes).await?;
         let result = end(handle, processes).await;
+        let held = match held {
+            Some(open) => {
+                let wait = self.experiment.held.as_ref().map_or(Duration::ZERO, |held| held.wait.mul_f64(scale));
+                let conclude = open.conclude(wait, self.server, place, processes, in_effect);
+                Some(self.before(conclude).await?)
+            }
+            None => None,
+        };
         let meter = before
             .zip(after)
             .map(|(before, after)| Meter { what: self.server.metered.clone(), bytes: after.saturating_sub(before) });
         let left_over = self.stop_server(place, processes).await;
-        Ok(Measured::new(result, events.done, meter, left_over))
+        Ok(Measured { held, ..Measured::new(result, events.done, meter, left_over) })
+    }
+
+    /// Opens what the experiment holds while the events happen.
+    async fn open_held(
+        &mut self,
+        place: &RunEnvironment,
+        processes: &Processes,
+    ) -> Result<Option<OpenConnections>, String> {
+        let Some(held) = &self.experiment.held else { return Ok(None) };
+        let kept = held.kept.as_ref().map(|words| self.load(&place.fill(words))).transpose()?;
+        let open = OpenConnections::open(held, self.server, place, processes, kept);
+        self.before(open).await?.map(Some)
     }
 
     /// How many bytes the meter has counted; `None` without one.

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::{
     failure::{Failure, micros},
     load::Series,
-    proof::{Event, Measured, Meter, Proof},
+    proof::{Event, HeldResult, Measured, Meter, Proof},
     report::Report,
 };
 
@@ -21,6 +21,8 @@ struct Numbers<'a> {
     failed_per_event: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     meter: Option<&'a Meter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<&'a HeldResult>,
     left_over: &'a [String],
     all_failures: &'a [Failure],
     series: Slots,
@@ -58,6 +60,7 @@ impl Serialize for Measured {
             events_failed: self.events_failed(),
             failed_per_event: self.failed_per_event(),
             meter: self.meter.as_ref(),
+            held: self.held.as_ref(),
             left_over: &self.left_over,
             all_failures: &self.failures,
             series: Slots::new(&self.series),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::{
     proof::{
-        Outcome, Proof, Row,
+        Outcome, Proof, Row, held,
         words::{articles_notes, count, rate, remarks, verdict},
     },
     report::{Latency, time},
@@ -38,6 +38,7 @@ impl Proof {
                 let _ = writeln!(text, "\n### {}", safe(group));
             }
             add_table(&mut text, rows);
+            add_held(&mut text, rows);
             add_notes(&mut text, rows);
         }
         text
@@ -94,6 +95,23 @@ fn add_table(text: &mut String, rows: &[Row]) {
             let (p99, max) = (told(figures.p99_us), told(figures.max_us));
             let _ = writeln!(text, "| | *{source}* | {all} | {failed} | | | {mean} | {p99} | | {max} | | |");
         }
+    }
+}
+
+/// What the events cost besides failed requests, where an experiment looked at it.
+fn add_held(text: &mut String, rows: &[Row]) {
+    let measured = || held::measured(rows);
+    if measured().next().is_none() {
+        return;
+    }
+    let _ = writeln!(text, "\n| server | {} |\n|---|{}", held::HEADS.join(" | "), "---:|".repeat(held::HEADS.len()));
+    for (row, measured, cells) in measured() {
+        let mark = |cell: held::Cell| match cell.grade {
+            held::Grade::Bad => format!("**{}**", safe(&cell.text)),
+            held::Grade::Good | held::Grade::Plain => safe(&cell.text),
+        };
+        let (server, what) = (safe(&row.server_version()), safe(held::what(measured)));
+        let _ = writeln!(text, "| {server}, {what} | {} |", cells.map(mark).join(" | "));
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{
     proof::{
         Measured, Outcome, Proof, Row,
         draw::{Anchor, Path, Scale, Svg},
+        held, matrix,
         words::count,
     },
     report::time,
@@ -35,6 +36,9 @@ text{font:13px system-ui,'Segoe UI','Liberation Sans',Arial,sans-serif;fill:#1c2
 impl Proof {
     /// The picture as an SVG file of its own. Rows that were not measured are told by name with the reason's kind.
     pub fn picture(&self) -> String {
+        if held::measured(&self.rows).next().is_some() {
+            return matrix::standalone(self);
+        }
         let (title, description) = (self.picture_title(), self.picture_description());
         self.draw(Svg::standalone(WIDTH, self.height(), &title, &description, STYLE))
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::{
     proof::{
-        Figures, Outcome, Proof, Row,
+        Figures, Outcome, Proof, Row, held,
         words::{articles_notes, count, rate, remarks, verdict},
     },
     report::{Latency, time},
@@ -32,6 +32,9 @@ impl Proof {
         let notes: Vec<String> = self.rows.iter().filter_map(note).collect();
         let articles = articles_notes(&self.rows);
         let mut text = format!("{}\n{}\n\n{table}", self.title, self.machine.line());
+        if let Some(table) = self.held_table() {
+            let _ = write!(text, "\n{table}");
+        }
         if !notes.is_empty() {
             let _ = write!(text, "\n{}", notes.join(""));
         }
@@ -45,6 +48,20 @@ impl Proof {
             text.push_str("\nInterrupted: the figures are of what was measured until then.\n");
         }
         text
+    }
+}
+
+impl Proof {
+    /// What the events cost besides failed requests; `None` when no experiment looked.
+    fn held_table(&self) -> Option<Table> {
+        let mut table = Table::new(["server"].into_iter().chain(held::HEADS));
+        let mut is_empty = true;
+        for (row, measured, cells) in held::measured(&self.rows) {
+            let name = format!("{}, {}", row.server_version(), held::what(measured));
+            table.row([name].into_iter().chain(cells.map(|cell| cell.text)));
+            is_empty = false;
+        }
+        (!is_empty).then_some(table)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
     proof::{
         Figures, Measured, Outcome, Proof, Row,
         draw::escape,
+        held,
         words::{count, rate, told, verdict},
     },
     report::{Latency, time},
@@ -40,6 +41,37 @@ pub(super) fn add(page: &mut String, proof: &Proof) {
         for figures in &row.articles {
             add_article(page, figures);
         }
+    }
+    page.push_str("</tbody>\n</table>\n</div>\n");
+    add_held(page, proof);
+}
+
+/// What the events cost besides failed requests, where an experiment looked at it.
+fn add_held(page: &mut String, proof: &Proof) {
+    if held::measured(&proof.rows).next().is_none() {
+        return;
+    }
+    let heads: String = held::HEADS.iter().map(|head| format!(r#"<th scope="col">{head}</th>"#)).collect();
+    let _ = writeln!(
+        page,
+        r#"<div class="wide">
+<table class="all">
+<caption>What the changes cost: requests, connections that were open, processes that remained, and what the server forgot.</caption>
+<thead><tr><th scope="col" class="words">server</th>{heads}</tr></thead>
+<tbody>"#
+    );
+    for (row, measured, cells) in held::measured(&proof.rows) {
+        let (server, what) = (escape(&row.server_version()), escape(held::what(measured)));
+        let _ = write!(page, r#"<tr><th scope="row">{server}, {what}</th>"#);
+        for cell in cells {
+            let class = match cell.grade {
+                held::Grade::Good => r#" class="good""#,
+                held::Grade::Bad => r#" class="bad""#,
+                held::Grade::Plain => "",
+            };
+            let _ = write!(page, "<td{class}>{}</td>", escape(&cell.text));
+        }
+        page.push_str("</tr>\n");
     }
     page.push_str("</tbody>\n</table>\n</div>\n");
 }

@@ -72,7 +72,7 @@ pub fn choose(command: &Prove) -> Result<Vec<ChosenExperiment>, String> {
         return Ok(all);
     };
     let (chosen, others): (Vec<ChosenExperiment>, Vec<ChosenExperiment>) =
-        all.into_iter().partition(|one| one.server().name == only);
+        all.into_iter().partition(|one| is_of(only, &one.server().name));
     if chosen.is_empty() {
         let mut known: Vec<&str> = others.iter().map(|one| one.server().name.as_str()).collect();
         known.sort_unstable();
@@ -96,6 +96,11 @@ fn named(names: &[String]) -> Result<Vec<ChosenExperiment>, String> {
         }
     }
     Ok(chosen)
+}
+
+/// Whether a row is of this server: `haproxy` means `haproxy-sf` too.
+fn is_of(only: &str, name: &str) -> bool {
+    name.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 fn each_server(experiment: Experiment) -> Vec<ChosenExperiment> {
@@ -144,6 +149,7 @@ fn own(command: &Prove, reload: &str) -> Result<Experiment, String> {
     };
     let network = if start.is_empty() { Network::Machine } else { Network::Either };
     Ok(Experiment {
+        held: None,
         name: "own".into(),
         title: "Your own".into(),
         about: format!("What the clients feel when this is done: {reload}"),

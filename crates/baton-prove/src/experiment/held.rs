@@ -1,0 +1,149 @@
+//! What is open while the events happen, besides the load: kept connections, WebSockets and TCP tunnels; and what is looked at afterwards.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use super::place::RunEnvironment;
+use super::processes::Processes;
+use super::{Held, Server, variables};
+use crate::load::{Load, LoadHandle, LoadOptions};
+use crate::proof::{HeldResult, HeldSessions, ProcessesSeen};
+use crate::report::Report;
+use crate::sessions::{SessionKind, SessionOptions, Sessions, SessionsHandle};
+
+/// How long opening all sessions may take.
+const OPEN_MAX: Duration = Duration::from_secs(10);
+/// Time from one message of a session to its next.
+const MESSAGE_EVERY: Duration = Duration::from_millis(500);
+/// How long a command that looks at the server may take.
+const LOOK_MAX: Duration = Duration::from_secs(10);
+/// How long a change may take to be in effect.
+const EFFECT_MAX: Duration = Duration::from_secs(60);
+/// Time between two looks at whether it is.
+const EFFECT_EVERY: Duration = Duration::from_millis(10);
+/// How long the requests in flight of the second load may take at its end.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// What is open.
+pub(crate) struct OpenConnections {
+    kept: Option<LoadHandle>,
+    websockets: Option<SessionsHandle>,
+    tunnels: Option<SessionsHandle>,
+    before: ProcessesSeen,
+}
+
+impl OpenConnections {
+    /// Opens everything that an experiment holds with this server; `kept` is its second load.
+    ///
+    /// # Errors
+    /// A sentence, when a load or a session cannot be started, or not all sessions are open in time: what was never open cannot be cut.
+    pub(crate) async fn open(
+        held: &Held,
+        server: &Server,
+        place: &RunEnvironment,
+        processes: &Processes,
+        kept: Option<LoadOptions>,
+    ) -> Result<OpenConnections, String> {
+        let before = ProcessesSeen::of(processes.alive().iter().map(|left| left.pid));
+        let sessions = |count: usize, address, kind| {
+            let options = SessionOptions { count, interval: Some(MESSAGE_EVERY), ..SessionOptions::new(address, kind) };
+            (count > 0).then(|| Sessions::start(options)).transpose()
+        };
+        let path = "/ws".to_owned();
+        let tunnels = if server.tunnels { held.tunnels } else { 0 };
+        let open = OpenConnections {
+            websockets: sessions(held.websockets, place.web(), SessionKind::WebSocket { path })
+                .map_err(|error| format!("the WebSockets: {error}"))?,
+            tunnels: sessions(tunnels, place.second(), SessionKind::Tunnel)
+                .map_err(|error| format!("the TCP connections: {error}"))?,
+            kept: kept.map(Load::start).transpose().map_err(|error| format!("the second load: {error}"))?,
+            before,
+        };
+        for (sessions, what) in [(&open.websockets, "WebSocket"), (&open.tunnels, "TCP connection")] {
+            let Some(sessions) = sessions else { continue };
+            let _ = timeout(OPEN_MAX, sessions.ready()).await;
+            if sessions.lost() > 0 || sessions.alive() == 0 {
+                return Err(format!("{} does not forward: not every {what} could be opened", server.name));
+            }
+        }
+        Ok(open)
+    }
+
+    /// Ends the second load, waits with the sessions open, and looks at what is left of what there was.
+    pub(crate) async fn conclude(
+        self,
+        wait: Duration,
+        server: &Server,
+        place: &RunEnvironment,
+        processes: &mut Processes,
+        in_effect: Option<Duration>,
+    ) -> HeldResult {
+        let kept = match self.kept {
+            Some(kept) => Some(Report::new(&end(kept).await)),
+            None => None,
+        };
+        let mut keeps = BTreeMap::new();
+        for (name, command) in &server.keeps {
+            let ran = processes.run(&place.fill(command), LOOK_MAX).await;
+            keeps.insert(name.clone(), ran.fault.is_none());
+        }
+        sleep(wait).await;
+        processes.reap();
+        let after = ProcessesSeen::of(processes.alive().iter().map(|left| left.pid));
+        HeldResult {
+            kept,
+            websockets: sessions(self.websockets).await,
+            tunnels: sessions(self.tunnels).await,
+            keeps,
+            in_effect,
+            before: self.before,
+            after,
+            waited: wait,
+        }
+    }
+}
+
+/// Makes one more change, and returns how long it took until new connections had it; `None` when they have not within a minute, or when
+/// there is no command that tells.
+pub(crate) async fn until_in_effect(
+    number: usize,
+    server: &Server,
+    place: &RunEnvironment,
+    processes: &mut Processes,
+) -> Option<Duration> {
+    let (event, in_effect) = (server.event.as_ref()?, server.in_effect.as_ref()?);
+    let numbered = |text: &str| {
+        let value = |name: &str| (name == "n").then(|| number.to_string());
+        variables::fill(&place.fill(text), &value)
+    };
+    let begin = Instant::now();
+    processes.run(&numbered(event), EFFECT_MAX).await.fault.is_none().then_some(())?;
+    let look = numbered(in_effect);
+    while begin.elapsed() < EFFECT_MAX {
+        if processes.run(&look, LOOK_MAX).await.fault.is_none() {
+            return Some(begin.elapsed());
+        }
+        sleep(EFFECT_EVERY).await;
+    }
+    None
+}
+
+/// Ends a load; requests that do not end are cut off.
+async fn end(load: LoadHandle) -> crate::LoadResult {
+    let cutter = load.cutter();
+    let mut ending = std::pin::pin!(load.stop());
+    match timeout(END_MAX, &mut ending).await {
+        Ok(result) => result,
+        Err(_) => {
+            cutter.stop();
+            ending.await
+        }
+    }
+}
+
+async fn sessions(handle: Option<SessionsHandle>) -> Option<HeldSessions> {
+    let result = handle?.stop().await;
+    Some(HeldSessions { opened: result.opened, cut: result.losses.len() as u64, kinds: result.kinds() })
+}

@@ -1,0 +1,173 @@
+//! What a change cost besides failed requests: kept connections, sessions, processes, memory, and what the server forgot.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::proof::words::count;
+use crate::proof::{Measured, Row};
+use crate::report::Report;
+
+/// What was open while the events happened, and what was left afterwards.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct HeldResult {
+    /// The second load, over kept connections; `None` without one.
+    pub kept: Option<Report>,
+    /// WebSockets; `None` when there were none.
+    pub websockets: Option<HeldSessions>,
+    /// TCP connections; `None` when there were none.
+    pub tunnels: Option<HeldSessions>,
+    /// What the server had to keep, by name, and whether it did.
+    pub keeps: BTreeMap<String, bool>,
+    /// Time from the beginning of a change until new connections had it; `None` when that was not measured, or took longer than a minute.
+    /// JSON: microseconds, `in_effect_us`.
+    #[serde(rename = "in_effect_us", serialize_with = "maybe_micros")]
+    pub in_effect: Option<Duration>,
+    /// The server's processes before the load.
+    pub before: ProcessesSeen,
+    /// Its processes `waited` after the last event.
+    pub after: ProcessesSeen,
+    /// JSON: microseconds, `waited_us`.
+    #[serde(rename = "waited_us", serialize_with = "crate::failure::micros")]
+    pub waited: Duration,
+}
+
+impl HeldResult {
+    /// Whether no request over a kept connection failed, no session was cut, and nothing was forgotten.
+    pub fn is_clean(&self) -> bool {
+        let is_whole = |sessions: &Option<HeldSessions>| sessions.as_ref().is_none_or(|sessions| sessions.cut == 0);
+        self.kept.as_ref().is_none_or(|kept| kept.failed == 0)
+            && is_whole(&self.websockets)
+            && is_whole(&self.tunnels)
+            && self.keeps.values().all(|kept| *kept)
+    }
+}
+
+/// Connections that were open all the time, unless they were cut.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct HeldSessions {
+    /// How many there were.
+    pub opened: u64,
+    /// How many the server closed, reset or left without a response.
+    pub cut: u64,
+    /// How they ended: `closed 3, reset 1`.
+    pub kinds: String,
+}
+
+/// Processes of a server at a moment.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct ProcessesSeen {
+    /// How many.
+    pub count: usize,
+    /// Their memory in KiB, pages that several share counted once (`Pss` in proc(5)); `None` when the kernel does not show it.
+    pub memory_kib: Option<u64>,
+}
+
+impl ProcessesSeen {
+    /// Looks at these processes now.
+    pub(crate) fn of(pids: impl Iterator<Item = i32>) -> ProcessesSeen {
+        let memory: Vec<Option<u64>> =
+            pids.map(|pid| pss(&std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)).collect();
+        ProcessesSeen { count: memory.len(), memory_kib: memory.into_iter().sum() }
+    }
+
+    fn text(&self) -> String {
+        let memory = self.memory_kib.map(|kib| format!(" ({:.1} MB)", kib as f64 * 1.024 / 1000.0));
+        format!("{}{}", self.count, memory.unwrap_or_default())
+    }
+}
+
+fn pss(rollup: &str) -> Option<u64> {
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+fn maybe_micros<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => crate::failure::micros(time, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// How good a cell is, for its colour.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Grade {
+    /// Nothing was lost.
+    Good,
+    /// Something was.
+    Bad,
+    /// Neither: a plain figure, or nothing was measured.
+    Plain,
+}
+
+/// One cell of the table.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Cell {
+    pub(super) text: String,
+    pub(super) grade: Grade,
+}
+
+/// The heads of the columns after the server's.
+pub(super) const HEADS: [&str; 7] = [
+    "failed, a connection each",
+    "failed, kept connections",
+    "WebSockets cut",
+    "TCP sessions cut",
+    "processes: before, after",
+    "forgotten",
+    "in effect after",
+];
+
+/// The cells of a row, in the order of [`HEADS`]; `None` for a row whose experiment holds nothing.
+pub(super) fn cells(measured: &Measured) -> Option<[Cell; 7]> {
+    let held = measured.held.as_ref()?;
+    let lost = |lost: u64, all: u64| Cell {
+        text: format!("{} of {}", count(lost), count(all)),
+        grade: if lost == 0 { Grade::Good } else { Grade::Bad },
+    };
+    let nothing = || Cell { text: "–".into(), grade: Grade::Plain };
+    let sessions = |sessions: &Option<HeldSessions>| match sessions {
+        Some(sessions) => lost(sessions.cut, sessions.opened),
+        None => nothing(),
+    };
+    let forgotten: Vec<&str> = held.keeps.iter().filter(|(_, kept)| !**kept).map(|(name, _)| name.as_str()).collect();
+    let processes = Cell {
+        text: format!("{}, {}", held.before.text(), held.after.text()),
+        grade: if held.after.count > held.before.count { Grade::Bad } else { Grade::Good },
+    };
+    Some([
+        lost(measured.report.failed, measured.report.requests),
+        held.kept.as_ref().map_or_else(nothing, |kept| lost(kept.failed, kept.requests)),
+        sessions(&held.websockets),
+        sessions(&held.tunnels),
+        processes,
+        match (held.keeps.is_empty(), forgotten.is_empty()) {
+            (true, _) => nothing(),
+            (false, true) => Cell { text: "nothing".into(), grade: Grade::Good },
+            (false, false) => Cell { text: forgotten.join(", "), grade: Grade::Bad },
+        },
+        held.in_effect.map_or_else(nothing, |time| Cell { text: seconds(time), grade: Grade::Plain }),
+    ])
+}
+
+/// A time as people compare it: `12 ms`, `3.4 s`.
+fn seconds(time: Duration) -> String {
+    match time.as_millis() {
+        milliseconds @ 0..1000 => format!("{milliseconds} ms"),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}
+
+/// What was done to the server of a row, such as `-Ws, SIGUSR2`.
+pub(super) fn what(measured: &Measured) -> &str {
+    measured.events.first().map_or("", |event| &event.what)
+}
+
+/// The rows whose experiment looked, with their cells.
+pub(super) fn measured(rows: &[Row]) -> impl Iterator<Item = (&Row, &Measured, [Cell; 7])> {
+    rows.iter().filter_map(|row| {
+        let measured = row.measured()?;
+        Some((row, measured, cells(measured)?))
+    })
+}

@@ -1,0 +1,198 @@
+//! The picture of what changes cost: a row for each server and way of changing it, a column for each kind of loss.
+
+use crate::proof::draw::{Anchor, Svg};
+use crate::proof::held::{self, Cell, Grade};
+use crate::proof::{Measured, Proof, Row};
+
+const WIDTH: f64 = 1180.0;
+/// Where the names of the servers end, and the width of a column.
+const NAMES: f64 = 270.0;
+const COLUMN: f64 = (WIDTH - NAMES - 16.0) / 7.0;
+/// The heights of the head, a row, the space before Baton's rows, and the foot.
+const HEAD: f64 = 92.0;
+const ROW: f64 = 30.0;
+const APART: f64 = 14.0;
+const FOOT: f64 = 44.0;
+/// The name of the rows that are set apart.
+const OURS: &str = "baton";
+/// Letters of a column's head in one line.
+const LETTERS: usize = 17;
+
+/// The same card on any page, light or dark as the reader has it. Colour never stands alone: a loss is bold, too.
+const STYLE: &str = "
+text{font:13px system-ui,'Segoe UI','Liberation Sans',Arial,sans-serif;fill:#1c2128}
+.title{font-size:17px;font-weight:600}.strong{font-weight:600}.dim{fill:#57606a;font-size:12px}
+.card{fill:#ffffff;stroke:#d0d7de}.rule{stroke:#8b949e}.ours{fill:#f0f6fc}
+.good{fill:#ddf4e4}.bad{fill:#ffdfe3}.plain{fill:none}.lost{font-weight:700;fill:#a40e26}
+@media (prefers-color-scheme:dark){text{fill:#e6e9ed}.dim{fill:#a0aab4}
+.card{fill:#0f1318;stroke:#333b45}.rule{stroke:#6b7580}.ours{fill:#151d27}
+.good{fill:#143423}.bad{fill:#4a1a22}.lost{fill:#ff9aa8}}
+";
+
+/// The picture as an SVG file of its own. There is a row at least.
+pub(super) fn standalone(proof: &Proof) -> String {
+    let rows: Vec<(&Row, &Measured, [Cell; 7])> = held::measured(&proof.rows).collect();
+    let (others, ours): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(row, ..)| !is_ours(row));
+    let gap = if others.is_empty() || ours.is_empty() { 0.0 } else { APART };
+    let height = HEAD + (others.len() + ours.len()) as f64 * ROW + gap + FOOT;
+    let title = "What a change costs";
+    let mut svg = Svg::standalone(WIDTH, height, title, &description(others.iter().chain(&ours)), STYLE);
+    svg.rect("card", (0.5, 0.5), WIDTH - 1.0, height - 1.0);
+    svg.text("title", Anchor::Start, (16.0, 28.0), title);
+    heads(&mut svg);
+    let mut y = HEAD;
+    for row in &others {
+        add(&mut svg, row, y);
+        y += ROW;
+    }
+    y += gap;
+    if !ours.is_empty() {
+        svg.rect("ours", (8.0, y - 3.0), WIDTH - 16.0, ours.len() as f64 * ROW + 6.0);
+    }
+    for row in &ours {
+        add(&mut svg, row, y);
+        y += ROW;
+    }
+    legend(&mut svg, proof, height - 16.0);
+    svg.finish()
+}
+
+fn is_ours(row: &Row) -> bool {
+    row.server.starts_with(OURS)
+}
+
+fn heads(svg: &mut Svg) {
+    for (number, head) in held::HEADS.iter().enumerate() {
+        let x = NAMES + (number as f64 + 0.5) * COLUMN;
+        for (line, text) in lines(head).iter().rev().enumerate() {
+            svg.text("strong", Anchor::Middle, (x, HEAD - 14.0 - line as f64 * 16.0), text);
+        }
+    }
+    svg.line("rule", (16.0, HEAD - 6.0), (WIDTH - 16.0, HEAD - 6.0));
+}
+
+/// A head in lines of a column's width.
+fn lines(head: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in head.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= LETTERS => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn add(svg: &mut Svg, (row, measured, cells): &(&Row, &Measured, [Cell; 7]), y: f64) {
+    let name = if is_ours(row) { "strong" } else { "label" };
+    svg.text(name, Anchor::Start, (16.0, y + 20.0), &label(row, measured));
+    for (number, cell) in cells.iter().enumerate() {
+        let x = NAMES + number as f64 * COLUMN;
+        let (class, text) = match cell.grade {
+            Grade::Good => ("good", "label"),
+            Grade::Bad => ("bad", "lost"),
+            Grade::Plain => ("plain", "label"),
+        };
+        svg.rect(class, (x + 2.0, y + 2.0), COLUMN - 4.0, ROW - 4.0);
+        svg.text(text, Anchor::Middle, (x + COLUMN / 2.0, y + 20.0), &cell.text);
+    }
+}
+
+/// `haproxy 2.6.12, master-worker reload`: the name of the server without what tells its rows apart, and Debian's part of its version.
+fn label(row: &Row, measured: &Measured) -> String {
+    let name = row.server.split('-').next().unwrap_or_default();
+    let version = row.version.split(['-', '+']).next().unwrap_or_default();
+    format!("{name} {version}, {}", held::what(measured))
+}
+
+fn legend(svg: &mut Svg, proof: &Proof, y: f64) {
+    let waited =
+        held::measured(&proof.rows).find_map(|(_, measured, _)| measured.held.as_ref().map(|held| held.waited));
+    let waited = waited.unwrap_or_default().as_secs();
+    svg.rect("good", (16.0, y - 12.0), 14.0, 14.0);
+    svg.text("dim", Anchor::Start, (36.0, y), "nothing lost");
+    svg.rect("bad", (126.0, y - 12.0), 14.0, 14.0);
+    svg.text("dim", Anchor::Start, (146.0, y), "lost, or still there");
+    let text = format!(
+        "Processes and their memory: before the changes, and {waited} s after the last one. Measured {}.",
+        proof.started
+    );
+    svg.text("dim", Anchor::End, (WIDTH - 16.0, y), &text);
+}
+
+/// The picture in words: one sentence a row.
+fn description<'a>(rows: impl Iterator<Item = &'a (&'a Row, &'a Measured, [Cell; 7])>) -> String {
+    let sentence = |(row, measured, cells): &(&Row, &Measured, [Cell; 7])| {
+        let cells: Vec<String> =
+            held::HEADS.iter().zip(cells).map(|(head, cell)| format!("{head}: {}", cell.text)).collect();
+        format!("{}: {}.", label(row, measured), cells.join("; "))
+    };
+    rows.map(sentence).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::proof::{HeldResult, HeldSessions, Outcome, ProcessesSeen, samples};
+
+    /// The sample proof, whose measured rows held connections: haproxy lost some, Baton none.
+    fn proof() -> Proof {
+        let mut proof = samples::proof();
+        for row in &mut proof.rows {
+            let is_baton = row.server == "baton";
+            let Outcome::Measured(measured) = &mut row.outcome else { continue };
+            let cut = if is_baton { 0 } else { 3 };
+            let after = ProcessesSeen { count: 2 + cut as usize, memory_kib: Some(20_000) };
+            measured.held = Some(HeldResult {
+                websockets: Some(HeldSessions { opened: 10, cut, kinds: "closed 3".into() }),
+                keeps: [("counters".to_owned(), is_baton)].into(),
+                in_effect: Some(Duration::from_millis(12)),
+                before: ProcessesSeen { count: 2, memory_kib: None },
+                after,
+                waited: Duration::from_secs(60),
+                ..HeldResult::default()
+            });
+        }
+        proof
+    }
+
+    #[test]
+    fn losses_are_marked_and_ours_stand_last() {
+        let picture = proof().picture();
+        let xml = roxmltree::Document::parse(&picture).unwrap_or_else(|error| panic!("{error}: {picture}"));
+        let texts = |class| {
+            let nodes = xml.descendants().filter(move |node| node.attribute("class") == Some(class));
+            nodes.filter_map(|node| node.text().map(str::to_owned)).collect::<Vec<_>>()
+        };
+        assert_eq!(texts("lost"), ["130 of 1,000", "3 of 10", "2, 5 (20.5 MB)", "counters"]);
+        assert!(picture.find("haproxy 2.6.12").unwrap() < picture.find("baton 0.1.0").unwrap());
+        assert!(picture.contains("60 s after the last one") && picture.contains("12 ms"), "{picture}");
+    }
+
+    #[test]
+    fn every_form_of_the_proof_has_the_table() {
+        let proof = proof();
+        for text in [proof.table(), proof.to_markdown(), proof.to_html()] {
+            assert!(text.contains("WebSockets cut") && text.contains("3 of 10"), "{text}");
+        }
+        let html = proof.to_html().replace("<!DOCTYPE html>", "");
+        roxmltree::Document::parse(&html).unwrap_or_else(|error| panic!("{error}: {html}"));
+        let json: serde_json::Value = serde_json::from_str(&proof.to_json()).unwrap();
+        assert_eq!(json["rows"][0]["outcome"]["measured"]["held"]["websockets"]["cut"], 3);
+        assert_eq!(json["rows"][1]["outcome"]["measured"]["held"]["in_effect_us"], 12_000);
+    }
+
+    #[test]
+    fn heads_fit_their_columns() {
+        for head in held::HEADS {
+            let lines = lines(head);
+            assert!(lines.len() <= 3 && lines.iter().all(|line| line.chars().count() <= LETTERS), "{lines:?}");
+            assert_eq!(lines.join(" "), head);
+        }
+    }
+}
