@@ -1,7 +1,7 @@
 # Every target says what it needs and installs it, as root, on Debian (scripts/setup).
 .DEFAULT_GOAL := help
-# The method sk_lookup of `baton flip` is a BPF program, which clang compiles: it is built in where there is one.
-FEATURES = $(if $(shell command -v clang 2>/dev/null),--features baton/bpf)
+# The engine xdp and the method sk_lookup of `baton flip` are BPF programs, which clang compiles; scripts/setup installs it.
+FEATURES = --features baton/bpf
 .PHONY: help demo test build bench prove audit fuzz deb clean
 
 help: ## list the targets
@@ -18,7 +18,7 @@ test: ## install what the tests need and run all of them; PHASES='rust fuzz' for
 	@scripts/test $(PHASES)
 
 build: ## build target/release/baton
-	@scripts/setup demo
+	@scripts/setup build
 	cargo build --release --locked --package baton $(FEATURES)
 
 bench: ## CPU and memory next to haproxy and nginx; ARGS='--help' for more, WHAT='tls certificates', BATON=... another program

@@ -7,6 +7,14 @@ use baton_model::Model;
 /// Baton's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Whether the BPF programs were compiled in.
+const BPF: &str = if cfg!(feature = "bpf") {
+    "Built with BPF programs (engine xdp, baton flip --method sk_lookup)."
+} else {
+    "Built without BPF programs: engine xdp and baton flip --method sk_lookup are not available. Install clang and build \
+     with `make build` (cargo feature bpf)."
+};
+
 /// Four lines, as scripts expect them of `haproxy -v`: the second word is `version` and the third a version.
 pub fn version() -> String {
     let system = uname();
@@ -31,7 +39,8 @@ pub fn version_and_options() -> String {
          Default settings :\n  bufsize = 16384, maxrewrite = 1024\n\n\
          Built with multi-threading support (default={threads}).\n\
          Default maxconn here, before listening sockets : {capacity}.\n\
-         Built with transparent proxy support using: IP_TRANSPARENT\n\n\
+         Built with transparent proxy support using: IP_TRANSPARENT\n\
+         {BPF}\n\n\
          Available polling systems :\n      epoll : pref=300,  test result OK\nTotal: 1 (1 usable), will use epoll.\n",
         version(),
         std::env::consts::OS,

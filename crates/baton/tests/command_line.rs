@@ -150,6 +150,8 @@ fn versions_keep_their_shape() {
     assert_eq!(short.lines().count(), 4);
     let long = text(&run(program(), folder.path(), "-vv").stdout);
     assert!(long.starts_with(&short) && long.contains("\nFeature list : "), "{long}");
+    let bpf = if cfg!(feature = "bpf") { "\nBuilt with BPF programs" } else { "`make build` (cargo feature bpf)" };
+    assert!(long.contains(bpf), "{long}");
 }
 
 #[test]

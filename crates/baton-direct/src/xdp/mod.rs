@@ -64,7 +64,7 @@ pub fn open(_settings: &XdpSettings) -> Result<Box<dyn Engine>, KernelError> {
     Err(KernelError::new(
         "engine xdp",
         "this baton was built without it",
-        "build it with the cargo feature bpf, which takes clang; or use the engine ipvs",
+        "install clang and build it with `make build` (cargo feature bpf), or use the engine ipvs",
     ))
 }
 

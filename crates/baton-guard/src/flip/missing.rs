@@ -11,7 +11,9 @@ pub(super) struct UnavailableMethod(pub FlipMethodKind);
 impl UnavailableMethod {
     fn fault(self) -> KernelError {
         let remedy = match self.0 {
-            FlipMethodKind::SkLookup => "build it with the cargo feature bpf, which takes clang; or use another method",
+            FlipMethodKind::SkLookup => {
+                "install clang and build it with `make build` (cargo feature bpf), or use another method"
+            }
             FlipMethodKind::Nft | FlipMethodKind::Ipset | FlipMethodKind::Iptables => "use another method",
         };
         KernelError::new(format!("method {}", self.0), "this program was built without it", remedy)
