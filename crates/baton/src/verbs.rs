@@ -3,6 +3,7 @@
 mod certs;
 mod convert;
 mod flip;
+mod generate;
 mod hold;
 mod keep;
 mod load;
@@ -39,6 +40,8 @@ enum Verb {
     Certs(certs::CertsCommand),
     Convert(convert::ConvertCommand),
     Flip(flip::FlipCommand),
+    #[command(hide = true)]
+    Generate(generate::GenerateCommand),
     Hold(Box<hold::HoldCommand>),
     Keep(Box<keep::KeepCommand>),
     Load(Box<load::LoadCommand>),
@@ -98,6 +101,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         Verb::Convert(command) => convert::run(&command),
         Verb::Demo(command) => crate::demo::run(&command),
         Verb::Flip(command) => flip::run(command),
+        Verb::Generate(command) => generate::run(&command),
         Verb::Hold(command) => hold::run(&command),
         Verb::Keep(command) => keep::run(&command),
         Verb::Load(command) => Ok(load::run(&command)),
