@@ -8,12 +8,12 @@ use std::io;
 use std::time::Instant;
 
 use baton_kernel::output::{self, losses};
-use baton_kernel::process::{end_by, priority};
+use baton_kernel::process::{end_by, priority, reap_orphans};
 use baton_model::Level;
 use baton_proxy::Command;
 use tokio::sync::mpsc;
 
-use self::signals::{Signals, the_end};
+use self::signals::{Signals, a_child_ended, the_end};
 use crate::apart::Lost;
 use crate::certificates::{self, Certificates};
 use crate::control::Control;
@@ -51,6 +51,8 @@ enum Event {
     Direct(Option<direct::KeeperReply>),
     /// Log lines were lost, or something panicked.
     LinesLost,
+    /// An orphan that the kernel gave to this process has ended.
+    OrphanEnded,
     Loaded(Result<Found, Lost>),
     Master(io::Result<Heard<ToWorker>>),
     Time,
@@ -100,6 +102,11 @@ impl Control {
                 self.drain = Some((Drain::draining(&self.line.model().global, now), now));
             }
         }
+        // Those that told other processes to end were our own children; none is left now.
+        if std::process::id() == 1 {
+            signals.listen_for_children()?;
+            reap_orphans();
+        }
         loop {
             let event = self.next(&mut signals, &mut questions, &mut conversations).await;
             match event {
@@ -116,6 +123,7 @@ impl Control {
                 Event::Master(heard) => self.obey(heard, &desk).await,
                 Event::Direct(answer) => self.step_direct(answer),
                 Event::LinesLost => {}
+                Event::OrphanEnded => reap_orphans(),
                 Event::HardStop(number) => {
                     self.leave_direct();
                     self.socket.remove_file();
@@ -209,6 +217,7 @@ impl Control {
             Some(event) = conversations.recv() => Event::Conversation(event),
             answer = direct.next() => Event::Direct(answer),
             number = the_end(&mut signals.end) => Event::HardStop(number),
+            () = a_child_ended(&mut signals.child) => Event::OrphanEnded,
             event = certificates.next() => Event::Certificates(event),
             () = losses::happened() => Event::LinesLost,
             () = time => Event::Time,

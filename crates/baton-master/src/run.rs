@@ -451,8 +451,15 @@ impl Master {
             Effect::Signal(id, number) => {
                 if let (Some(process), Ok(signal)) = (self.workers.get(&id), nix::sys::signal::Signal::try_from(number))
                 {
-                    // One that is gone already has what was wanted.
-                    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(process.pid), signal);
+                    match nix::sys::signal::kill(nix::unistd::Pid::from_raw(process.pid), signal) {
+                        // One that is gone already has what was wanted.
+                        Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+                        Err(errno) => self.messages().alert(&format!(
+                            "Cannot send {signal} to worker {}: {}. It runs as another user: a master needs CAP_KILL for that.",
+                            process.pid,
+                            errno.desc()
+                        )),
+                    }
                 }
             }
             Effect::Upgraded => self.upgraded(),

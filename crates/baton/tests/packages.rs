@@ -1,9 +1,10 @@
-//! What packages contain besides the program: completions as shells use them and man pages.
+//! What packages contain besides the program: completions as shells use them, man pages, and the container image.
 
 mod support;
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -157,4 +158,17 @@ fn every_verb_has_a_man_page_without_warnings() {
         count += 1;
     }
     assert!(count > 20, "{count} pages");
+}
+
+/// `packaging/container/check-image` says what it does.
+#[test]
+fn the_image_serves_as_pid_1() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root for the namespaces of a container");
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/container/check-image");
+    let output = Command::new(script).arg(program()).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let _ = std::io::stderr().write_all(&output.stdout);
 }

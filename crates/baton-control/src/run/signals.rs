@@ -13,6 +13,8 @@ pub(super) struct Signals {
     pub(super) ttin: Signal,
     /// SIGTERM and SIGINT, if somebody listens; see [`Signals::listen_for_the_end`].
     pub(super) end: Option<(Signal, Signal)>,
+    /// SIGCHLD, if this is the first process of a PID namespace; see [`Signals::listen_for_children`].
+    pub(super) child: Option<Signal>,
 }
 
 impl Signals {
@@ -25,7 +27,14 @@ impl Signals {
             ttou: of(nix::libc::SIGTTOU)?,
             ttin: of(nix::libc::SIGTTIN)?,
             end: None,
+            child: None,
         })
+    }
+
+    /// Listens for children that have ended: to the first process of a PID namespace the kernel gives those whose parent has ended.
+    pub(super) fn listen_for_children(&mut self) -> io::Result<()> {
+        self.child = Some(signal(SignalKind::child())?);
+        Ok(())
     }
 
     /// SIGTERM and SIGINT do not end this process by themselves any more: whoever asks for this does something first.
@@ -34,6 +43,14 @@ impl Signals {
             self.end = Some((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?));
         }
         Ok(())
+    }
+}
+
+/// A child has ended, if that is listened for.
+pub(super) async fn a_child_ended(child: &mut Option<Signal>) {
+    match child {
+        Some(child) => _ = child.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -20,6 +20,7 @@ use std::io;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 /// The name of this machine; empty if it is no text.
 pub fn hostname() -> String {
@@ -60,6 +61,12 @@ pub fn allow_core_files() -> io::Result<()> {
         setrlimit(limit, hard, hard)?;
     }
     Ok(prctl::set_dumpable(true)?)
+}
+
+/// Waits for all children that have ended, whatever they ended with: for the first process of a PID namespace, which gets the
+/// processes whose parent has ended, and has no other children.
+pub fn reap_orphans() {
+    while let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {}
 }
 
 /// Ends this process by a signal as if nobody had listened to it, so that whoever waits for the process sees what ended it.
