@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 # The engine xdp and the method sk_lookup of `baton flip` are BPF programs, which clang compiles; scripts/setup installs it.
 FEATURES = --features baton/bpf
+RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 .PHONY: help demo test build bench prove audit fuzz deb clean
 
 help: ## list the targets
@@ -17,9 +18,10 @@ test: ## install what the tests need and run all of them; PHASES='rust fuzz' for
 	@scripts/setup test
 	@scripts/test $(PHASES)
 
-build: ## build target/release/baton
+build: ## build target/release/baton, stripped, with its debug symbols beside it
 	@scripts/setup build
 	cargo build --release --locked --package baton $(FEATURES)
+	@packaging/split-symbols $(RELEASE)/baton
 
 bench: ## CPU and memory next to haproxy and nginx; ARGS='--help' for more, WHAT='tls certificates', BATON=... another program
 	@scripts/setup bench
