@@ -40,10 +40,10 @@ fuzz: ## run every fuzz target; SECONDS_EACH=60
 	@scripts/setup fuzz
 	@for target in $$(scripts/fuzz); do scripts/fuzz "$$target" $(or $(SECONDS_EACH),60) || exit 1; done
 
-deb: ## build a Debian package in target/debian, install it out of sight, use it and remove it
+deb: ## build Debian packages in target/debian, install them out of sight, use them and remove them
 	@scripts/setup deb
 	cargo build --release --locked --package baton $(FEATURES)
-	@package=$$(cargo deb --quiet --no-build --strip --locked --package baton) && packaging/check-deb "$$package" && ls "$$package"
+	@packaging/make-deb $(RELEASE)/baton
 
 clean: ## remove everything that was built
 	cargo clean

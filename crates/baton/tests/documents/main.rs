@@ -38,9 +38,12 @@ macro_rules! documents {
 documents! {
     architecture: "ARCHITECTURE.md",
     changelog: "CHANGELOG.md",
+    contributing: "CONTRIBUTING.md",
     readme: "README.md",
+    security: "SECURITY.md",
     command_line: "docs/command-line.md",
     configuration: "docs/configuration.md",
+    container: "docs/container.md",
     convert: "docs/convert.md",
     direct: "docs/direct.md",
     flip: "docs/flip.md",
