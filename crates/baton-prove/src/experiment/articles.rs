@@ -52,7 +52,7 @@ const TABLES: &[ArticleTable] = &[
         name: "articles-200",
         heading: "10,000 requests of 200 users, over TLS",
         source: "article: 10k requests, 200 users",
-        note: "how often the article restarted is not told",
+        note: "the article does not state the number of restarts",
         users: 200,
         tls: true,
         rows: &[
@@ -73,7 +73,7 @@ const TABLES: &[ArticleTable] = &[
         name: "articles-100",
         heading: "100,000 requests of 100 users",
         source: "article: 100k requests, 100 users",
-        note: "how often the article restarted is not told",
+        note: "the article does not state the number of restarts",
         users: 100,
         tls: false,
         rows: &[
@@ -137,7 +137,7 @@ fn rows(table: &'static ArticleTable) -> impl Iterator<Item = ArticleRun> {
     table.rows.iter().map(|ArticleRow(name, server, requests, reported)| {
         // The test reads every row.
         let mut experiment = built_in::find(name).expect("the tables name experiments that there are");
-        experiment.load = format!("-c {} http://{{{{web}}}}/bytes/1000", table.users);
+        experiment.load = format!("-c {} --same-length http://{{{{web}}}}/bytes/1000", table.users);
         experiment.requests = Some(*requests);
         if table.tls {
             // Of the title the table's heading tells it.

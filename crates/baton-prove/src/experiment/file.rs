@@ -18,7 +18,7 @@ use crate::units;
 /// What the servers are that are known by name.
 const SERVERS: &str = include_str!("built_in/servers.toml");
 /// The load of an experiment that says none: ten connections, a new one for each request.
-const LOAD: &str = "-c 10 http://{{web}}/bytes/1000";
+const LOAD: &str = "-c 10 --same-length http://{{web}}/bytes/1000";
 /// The longest text that is read, in bytes.
 pub(crate) const TEXT_MAX: usize = 1 << 20;
 /// The order in which known servers come; others follow.
@@ -142,7 +142,7 @@ impl Reader<'_> {
         let reason = error.message().lines().collect::<Vec<_>>().join(", ");
         let remedy = match reason.contains("missing field `server`") {
             true => "write a table [server.NAME] with the command that starts it",
-            false if reason.contains("unknown field") => "correct the name or take the line out",
+            false if reason.contains("unknown field") => "correct the name or remove the line",
             false if reason.contains("missing field") => "add it",
             false => "see docs/prove.md for an example",
         };
@@ -158,18 +158,18 @@ impl Reader<'_> {
             let base = match &side.get_ref().like {
                 None => known.get(server).cloned().unwrap_or_default(),
                 Some(like) => known.get(like.get_ref()).cloned().ok_or_else(|| {
-                    let reason = format!("'{}' is no known server", like.get_ref());
-                    self.fault(like.span(), reason, format!("write one of {}", ORDER.join(", ")))
+                    let reason = format!("unknown server '{}'", like.get_ref());
+                    self.fault(like.span(), reason, format!("expected one of {}", ORDER.join(", ")))
                 })?,
             };
             let server = self.server(server, &span, side.get_ref(), base, &raw)?;
             if every.is_some() && server.event.is_none() && server.absent.is_none() {
                 let reason =
-                    format!("nothing is said to be done to {} every {:?}", server.name, every.unwrap_or_default());
-                return Err(self.fault(span, reason, "add event = 'COMMAND', or take 'every' out"));
+                    format!("no event for {}, which is to happen every {:?}", server.name, every.unwrap_or_default());
+                return Err(self.fault(span, reason, "add event = 'COMMAND', or remove 'every'"));
             }
             if every.is_none() && server.event.is_some() {
-                return Err(self.fault(span, "an event without its time", "add every = '200ms' at the top"));
+                return Err(self.fault(span, "an event without an interval", "add every = '200ms' at the top"));
             }
             servers.push(server);
         }
@@ -208,11 +208,7 @@ impl Reader<'_> {
         for (file, text) in base.files.iter().chain(&raw.files).chain(&own.files) {
             let is_plain = !file.is_empty() && !file.contains('/') && file != "." && file != "..";
             if !is_plain {
-                return Err(self.fault(
-                    text.span(),
-                    format!("'{file}' is no name of a file"),
-                    "use a name without '/'",
-                ));
+                return Err(self.fault(text.span(), format!("'{file}' is not a file name"), "use a name without '/'"));
             }
             files.insert(file.clone(), text.get_ref().clone());
         }
@@ -231,7 +227,7 @@ impl Reader<'_> {
         let start = either(&own.start, base.start)?;
         let is_machine = raw.network.as_ref().is_some_and(|network| network.get_ref() == "machine");
         if start.as_ref().is_some_and(String::is_empty) && !is_machine {
-            let reason = format!("'{name}' runs already, and is not to be found in a network of the run's own");
+            let reason = format!("'{name}' runs already, and cannot be reached from the network namespace of the run");
             return Err(self.fault(span.clone(), reason, "add network = 'machine' at the top"));
         }
         let start = match (start, &own.absent) {
@@ -299,14 +295,14 @@ impl Reader<'_> {
         let inside = self.text.get(text.span()).and_then(|part| part.find(&unknown)).unwrap_or_default();
         let at = text.span().start + inside;
         let remedy = format!("the variables are {}", variables::NAMES.map(|name| format!("{{{{{name}}}}}")).join(" "));
-        Err(self.fault(at..at, format!("'{unknown}' is no variable"), remedy))
+        Err(self.fault(at..at, format!("unknown variable '{unknown}'"), remedy))
     }
 
     fn expect(&self, word: &Spanned<String>) -> Result<Expect, ExperimentError> {
         Expect::ALL.into_iter().find(|expect| expect.word() == word.get_ref()).ok_or_else(|| {
-            let reason = format!("'{}' is nothing that can be expected", word.get_ref());
+            let reason = format!("unknown expectation '{}'", word.get_ref());
             let words = Expect::ALL.map(|expect| format!("'{}'", expect.word())).join(", ");
-            self.fault(word.span(), reason, format!("write one of {words}"))
+            self.fault(word.span(), reason, format!("expected one of {words}"))
         })
     }
 
@@ -314,14 +310,14 @@ impl Reader<'_> {
         match word.get_ref().as_str() {
             "own" => Ok(Network::Own),
             "machine" => Ok(Network::Machine),
-            other => Err(self.fault(word.span(), format!("'{other}' is no network"), "write 'own' or 'machine'")),
+            other => Err(self.fault(word.span(), format!("unknown network '{other}'"), "expected 'own' or 'machine'")),
         }
     }
 
     fn duration(&self, text: &Spanned<String>, min: Duration) -> Result<Duration, ExperimentError> {
         let fault = |reason: String| {
-            let reason = format!("'{}' is no time: {reason}", text.get_ref());
-            self.fault(text.span(), reason, "write such as '200ms', '5s', '2m'")
+            let reason = format!("'{}' is not a duration: {reason}", text.get_ref());
+            self.fault(text.span(), reason, "examples: '200ms', '5s', '2m'")
         };
         let time = units::time(text.get_ref()).map_err(fault)?;
         if time < min { Err(fault(format!("it must be at least {min:?}"))) } else { Ok(time) }
@@ -365,7 +361,7 @@ mod tests {
         let experiment = Experiment::parse("x", text).expect("it is right");
         let own = experiment.server("own").expect("it is there");
         assert!(own.start.starts_with("haproxy ") && own.files.contains_key("haproxy.cfg"), "{own:?}");
-        check("title = 'T'\n[server.a]\nlike = 'apache'", 3, "'apache' is no known server; write one of haproxy");
+        check("title = 'T'\n[server.a]\nlike = 'apache'", 3, "unknown server 'apache'; expected one of haproxy");
     }
 
     #[test]
@@ -380,17 +376,21 @@ mod tests {
         assert_eq!((told(a), told(b)), (["p", "s", "n"].map(String::from), ["p", "s", "m"].map(String::from)));
         assert_eq!((&*a.files["one"], &*b.files["one"], &*a.files["all"]), ("3", "2", "1"));
         assert!(b.files.contains_key("haproxy.cfg") && a.metered == "a link");
-        check("title = 'T'\nmeter = '{{no}}'\n[server.a]\nstart = 'x'", 2, "'{{no}}' is no variable");
+        check("title = 'T'\nmeter = '{{no}}'\n[server.a]\nstart = 'x'", 2, "unknown variable '{{no}}'");
     }
 
     #[test]
     fn faults_name_line_reason_and_remedy() {
         check("title = 'T'\nevry = '1s'\n[server.a]\nstart = 'x'", 2, "unknown field `evry`");
-        check("title = 'T'\nevery = '1 parsec'\n[server.a]\nstart = 'x'", 2, "write such as '200ms'");
+        check("title = 'T'\nevery = '1 parsec'\n[server.a]\nstart = 'x'", 2, "examples: '200ms'");
         check("title = 'T'\nevery = '1s'\n[server.a]\nstart = 'x'", 3, "add event");
         check("title = 'T'\n[server.a]\nstart = 'x'\nevent = 'y'", 2, "add every");
         check("title = 'T'\n[server.a]\nstop = 'x'", 2, "nothing starts the server 'a'; add start");
-        check("title = 'T'\n\n[server.a]\nstart = 'x {{prot}}'", 4, "'{{prot}}' is no variable; the variables are {{");
+        check(
+            "title = 'T'\n\n[server.a]\nstart = 'x {{prot}}'",
+            4,
+            "unknown variable '{{prot}}'; the variables are {{",
+        );
         check("title = 'T'\n[server.a]\nstart = 'x'\nexpect = 'luck'", 4, "'no-failure'");
         check("title = 'T'\n[server.a]\nstart = 'x'\nfiles.'../x' = ''", 4, "without '/'");
         check("title = 'T'\nrequests = 0\n[server.a]\nstart = 'x'", 2, "1 or more");

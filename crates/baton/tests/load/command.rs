@@ -17,39 +17,45 @@ fn what_cannot_be_meant_is_refused_before_anything_is_sent() {
         assert!(said.code == Some(2) && said.out.is_empty() && said.err.contains(expect), "{line}: {said:?}");
     };
     check("", "<URL>");
-    check("ftp://h/", "none of http, https, ws, wss and tcp");
+    check("ftp://h/", "expected http, https, ws, wss or tcp");
     check("URL http://::1/", "an IPv6 address needs brackets, as in [::1]:80");
-    check("URL http://no-such-host.invalid/", "http://no-such-host.invalid/: no address for it");
+    check("URL http://no-such-host.invalid/", "http://no-such-host.invalid/: cannot resolve the name");
     check("-n 0 URL", "'--requests <N>': it must be at least 1");
-    check("-n x URL", "a whole number is wanted, such as 500, 10k or 1M");
-    check("-t 5d URL", "the unit is us, ms, s, m or h");
-    check("-c 100k URL", "-c: connections are at most 65536");
-    check("--rate 0 URL", "a number above 0 is wanted, such as 0.5, 1000 or 10k");
+    check("-n x URL", "expected a whole number, such as 500, 10k or 1M");
+    check("-t 5d URL", "the unit must be us, ms, s, m or h");
+    check("-c 100k URL", "-c: the maximum is 65536");
+    check("--rate 0 URL", "expected a number above 0, such as 0.5, 1000 or 10k");
     check("--rate 1000M URL", "the rate must be between");
     check("--threads 0 URL", "the number of threads must be between 1 and 256");
-    check("-H broken URL", "a header is written as 'Name: value'");
+    check("-H broken URL", "expected 'Name: value'");
     check("-i -m GET URL", "cannot be used with");
-    check("-T a/b URL", "give a file by -p or -u");
+    check("-T a/b URL", "set one with -p or -u");
     check("-p /no/such URL", "cannot read /no/such: No such file");
     check("-p a -u b URL", "cannot be used with");
-    check("--expect-status 99 URL", "between 200 and 599");
+    check("--expect-status 99 URL", "a status from 200 to 599");
     check("--expect-body /no/such URL", "--expect-body: cannot read /no/such");
     check("--series /no/such/file URL", "cannot write /no/such/file");
     check("--json=/no/such/file URL", "cannot write /no/such/file");
-    check("-f SSL3 URL", "TLS1.2, TLS1.3 and ALL");
+    check("-f SSL3 URL", "TLS1.2, TLS1.3 or ALL");
     check("-f TLS1.1 URL", "RFC 8996");
     check("--ca-file /no/such https://127.0.0.1:1/", "/no/such");
     check("-B 192.0.2.1 URL", "cannot connect from 192.0.2.1");
-    check("-n 5 tcp://127.0.0.1:1", "none of the URLs is asked any; give a time by -t");
-    check("--series x tcp://127.0.0.1:1", "--series is about requests");
+    check("-n 5 tcp://127.0.0.1:1", "there are none; set a duration with -t");
+    check("--series x tcp://127.0.0.1:1", "--series applies to http://");
     check("tcp://127.0.0.1", "tcp:// needs a port");
     check("--message-bytes 2M -t 1 tcp://127.0.0.1:1", "a message must have between 1 and 1048576 bytes");
-    check("-X proxy:80 URL", "ask the proxy's own address");
-    check("-w URL", "ab's -w is not an option here: use --json");
+    check("-X proxy:80 URL", "use the proxy's address as the URL");
+    check("-w URL", "ab's -w is not supported: use --json");
     check("-g out URL", "use --series FILE");
+    check("-t4 -c10 -d30s URL", "for wrk's -t N use --threads N");
+    check("-n 5 -q 10 URL", "for hey's -q N");
+    check("-s report.lua URL", "wrk's scripts are not supported");
+    check("-z 5s -h2 URL", "HTTP/2 is not supported yet");
+    check("-D body URL", "hey's -D is not supported: use -p FILE");
+    check("--same-length -l URL", "cannot be used with");
     let huge = file(nginx.folder.path(), "huge", "");
     std::fs::File::options().write(true).open(&huge).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
-    check(&format!("-p {folder}/huge URL"), "at most 268435456");
+    check(&format!("-p {folder}/huge URL"), "the maximum is 268435456");
     assert_eq!(nginx.seen().1 - before.1, 1, "nothing but the question itself");
 }
 
@@ -72,7 +78,7 @@ fn the_json_has_the_fields_it_promises() {
     assert!(kinds.len() == all.len() && all.iter().all(|kind| result["failures"][kind] == 0), "{result}");
     assert_eq!((&result["clean"], &result["interrupted"]), (&true.into(), &false.into()));
     assert_eq!(result["sessions"], Value::Array(Vec::new()));
-    assert_eq!(result["asking"], json!({ "concurrency": 2, "keep_alive": true, "threads": 1, "rate": null }));
+    assert_eq!(result["options"], json!({ "concurrency": 2, "keep_alive": true, "threads": 1, "rate": null }));
 }
 
 #[test]
@@ -83,7 +89,7 @@ fn text_goes_out_json_into_a_file_and_progress_to_standard_error() {
     let url = nginx.url("/a");
     let said = load(&["-n", "500", "--rate", "1000", "-k", &to_file, &url]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    for words in [&url, "1000 requests a second", "500 completed", "p99.999", "Nothing failed."] {
+    for words in [&url, "1000 requests per second", "500 completed", "p99.999", "Nothing failed."] {
         assert!(said.out.contains(words), "{words}: {said:?}");
     }
     assert!(

@@ -48,15 +48,17 @@ fn the_server_counts_what_the_client_counts_and_so_does_ab() {
 }
 
 #[test]
-fn the_first_answer_sets_the_length_as_in_ab() {
+fn lengths_may_vary_unless_they_must_not_as_in_ab() {
     let nginx = Nginx::start(GROWS);
     let url = nginx.url("/grows");
-    let said = load_json(&format!("-n 20 -k {url}"));
+    let said = load_json(&format!("-n 20 -k --same-length {url}"));
     assert_eq!(said.counts(), (Some(1), 20, 9, 11), "{said:?}");
     assert_eq!(said.json()["failures"]["wrong_length"], 11);
-    assert!(said.json()["warnings"].to_string().contains("with -l they may differ"), "{said:?}");
+    assert!(said.json()["warnings"].to_string().contains("without it lengths may vary"), "{said:?}");
     assert_eq!(ab(&format!("-n 20 -k {url}"), "Failed requests:"), "11");
-    assert_eq!(load_json(&format!("-n 20 -k -l {url}")).counts(), (Some(0), 20, 20, 0));
+    for varying in ["", "-l"] {
+        assert_eq!(load_json(&format!("-n 20 -k {varying} {url}")).counts(), (Some(0), 20, 20, 0));
+    }
 }
 
 #[test]
@@ -118,7 +120,7 @@ fn several_urls_are_asked_in_turn_each_with_its_own_failures() {
     let said = load(&["-q", "-n", "4", &urls[2], &urls[3]]);
     assert_eq!(said.code, Some(1));
     for words in
-        ["refused: 2 requests", "Nobody listened", "wrong_status: 2", &urls[2], "status 404", "SOMETHING FAILED"]
+        ["refused: 2 requests", "nothing listened", "wrong_status: 2", &urls[2], "status 404", "SOMETHING FAILED"]
     {
         assert!(said.out.contains(words), "{words}: {said:?}");
     }

@@ -78,6 +78,6 @@ fn twice_ends_it_at_once() {
     running.interrupt();
     running.hears("Ctrl-C again");
     running.interrupt();
-    running.hears("ended at once; until the first Ctrl-C: 1 requests, 0 failed, 0 completed");
+    running.hears("ended immediately; until the first Ctrl-C: 1 requests, 0 failed, 0 completed");
     assert_eq!(running.end(), (Some(130), String::new()));
 }

@@ -19,6 +19,7 @@ use baton_kernel::process::limits::OpenFiles;
 use baton_prove::{LoadResult, Progress};
 
 pub use arguments::LoadCommand;
+pub use foreign::translate;
 pub use plan::Plan;
 
 use outcome::Outcome;
@@ -74,7 +75,7 @@ impl OutputFile {
 fn prepare(command: &LoadCommand) -> Result<(Plan, OutputFiles), String> {
     let plan = Plan::new(command)?;
     if plan.load.is_none() && command.output.series.is_some() {
-        return Err("--series is about requests, and none of the URLs is asked any".into());
+        return Err("--series applies to http:// and https:// URLs, and there are none".into());
     }
     raise_descriptors(plan.connections() as u64 + DESCRIPTORS_BESIDES)?;
     let json = OutputFile::open(command.output.json.as_ref().and_then(Option::as_ref))?;
@@ -96,7 +97,7 @@ fn play(command: &LoadCommand, plan: &Plan, files: OutputFiles) -> Result<ExitCo
         LoadEnd::Measured(measured) => measured,
         LoadEnd::AtOnce(counts) => {
             super::say_line(format_args!(
-                "baton load: ended at once; until the first Ctrl-C: {counts}, {} completed",
+                "baton load: ended immediately; until the first Ctrl-C: {counts}, {} completed",
                 counts.completed
             ));
             return Ok(ExitCode::from(INTERRUPTED));
@@ -128,12 +129,13 @@ fn write(files: OutputFiles, outcome: &Outcome, load: Option<&LoadResult>) -> Re
     Ok(())
 }
 
-/// Makes room for so many descriptors; the limit of a shell is usually 1024.
+/// Raises the limit of open files to so many; the limit of a shell is usually 1024.
 fn raise_descriptors(wanted: u64) -> Result<(), String> {
     let limit = OpenFiles::raise(wanted).map_err(|error| format!("cannot raise the limit of open files: {error}"))?;
     match limit.soft {
         soft if soft < wanted => Err(format!(
-            "so many connections need {wanted} open files, and the limit is {soft}; raise it (ulimit -n {wanted}), or ask for fewer"
+            "these connections need {wanted} open files, and the limit is {soft}; raise it (ulimit -n {wanted}) or use fewer \
+             connections"
         )),
         _ => Ok(()),
     }

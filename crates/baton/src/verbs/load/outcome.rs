@@ -26,10 +26,10 @@ pub struct Outcome {
     pub clean: bool,
     /// Whether the user ended it.
     interrupted: bool,
-    /// What was asked; a failure's `request` is a place in it.
+    /// Where requests went; a failure's `request` is an index into it.
     urls: Vec<String>,
-    /// How it was asked; `None` when no URL was asked requests.
-    asking: Option<RequestOutcome>,
+    /// How requests were sent; `None` when there were none to send.
+    options: Option<RequestOutcome>,
     #[serde(flatten)]
     report: Report,
     /// What was held open.
@@ -46,7 +46,7 @@ struct RequestOutcome {
     concurrency: usize,
     keep_alive: bool,
     threads: usize,
-    /// Requests a second; `None` means that each connection asked again as soon as it was answered.
+    /// Requests per second; `None`: each connection sent the next request as soon as it had the response.
     rate: Option<f64>,
 }
 
@@ -65,20 +65,20 @@ impl Outcome {
         let urls = plan.sessions.iter().map(|(url, _)| url.clone());
         let sessions: Vec<SessionGroup> =
             urls.zip(measured.sessions.iter().cloned()).map(|(url, result)| SessionGroup { url, result }).collect();
-        let asking = plan.load.as_ref().map(|options| RequestOutcome {
+        let how = plan.load.as_ref().map(|options| RequestOutcome {
             concurrency: options.concurrency,
             keep_alive: options.keep_alive,
             threads: options.threads.min(options.concurrency),
             rate: options.rate,
         });
-        let mut warnings = report.warnings(asking.as_ref().map_or(1, |asking| asking.threads));
+        let mut warnings = report.warnings(how.as_ref().map_or(1, |how| how.threads));
         warnings.extend(differing_lengths(plan, measured).map(str::to_owned));
         Outcome {
             clean: report.is_clean() && sessions.iter().all(|held| held.result.is_clean()),
             interrupted: measured.interrupted,
             urls: plan.asked.clone(),
             warnings,
-            asking,
+            options: how,
             report,
             sessions,
             result: measured.load.clone(),
@@ -90,30 +90,30 @@ impl Outcome {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    fn requests(&self, asking: &RequestOutcome, result: &LoadResult, out: &mut impl Write) -> fmt::Result {
+    fn requests(&self, options: &RequestOutcome, result: &LoadResult, out: &mut impl Write) -> fmt::Result {
         let report = &self.report;
-        let threads = asking.threads;
+        let threads = options.threads;
         for url in self.urls.iter().take(URLS_SHOWN) {
             writeln!(out, "{url}")?;
         }
         if self.urls.len() > URLS_SHOWN {
             writeln!(out, "and {} more", self.urls.len() - URLS_SHOWN)?;
         }
-        writeln!(out, "{asking}")?;
+        writeln!(out, "{options}")?;
         let per = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let busy = 100.0 * per(report.cpu_seconds, report.seconds * threads as f64);
         let each = 1e6 * per(report.cpu_seconds, report.requests as f64);
         let mebibytes = report.body_bytes as f64 / f64::from(1 << 20);
         let rows = [
             ("requests", report.requests.to_string(), format!("in {:.2} s", report.seconds)),
-            ("completed", report.completed.to_string(), format!("{:.1} a second", report.requests_per_second)),
+            ("completed", report.completed.to_string(), format!("{:.1} per second", report.requests_per_second)),
             ("failed", report.failed.to_string(), String::new()),
-            ("bodies", format!("{mebibytes:.1} MiB"), format!("{:.1} MiB a second", per(mebibytes, report.seconds))),
+            ("bodies", format!("{mebibytes:.1} MiB"), format!("{:.1} MiB per second", per(mebibytes, report.seconds))),
             ("connections", report.connections.to_string(), connections(report)),
             (
                 "client",
                 format!("{:.2} s CPU", report.cpu_seconds),
-                format!("{busy:.0} % of its {}, {each:.1} us a request", numbered(threads as u64, "thread")),
+                format!("{busy:.0} % of its {}, {each:.1} us per request", numbered(threads as u64, "thread")),
             ),
         ];
         let width = rows.iter().map(|(_, value, _)| value.len()).max().unwrap_or_default();
@@ -175,13 +175,13 @@ impl Outcome {
             (None, None) => {}
         }
         if failure.reused > 0 {
-            let _ = write!(line, ", on a connection with {} before it", numbered(failure.reused, "answer"));
+            let _ = write!(line, ", on a connection with {} before it", numbered(failure.reused, "response"));
         }
         line
     }
 
     fn held(&self, out: &mut impl Write) -> fmt::Result {
-        let mut table = Table::new(["sessions", "asked for", "opened", "alive at the end", "messages", "lost"]);
+        let mut table = Table::new(["sessions", "requested", "opened", "alive at the end", "messages", "lost"]);
         for SessionGroup { url, result } in &self.sessions {
             let counts = [result.sessions, result.opened, result.alive, result.messages];
             table.row([url.clone()].into_iter().chain(counts.map(|count| count.to_string())).chain([result.kinds()]));
@@ -197,19 +197,19 @@ impl Outcome {
     }
 }
 
-/// What to do when answers were called wrong for no other reason than that they differ in length.
+/// What to do when responses failed for no other reason than that they differ in length.
 fn differing_lengths(plan: &Plan, measured: &LoadMeasurement) -> Option<&'static str> {
     let expected = plan.load.as_ref()?.requests.iter().any(|request| request.expect == BodyCheck::SameLength);
     let met = measured.load.as_ref()?.counts.count(FailureKind::WrongLength) > 0;
     (expected && met).then_some(
-        "every answer was expected to be as long as the first one of its URL, as ab does; with -l they may differ",
+        "--same-length expects every response to be as long as the first one of its URL; without it lengths may vary",
     )
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let (Some(asking), Some(result)) = (&self.asking, &self.result) {
-            self.requests(asking, result, out)?;
+        if let (Some(options), Some(result)) = (&self.options, &self.result) {
+            self.requests(options, result, out)?;
         }
         if !self.sessions.is_empty() {
             if self.result.is_some() {
@@ -218,10 +218,10 @@ impl fmt::Display for Outcome {
             self.held(out)?;
         }
         for error in &self.report.errors {
-            writeln!(out, "\nThe client itself ended early: {error}")?;
+            writeln!(out, "\nThe load generator ended early: {error}")?;
         }
         for warning in &self.warnings {
-            writeln!(out, "\nMind: {warning}")?;
+            writeln!(out, "\nWarning: {warning}")?;
         }
         let interrupted = if self.interrupted { "Interrupted. " } else { "" };
         let verdict = if self.clean { "Nothing failed." } else { "SOMETHING FAILED, see above." };
@@ -232,11 +232,11 @@ impl fmt::Display for Outcome {
 impl fmt::Display for RequestOutcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connections = numbered(self.concurrency as u64, "connection");
-        let kept = if self.keep_alive { "kept open" } else { "a new one for each request" };
+        let kept = if self.keep_alive { "kept open" } else { "a new one per request" };
         write!(out, "{connections} ({kept}), {}: ", numbered(self.threads as u64, "thread"))?;
         match self.rate {
-            Some(rate) => write!(out, "{rate} requests a second, latency from when each was due"),
-            None => write!(out, "each asks again as soon as it is answered"),
+            Some(rate) => write!(out, "{rate} requests per second, latency from the scheduled send time"),
+            None => write!(out, "each sends the next request as soon as it has the response"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! From the command line to what the library does: one load over all URLs that are asked, and a group of sessions for each
 //! URL that is held open.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use baton_prove::{LoadOptions, Request, ServerEndpoint, SessionOptions, Tls, Tls
 use clap::Parser;
 
 use super::arguments::{Interval, LoadCommand, RequestArguments};
+use super::foreign;
 use super::url::{Scheme, Url};
 
 /// How long it goes on when neither a number nor a time was asked for.
@@ -50,7 +52,8 @@ impl Plan {
             #[command(flatten)]
             command: LoadCommand,
         }
-        let words = Words::try_parse_from(split(words)?).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let words = foreign::translated(split(words)?.into_iter().map(OsString::from))?;
+        let words = Words::try_parse_from(words).map_err(|error| error.to_string().trim_end().to_owned())?;
         Plan::new(&words.command)
     }
 
@@ -58,16 +61,26 @@ impl Plan {
     /// A sentence, when a file cannot be read, a name has no address, or options contradict each other.
     pub fn new(command: &LoadCommand) -> Result<Plan, String> {
         command.foreign.refuse()?;
+        if command.amount.time.is_some() && command.amount.duration.is_some() {
+            return Err(
+                "-t and -d both set the duration (-t as in ab); for wrk's -t N use --threads N, for hey's -t N \
+                        use --timeout N"
+                    .into(),
+            );
+        }
+        let time = command.amount.time.or(command.amount.duration);
         let (held, asked): (Vec<&Url>, Vec<&Url>) = command.urls.iter().partition(|url| url.scheme.is_session());
         if asked.is_empty() && (command.amount.requests.is_some() || command.amount.rate.is_some()) {
-            return Err("-n and --rate count requests, and none of the URLs is asked any; give a time by -t".into());
+            return Err(
+                "-n and --rate apply to http:// and https:// URLs, and there are none; set a duration with -t".into()
+            );
         }
         let sessions = held.iter().map(|url| Ok((url.text.clone(), session(command, url)?)));
         Ok(Plan {
-            load: if asked.is_empty() { None } else { Some(load(command, &asked)?) },
+            load: if asked.is_empty() { None } else { Some(load(command, &asked, time)?) },
             asked: asked.iter().map(|url| url.text.clone()).collect(),
             sessions: sessions.collect::<Result<_, String>>()?,
-            time: command.amount.time.unwrap_or(TIME),
+            time: time.unwrap_or(TIME),
         })
     }
 
@@ -80,7 +93,7 @@ impl Plan {
     }
 }
 
-fn load(command: &LoadCommand, urls: &[&Url]) -> Result<LoadOptions, String> {
+fn load(command: &LoadCommand, urls: &[&Url], time: Option<Duration>) -> Result<LoadOptions, String> {
     let amount = &command.amount;
     let connections = match (amount.connections, amount.rate) {
         (Some(connections), _) => connections,
@@ -106,11 +119,11 @@ fn load(command: &LoadCommand, urls: &[&Url]) -> Result<LoadOptions, String> {
         servers,
         requests,
         keep_alive: amount.keep_alive,
-        concurrency: bounded(connections, CONCURRENCY_MAX, "-c: connections")?,
+        concurrency: bounded(connections, CONCURRENCY_MAX, "-c")?,
         threads: amount.threads,
         rate: amount.rate,
         count: amount.requests,
-        duration: amount.time.or(amount.requests.is_none().then_some(TIME)),
+        duration: time.or(amount.requests.is_none().then_some(TIME)),
         sources: amount.sources.clone(),
         timeouts: Timeouts {
             connect: amount.timeout_connect,
@@ -122,7 +135,7 @@ fn load(command: &LoadCommand, urls: &[&Url]) -> Result<LoadOptions, String> {
 }
 
 fn server(command: &LoadCommand, url: &Url) -> Result<ServerEndpoint, String> {
-    let host = command.asking.host.clone().unwrap_or_else(|| url.authority.clone());
+    let host = command.request.host.clone().unwrap_or_else(|| url.authority.clone());
     let tls = if url.scheme.is_secure() { Some(tls(command, url)?) } else { None };
     Ok(ServerEndpoint { target: url.look_up()?, host: Some(host), tls })
 }
@@ -150,7 +163,7 @@ fn tls(command: &LoadCommand, url: &Url) -> Result<Tls, String> {
 
 /// What all URLs are asked, but for the path.
 fn request(command: &LoadCommand) -> Result<Request, String> {
-    let asking = &command.asking;
+    let asking = &command.request;
     let (method, file) = match (&asking.post, &asking.put, asking.head) {
         (Some(file), _, _) => ("POST", Some(file)),
         (_, Some(file), _) => ("PUT", Some(file)),
@@ -163,21 +176,21 @@ fn request(command: &LoadCommand) -> Result<Request, String> {
         (Some(_), None) if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) => {
             headers.push(("Content-Type".into(), "text/plain".into()));
         }
-        (None, Some(_)) => return Err("-T names the type of a body, and there is none; give a file by -p or -u".into()),
+        (None, Some(_)) => return Err("-T is the type of a body, and there is no body; set one with -p or -u".into()),
         _ => {}
     }
-    let right = &command.right;
+    let right = &command.expect;
     let expect = match &right.expect_body {
         Some(file) => BodyCheck::Exactly(read("--expect-body", file)?.into()),
-        None if right.any_length => BodyCheck::Any,
-        None => BodyCheck::SameLength,
+        None if right.same_length => BodyCheck::SameLength,
+        None => BodyCheck::Any,
     };
     Ok(Request {
         method: asking.method.clone().unwrap_or_else(|| method.into()),
         server: 0,
         path: String::new(),
         headers,
-        body: file.map(|file| read("what is sent", file)).transpose()?.unwrap_or_default(),
+        body: file.map(|file| read("the body", file)).transpose()?.unwrap_or_default(),
         status: right.expect_status.unwrap_or(StatusCheck::Success),
         expect,
     })
@@ -202,8 +215,8 @@ fn session(command: &LoadCommand, url: &Url) -> Result<SessionOptions, String> {
         _ => SessionKind::WebSocket { path: url.path.clone() },
     };
     let mut options = SessionOptions::new(server(command, url)?, kind);
-    options.headers = headers(&command.asking);
-    options.count = bounded(open.sessions, SESSIONS_MAX, "--sessions: sessions")?;
+    options.headers = headers(&command.request);
+    options.count = bounded(open.sessions, SESSIONS_MAX, "--sessions")?;
     options.interval = match open.interval {
         Interval::Every(time) => Some(time),
         Interval::Never => None,
@@ -215,7 +228,7 @@ fn session(command: &LoadCommand, url: &Url) -> Result<SessionOptions, String> {
 
 fn bounded(number: u64, max: usize, what: &str) -> Result<usize, String> {
     let number = usize::try_from(number).ok().filter(|number| *number <= max);
-    number.ok_or_else(|| format!("{what} are at most {max}"))
+    number.ok_or_else(|| format!("{what}: the maximum is {max}"))
 }
 
 /// A file that is sent or expected.
@@ -223,7 +236,7 @@ fn read(what: &str, file: &Path) -> Result<Vec<u8>, String> {
     let told = |error: std::io::Error| format!("{what}: cannot read {}: {error}", file.display());
     let length = fs::metadata(file).map_err(told)?.len();
     if length > BODY_MAX {
-        return Err(format!("{what}: {} has {length} bytes; at most {BODY_MAX} are held in memory", file.display()));
+        return Err(format!("{what}: {} has {length} bytes; the maximum is {BODY_MAX}", file.display()));
     }
     fs::read(file).map_err(told)
 }
@@ -250,7 +263,7 @@ fn split(text: &str) -> Result<Vec<String>, String> {
     }
     match quote {
         None => Ok(words),
-        Some(open) => Err(format!("the closing {open} is missing in: {text}")),
+        Some(open) => Err(format!("the closing {open} is missing: {text}")),
     }
 }
 
@@ -282,6 +295,23 @@ mod tests {
         );
         assert_eq!((plan.sessions.len(), plan.connections()), (1, 6));
         assert!(Plan::parse("-n").is_err() && Plan::parse("").is_err() && Plan::parse("--nix http://h/").is_err());
+        let check = |words: &str, expect: &str| {
+            let error = Plan::parse(words).expect_err(words);
+            assert!(error.contains(expect), "{words}: {error}");
+        };
+        check("-t4 -c10 -d30s http://127.0.0.1:1/", "--threads N");
+        check("-x http://proxy http://127.0.0.1:1/", "--json");
+        let same = |words: &str| Plan::parse(words).expect(words).load.expect(words).requests[0].expect.clone();
+        assert_eq!(same("http://127.0.0.1:1/"), BodyCheck::Any);
+        assert_eq!(same("-l http://127.0.0.1:1/"), BodyCheck::Any);
+        assert_eq!(same("--same-length http://127.0.0.1:1/"), BodyCheck::SameLength);
+        // What users of wrk, wrk2 and hey type.
+        let plan = |words: &str| Plan::parse(words).expect(words).load.expect(words);
+        let wrk = plan("-c 10 -d 30s --latency -R 2000 --timeout 2s -H 'A: b' http://127.0.0.1:1/");
+        assert_eq!((wrk.concurrency, wrk.duration, wrk.rate), (10, Some(Duration::from_secs(30)), Some(2000.0)));
+        let hey = plan("-z 5s -c 20 -host a.example -disable-keepalive -cpus 2 -a u:p -m POST http://127.0.0.1:1/");
+        assert_eq!((hey.concurrency, hey.duration, hey.threads), (20, Some(Duration::from_secs(5)), 2));
+        assert_eq!(hey.servers[0].host.as_deref(), Some("a.example"));
         let defaults = Plan::parse("http://127.0.0.1:1/").expect("it is right").load.expect("one URL is asked");
         assert_eq!((defaults.duration, defaults.count, defaults.concurrency), (Some(TIME), None, 1));
     }

@@ -90,14 +90,14 @@ impl Url {
             UrlTarget::Host { name, port } => (name.as_str(), *port),
         };
         let found =
-            (name, port).to_socket_addrs().map_err(|error| format!("{}: no address for it: {error}", self.text));
+            (name, port).to_socket_addrs().map_err(|error| format!("{}: cannot resolve the name: {error}", self.text));
         let addresses: Vec<SocketAddr> = found?.collect();
         let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY).is_ok();
         let chosen = match addresses.len() {
             0 | 1 => addresses.first(),
             _ => addresses.iter().find(answers).or(addresses.first()),
         };
-        chosen.map(|address| Target::Tcp(*address)).ok_or_else(|| format!("{}: no address for it", self.text))
+        chosen.map(|address| Target::Tcp(*address)).ok_or_else(|| format!("{}: the name has no address", self.text))
     }
 }
 
@@ -114,18 +114,24 @@ impl FromStr for Url {
             "ws" => Scheme::Ws,
             "wss" => Scheme::Wss,
             "tcp" => Scheme::Tcp,
-            other => return Err(format!("'{other}://' is none of http, https, ws, wss and tcp")),
+            other => return Err(format!("unknown scheme '{other}://'; expected http, https, ws, wss or tcp")),
         };
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            // hey's `-q 10`: our -q takes no value.
+            return Err(format!(
+                "'{text}' is not a URL; for hey's -q N (requests per second and connection) use --rate, -q hides the progress"
+            ));
+        }
         // What follows a '#' never leaves a client.
         let rest = rest.split('#').next().unwrap_or_default();
         if let Some(bad) = rest.chars().find(|letter| letter.is_control() || *letter == ' ') {
-            return Err(format!("{bad:?} cannot stand in a URL; write it as %{:02x}", u32::from(bad)));
+            return Err(format!("{bad:?} is not allowed in a URL; write it as %{:02x}", u32::from(bad)));
         }
         let (place, authority, path) = match rest.strip_prefix("unix:") {
             Some(socket) => {
                 let (socket, path) = socket.split_once(':').unwrap_or((socket, "/"));
                 if !socket.starts_with('/') {
-                    return Err("a unix socket is written as http://unix:/run/app.sock:/path".into());
+                    return Err("write a unix socket as http://unix:/run/app.sock:/path".into());
                 }
                 (UrlTarget::Unix(socket.into()), "localhost".to_owned(), path)
             }
@@ -147,7 +153,7 @@ impl FromStr for Url {
 
 fn host(authority: &str, scheme: Scheme) -> Result<UrlTarget, String> {
     if authority.contains('@') {
-        return Err("a name and a password go into -A NAME:PASSWORD".into());
+        return Err("use -A NAME:PASSWORD for basic authentication".into());
     }
     let (name, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -164,11 +170,11 @@ fn host(authority: &str, scheme: Scheme) -> Result<UrlTarget, String> {
     };
     let port = match port {
         Some("") => scheme.port().ok_or("tcp:// needs a port, as in tcp://localhost:5000")?,
-        Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("'{port}' is no port"))?,
-        None => return Err("after the ']' comes ':' and a port".into()),
+        Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("'{port}' is not a port"))?,
+        None => return Err("expected ':' and a port after the ']'".into()),
     };
     if name.is_empty() {
-        return Err("the name of the host is missing".into());
+        return Err("the host name is missing".into());
     }
     Ok(UrlTarget::Host { name: name.to_owned(), port })
 }
@@ -209,16 +215,17 @@ mod tests {
             let error = text.parse::<Url>().expect_err(text);
             assert!(error.contains(expect), "{text}: {error}");
         };
-        wrong("ftp://h/", "none of http, https, ws, wss and tcp");
-        wrong("http://", "host is missing");
-        wrong("http://:80/", "host is missing");
-        wrong("http://h:0/", "'0' is no port");
-        wrong("http://h:99999/", "'99999' is no port");
+        wrong("ftp://h/", "http, https, ws, wss or tcp");
+        wrong("http://", "host name is missing");
+        wrong("http://:80/", "host name is missing");
+        wrong("http://h:0/", "'0' is not a port");
+        wrong("http://h:99999/", "'99999' is not a port");
         wrong("http://::1/", "brackets");
         wrong("http://[::1/", "']'");
         wrong("http://[::1]x/", "after the ']'");
         wrong("http://u:p@h/", "-A");
         wrong("http://h/a b", "%20");
+        wrong("10", "--rate");
         wrong("tcp://h", "needs a port");
         wrong("tcp://h:1/a", "no path");
         wrong("http://unix:run", "unix:/run/app.sock:/path");
@@ -229,6 +236,6 @@ mod tests {
         let target = |text: &str| text.parse::<Url>().expect("a URL").look_up();
         assert_eq!(target("http://[::1]:8080"), Ok(Target::Tcp("[::1]:8080".parse().expect("an address"))));
         assert_eq!(target("http://unix:/s:/"), Ok(Target::Unix("/s".into())));
-        assert!(target("http://no-such-host.invalid/").is_err_and(|text| text.contains("no address")));
+        assert!(target("http://no-such-host.invalid/").is_err_and(|text| text.contains("cannot resolve")));
     }
 }

@@ -70,7 +70,7 @@ pub async fn watch<W: Write>(plan: &Plan, progress: &mut Progress<W>) -> Result<
     }
 
     if interrupted {
-        progress.note("Ending; what is under way may still be answered. Ctrl-C again ends it at once.");
+        progress.note("Ending after the in-flight requests. Ctrl-C again ends immediately.");
     }
     let counts = view.counts();
     tokio::select! {
@@ -125,7 +125,7 @@ impl LoadView<'_> {
             let _ = write!(line, "  {:.0} requests/s, {:.0} %, {}", self.rate(), part * 100.0, failed(counts));
             let waiting = counts.requests.saturating_sub(counts.completed + counts.failed());
             if part >= 1.0 && waiting > 0 {
-                let _ = write!(line, ", waiting for {waiting} answers");
+                let _ = write!(line, ", waiting for {waiting} responses");
             }
         }
         if !self.sessions.is_empty() {
