@@ -34,6 +34,7 @@ pub use diagnostic::{Diagnostic, MAX_DIAGNOSTICS, Severity};
 pub use dynamic_server::{DynamicServers, is_dynamic, quoted, takes_dynamic_servers};
 pub use environment::{Environment, FixedEnvironment, MAX_FILE_BYTES, SystemEnvironment};
 pub use keywords::tls::crt_list::{CrtListError, CrtListLine, MAX_LIST_WORDS, crt_list_line};
+pub use nearest::nearest;
 pub use syntax::{Line, MAX_BLOCKS, MAX_FILES, Section, Syntax};
 pub use words::{MAX_LINE_BYTES, MAX_WORDS, Token};
 

@@ -4,6 +4,8 @@ use baton_config::condition::{COMPATIBLE_VERSION, FEATURES};
 use baton_control::Capacity;
 use baton_model::Model;
 
+use crate::verbs;
+
 /// Baton's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -19,7 +21,7 @@ const BPF: &str = if cfg!(feature = "bpf") {
 pub fn version() -> String {
     let system = uname();
     format!(
-        "Baton version {VERSION} - speaks the language of HAProxy version {COMPATIBLE_VERSION}\n\
+        "Baton version {VERSION} - compatible with the configuration of HAProxy version {COMPATIBLE_VERSION}\n\
          Status: development.\n\
          Known bugs: see the issues of the project.\n\
          Running on: {system}\n"
@@ -54,12 +56,12 @@ pub fn usage(program: &str) -> String {
     format!(
         "Usage : {program} [-f <cfgfile|cfgdir>]* [ -vdVD ] [ -n <maxconn> ] [ -N <maxpconn> ]
         [ -p <pidfile> ] [ -C <dir> ] [ -- <cfgfile>* ]
-        {program} VERB ...     (reload, plan, status, certs, upgrade, hold, load, origin, prove; see `baton help`)
+        {program} COMMAND ...   (below; `baton help COMMAND` describes one)
         -v displays version ; -vv shows known build options.
         -d enters debug mode ; -db only disables background mode.
         -V enters verbose mode (disables quiet mode)
         -D goes daemon ; -C changes to <dir> before loading files.
-        -W a master supervises the process that serves ; -Ws tells systemd too
+        -W starts a master that supervises the worker ; -Ws also notifies systemd
         -q quiet mode : don't display messages
         -c check mode : only check config files and exit
         -cc check condition : evaluate a condition and exit
@@ -68,17 +70,19 @@ pub fn usage(program: &str) -> String {
         -L set local peer name (default to hostname)
         -p writes the pid to this file
         -dr ignores server address resolution failures
-        -dS disables splice() ; -dV disables the verification of servers (TLS)
+        -dS disables splice() ; -dV disables the verification of server certificates
         -dW fails if any warning is emitted
         -dD diagnostic mode : warn about suspicious configuration statements
-        -S <bind>[,<bind options>...] the socket of the master (with -W)
+        -S <bind>[,<bind options>...] opens the master's socket (with -W)
         -m, -dA, -dC, -dF, -dG, -dI, -dK, -dL, -dM, -dR, -dZ, -de, -dl, -dp, -dt, -dv: accepted without effect
         -x <unix_socket> get listening sockets from a unix socket
-        -sf/-st [pid ]* take over from these processes, which finish their connections/end at once
-        Changing the configuration: send SIGUSR2, or run `{program} reload`.
-        Stopping: SIGUSR1 when the last connection ended, SIGTERM at once.
+        -sf/-st [pid ]* takes over from these processes and stops them gracefully/immediately
+        To apply a changed configuration: run `baton reload`, or send SIGUSR2.
+        To stop: SIGUSR1 (graceful stop), SIGTERM (immediate stop).
 
-"
+{commands}
+",
+        commands = verbs::overview(),
     )
 }
 

@@ -90,7 +90,7 @@ const OPTIONS: [OptionRow; 26] = [
 
 /// The whole command line: HAProxy's options and the verbs.
 fn command_line() -> Command {
-    let mut command = super::Command::command().disable_version_flag(true);
+    let mut command = super::CommandLine::command().disable_version_flag(true);
     for (name, argument, help) in OPTIONS {
         let mut arg = Arg::new(name).help(help).action(ArgAction::Append);
         let mut characters = name.chars();
@@ -140,7 +140,7 @@ fn with_one_dash(text: &str, shell: Shell) -> String {
 /// Writes a page for the program, each verb, and each verb of a verb.
 fn write_manual(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    let mut command = super::Command::command().disable_help_subcommand(true);
+    let mut command = super::CommandLine::command().disable_help_subcommand(true);
     command.build();
     let mut verbs = Vec::new();
     man(&command).render_subcommands_section(&mut verbs)?;
