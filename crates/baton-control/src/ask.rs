@@ -9,11 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::unistd::geteuid;
+use nix::unistd::{Uid, User, geteuid};
 
 use crate::control_socket::find::{self, Reached, Running, Where};
 use crate::printable;
-use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request, line};
+use crate::protocol::{Envelope, REPLY_BYTES_MAX, Reply, Request, Status, line};
 
 /// How long a process may take to say how it is, when there are several to choose from.
 const STATUS_WITHIN: Duration = Duration::from_secs(2);
@@ -25,6 +25,8 @@ const WORK_WITHIN: Duration = Duration::from_secs(2 * 3600);
 const READ: usize = 64 * 1024;
 /// Processes that are not counted and named in a message.
 const NAMED_MAX: usize = 8;
+/// Addresses and files of a process that are shown when there are several to choose from.
+const SHOWN_MAX: usize = 3;
 
 /// Which process to ask.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,10 +45,10 @@ pub enum Whom<'a> {
 /// # Errors
 /// A sentence: no process found, several found, not allowed, or gone before it answered.
 pub fn ask(whom: Whom<'_>, request: Request) -> Result<Reply, String> {
-    send(whom, request)?.answer()
+    send(whom, request)?.reply()
 }
 
-/// Asks, and leaves the waiting to [`PendingQuery::answer`].
+/// Asks, and leaves the waiting to [`PendingQuery::reply`].
 ///
 /// # Errors
 /// As [`ask`].
@@ -79,8 +81,8 @@ fn is_believed(whom: Whom<'_>, pid: u32, reached: &Reached) -> Result<(), String
         return Ok(());
     }
     Err(format!(
-        "{}: process {pid} belongs to user {uid}, who is neither root nor you nor the owner of the file; if it is the one that is \
-         meant, choose it with --pid {pid}",
+        "{}: process {pid} belongs to user {uid}, not to you, root or the owner of the file; if it is the right one, choose \
+         it with --pid {pid}",
         path.display()
     ))
 }
@@ -108,17 +110,17 @@ impl PendingQuery {
     ///
     /// # Errors
     /// A sentence: gone before it answered, late, or not understood.
-    pub fn answer(self) -> Result<Reply, String> {
+    pub fn reply(self) -> Result<Reply, String> {
         let PendingQuery { pid, mut line, .. } = self;
         line.hear().map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => format!("process {pid} ended before it answered"),
-            io::ErrorKind::TimedOut => format!("process {pid}: no answer within {} s", line.within.as_secs()),
+            io::ErrorKind::UnexpectedEof => format!("process {pid} ended before it replied"),
+            io::ErrorKind::TimedOut => format!("process {pid}: no reply within {} s", line.within.as_secs()),
             _ => format!("process {pid}: {error}"),
         })
     }
 }
 
-/// The number of the process to ask.
+/// The PID of the process to ask.
 ///
 /// # Errors
 /// A sentence: none, or several without a choice.
@@ -128,45 +130,85 @@ pub fn find(whom: Whom<'_>) -> Result<u32, String> {
         Whom::PidFile(path) => {
             let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
             let first = text.lines().next().unwrap_or_default().trim();
-            first.parse().map_err(|_| format!("{}: '{}' is no process number", path.display(), printable::line(first)))
+            first.parse().map_err(|_| format!("{}: '{}' is not a PID", path.display(), printable::line(first)))
         }
-        Whom::Only => only(&running()?, is_stopping),
+        Whom::Only => only(&candidates(), status),
     }
 }
 
-/// The only one there is; of several the only one that is not about to end, which another may have taken over from.
-fn only(all: &[u32], is_stopping: impl Fn(u32) -> bool) -> Result<u32, String> {
+/// The only one there is; of several the only one that is not stopping, which another one may have taken over from.
+fn only(all: &[Running], status: impl Fn(u32) -> Option<Status>) -> Result<u32, String> {
     match all {
         [] => return Err(format!("no running baton found (in this network and PID namespace){}", uncounted())),
-        [pid] => return Ok(*pid),
+        [running] => return Ok(running.pid),
         _ => {}
     }
-    let serving: Vec<u32> = all.iter().copied().filter(|pid| !is_stopping(*pid)).collect();
-    match serving.as_slice() {
-        [pid] => Ok(*pid),
-        _ => {
-            let list: Vec<String> = all.iter().map(u32::to_string).collect();
-            Err(format!("several run: {}; choose one with --pid or -p", list.join(", ")))
+    let known: Vec<(&Running, Option<Status>)> = all.iter().map(|running| (running, status(running.pid))).collect();
+    let is_stopping = |status: &Option<Status>| status.as_ref().is_some_and(|status| status.stopping);
+    let mut serving = known.iter().filter(|(_, status)| !is_stopping(status));
+    match (serving.next(), serving.next()) {
+        (Some((running, _)), None) => Ok(running.pid),
+        _ => Err(format!("several processes run; choose one with --pid PID or --pid-file FILE:\n{}", table(&known))),
+    }
+}
+
+/// The processes to choose from, a line each.
+fn table(known: &[(&Running, Option<Status>)]) -> String {
+    let mut rows = vec![["PID", "USER", "STATE", "ADDRESSES", "FILES"].map(str::to_owned)];
+    for (Running { pid, uid, .. }, status) in known {
+        let user = User::from_uid(Uid::from_raw(*uid)).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+        let row = match status {
+            Some(status) => [
+                if status.stopping { "stopping" } else { "serving" }.to_owned(),
+                some_of(status.listeners.iter().map(|(address, _)| address.clone())),
+                some_of(status.files.iter().map(|file| file.display().to_string())),
+            ],
+            None => ["unknown", "-", "-"].map(str::to_owned),
+        };
+        let [state, addresses, files] = row;
+        rows.push([pid.to_string(), user, state, addresses, files]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let line = |row: &[String; 5]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("  {cell:<width$}"));
+        cells.collect::<String>().trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The first few of a list.
+fn some_of(all: impl Iterator<Item = String>) -> String {
+    let mut all = all.peekable();
+    let mut shown: Vec<String> = all.by_ref().take(SHOWN_MAX).collect();
+    match all.count() {
+        0 if shown.is_empty() => "-".into(),
+        0 => shown.join(", "),
+        more => {
+            shown.push(format!("{more} more"));
+            shown.join(", ")
         }
     }
 }
 
-/// Processes of users who may be anybody, for whoever looks for one of them.
+/// Processes of users who cannot be trusted, for an operator who looks for one of them.
 fn uncounted() -> String {
     let others = find::running().into_iter().filter(|running| !is_trusted(running)).take(NAMED_MAX);
     let others: Vec<String> = others.map(|Running { pid, uid, .. }| format!("{pid} (user {uid})")).collect();
     match others.is_empty() {
         true => String::new(),
-        false => format!("; not counted are those of other users: {}; choose one with --pid", others.join(", ")),
+        false => format!("; processes of other users are not considered: {}; choose one with --pid", others.join(", ")),
     }
 }
 
-/// Whether a process says that it is about to end; one that does not answer says nothing.
-fn is_stopping(pid: u32) -> bool {
-    let Ok(reached) = find::reach(pid, Where::Here) else { return false };
+/// What a process reports of itself; `None` without a reply, and when it may not be asked.
+fn status(pid: u32) -> Option<Status> {
+    let reached = find::reach(pid, Where::Here).ok()?;
     let mut line = Line::new(reached.stream, STATUS_WITHIN);
-    let said = line.say(&Request::Status).and_then(|()| line.hear());
-    matches!(said, Ok(Reply::Status(status)) if status.stopping)
+    match line.say(&Request::Status).and_then(|()| line.hear()) {
+        Ok(Reply::Status(status)) => Some(*status),
+        _ => None,
+    }
 }
 
 /// All processes of this network and PID namespace that can be asked; of a master and its workers the master. Those of other users
@@ -175,15 +217,20 @@ fn is_stopping(pid: u32) -> bool {
 /// # Errors
 /// Never so far.
 pub fn running() -> Result<Vec<u32>, String> {
+    Ok(candidates().into_iter().map(|running| running.pid).collect())
+}
+
+/// As [`running`], with their users.
+fn candidates() -> Vec<Running> {
     let own = geteuid().as_raw();
     let mut all = find::running();
     all.retain(is_trusted);
     if all.iter().any(|running| running.uid == own) && own != 0 {
         all.retain(|running| running.uid == own);
     }
-    let all: Vec<u32> = all.into_iter().map(|running| running.pid).collect();
-    let is_worker = |pid: &u32| parent(*pid).is_some_and(|parent| all.contains(&parent));
-    Ok(all.iter().copied().filter(|pid| !is_worker(pid)).collect())
+    let is_worker =
+        |running: &Running| parent(running.pid).is_some_and(|parent| all.iter().any(|other| other.pid == parent));
+    all.iter().copied().filter(|running| !is_worker(running)).collect()
 }
 
 fn is_trusted(running: &Running) -> bool {
@@ -266,7 +313,7 @@ impl Line {
                 return String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into());
             }
             if line.len() > REPLY_BYTES_MAX {
-                return Err(io::Error::other(format!("an answer of more than {REPLY_BYTES_MAX} bytes")));
+                return Err(io::Error::other(format!("a reply of more than {REPLY_BYTES_MAX} bytes")));
             }
         }
     }
@@ -285,7 +332,9 @@ mod tests {
     #[test]
     fn the_only_one_that_goes_on_is_chosen() {
         let check = |all: &[u32], stopping: &[u32], expect: Result<u32, &str>| {
-            let found = only(all, |pid| stopping.contains(&pid));
+            let all: Vec<Running> = all.iter().map(|pid| Running { pid: *pid, uid: 0, is_vouched: true }).collect();
+            let status = |pid| Some(Status { pid, stopping: stopping.contains(&pid), ..Status::default() });
+            let found = only(&all, status);
             match expect {
                 Ok(pid) => assert_eq!(found, Ok(pid)),
                 Err(text) => assert!(found.as_ref().is_err_and(|found| found.contains(text)), "{found:?}"),
@@ -294,8 +343,27 @@ mod tests {
         check(&[], &[], Err("no running baton"));
         check(&[7], &[7], Ok(7));
         check(&[7, 8, 9], &[7, 8], Ok(9));
-        check(&[7, 8], &[], Err("several run: 7, 8"));
-        check(&[7, 8], &[7, 8], Err("several run"));
+        check(&[7, 8], &[], Err("several processes run; choose one with --pid PID"));
+        check(&[7, 8], &[7, 8], Err("several processes run"));
+    }
+
+    #[test]
+    fn processes_to_choose_from_are_a_table() {
+        let [one, two] = [7, 4_000_000].map(|pid| Running { pid, uid: 0, is_vouched: true });
+        let status = Status {
+            files: vec!["/etc/haproxy.cfg".into()],
+            listeners: ["127.0.0.1:80", "127.0.0.1:81", "127.0.0.1:82", "127.0.0.1:83", "127.0.0.1:84"]
+                .map(|address| (address.to_owned(), 2))
+                .to_vec(),
+            ..Status::default()
+        };
+        let stranger = Running { uid: 4_000_000_000, ..two };
+        let text = table(&[(&one, Some(status)), (&stranger, None)]);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["PID", "USER", "STATE", "ADDRESSES", "FILES"]);
+        assert_eq!(rows[1][..3], ["7", "root", "serving"]);
+        assert!(text.contains("  127.0.0.1:80, 127.0.0.1:81, 127.0.0.1:82, 2 more  /etc/haproxy.cfg"), "{text}");
+        assert_eq!(rows[2], ["4000000", "4000000000", "unknown", "-", "-"]);
     }
 
     #[test]
@@ -306,7 +374,7 @@ mod tests {
         drop(theirs);
         let mut line = Line::new(ours, STATUS_WITHIN);
         line.say(&Request::Status).unwrap();
-        let answer = PendingQuery { pid: 1, stranger: None, line }.answer();
+        let answer = PendingQuery { pid: 1, stranger: None, line }.reply();
         assert!(matches!(&answer, Ok(Reply::Failed { reason }) if reason == "user 7 may not"), "{answer:?}");
     }
 
@@ -317,8 +385,8 @@ mod tests {
         let mut line = Line::new(ours, STATUS_WITHIN);
         line.say(&Request::Status).unwrap();
         assert_eq!(
-            PendingQuery { pid: 1, stranger: None, line }.answer(),
-            Err("process 1 ended before it answered".into())
+            PendingQuery { pid: 1, stranger: None, line }.reply(),
+            Err("process 1 ended before it replied".into())
         );
     }
 
@@ -332,7 +400,7 @@ mod tests {
             heard
         };
         let reply = hear(STATUS_WITHIN, |mut stream| {
-            let line = "{\"baton\":1,\"answer\":\"failed\",\"reason\":\"\\u001b]0;mine\\u0007\"}\n";
+            let line = "{\"baton\":1,\"reply\":\"failed\",\"reason\":\"\\u001b]0;mine\\u0007\"}\n";
             stream.write_all(line.as_bytes()).unwrap();
         });
         assert_eq!(reply.unwrap(), Reply::Failed { reason: "\\u{1b}]0;mine\\u{7}".into() });

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_config::Options;
+use baton_config::{Options, Severity};
 use baton_kernel::process::known::ProcessId;
 use baton_model::Level;
 use baton_proxy::{Command, Workers};
@@ -35,12 +35,15 @@ use crate::sayings;
 use crate::servant::Servant;
 use crate::servant::duties::DutyEvent;
 use crate::service_manager::ServiceManager;
+use crate::start_command::StartCommand;
 
 /// What stays the same for the life of the process.
 #[derive(Debug)]
 pub struct Settings {
     /// What the command line says about the files.
     pub options: Options,
+    /// The command line itself.
+    pub started_by: StartCommand,
     /// Where files are found.
     pub outside: Outside,
     /// Baton's version.
@@ -125,7 +128,7 @@ impl Control {
         self
     }
 
-    /// Whether a soft stop is under way.
+    /// Whether a graceful stop is in progress.
     pub(crate) fn is_stopping(&self) -> bool {
         self.drain.is_some()
     }
@@ -168,8 +171,7 @@ impl Control {
                 }
                 DrainStep::HardStop => {
                     let text = "soft-stop running for too long, performing a hard-stop.";
-                    self.messages.warning(text);
-                    self.messages.log(Level(4), text);
+                    self.messages.event(Severity::Warning, Level(4), text);
                     return true;
                 }
                 DrainStep::Done => return true,
@@ -184,8 +186,7 @@ impl Control {
         self.serve_master(DutyEvent::Leaving).await;
         self.workers.command(Command::Drain { spread }).await;
         for (proxy, text) in sayings::stopped(&self.line) {
-            self.messages.warning(&text);
-            self.messages.log_for(&proxy, Level(4), &text);
+            self.messages.event_for(&proxy, Severity::Warning, Level(4), &text);
         }
     }
 }

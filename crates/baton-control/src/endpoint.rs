@@ -64,7 +64,7 @@ pub async fn serve_one(mut stream: UnixStream, desk: Desk) {
 
 /// Closes a connection more than its user may have, and says so, if that takes no waiting.
 pub fn too_many(stream: &UnixStream, uid: u32) {
-    let reply = failed(format!("user {uid} has as many connections to process {} as one user may", std::process::id()));
+    let reply = failed(format!("user {uid} has too many connections to process {}", std::process::id()));
     if let Ok(line) = line::encode(reply) {
         let _ = stream.try_write(&line);
     }
@@ -92,7 +92,7 @@ fn understand(line: &str) -> Result<Request, String> {
     }
     let version: Version = serde_json::from_str(line).map_err(|error| format!("not a request: {error}"))?;
     if version.baton != VERSION {
-        return Err(format!("this process speaks version {VERSION}, not {}", version.baton));
+        return Err(format!("this process supports version {VERSION} of the protocol, not {}", version.baton));
     }
     let envelope: Envelope<Request> = serde_json::from_str(line).map_err(|error| format!("not a request: {error}"))?;
     Ok(envelope.body)
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_said() {
-        check(r#"{"baton":1,"ask":"reload"}"#, Ok(Request::Reload));
-        check(r#"{"baton":1,"ask":"reload","later":true}"#, Ok(Request::Reload));
-        check(r#"{"baton":2,"ask":"reload"}"#, Err("version 1"));
-        check(r#"{"baton":1,"ask":"dance"}"#, Err("not a request"));
+        check(r#"{"baton":1,"request":"reload"}"#, Ok(Request::Reload));
+        check(r#"{"baton":1,"request":"reload","later":true}"#, Ok(Request::Reload));
+        check(r#"{"baton":2,"request":"reload"}"#, Err("version 1"));
+        check(r#"{"baton":1,"request":"dance"}"#, Err("not a request"));
         check("", Err("not a request"));
         check("GET / HTTP/1.1", Err("not a request"));
     }

@@ -1,8 +1,8 @@
 //! The change line: everything that touches live state goes through [`reload::ChangeLine`].
 //!
 //! [`control::Control`] is the running process, and its loop is `run`: signals, questions ([`protocol`], [`endpoint`]), commands
-//! ([`operators`], [`runtime`]) and time come in. [`plan`] says in words what a change does and whom it disturbs; [`listeners`] keeps addresses
-//! open for as long as they are wanted; [`handover`] lets another process take over; [`servant`] is the end of the line to a master; [`drain`] and
+//! ([`operators`], [`runtime`]) and time come in. [`plan`] says in words what a change does and which connections it affects; [`listeners`]
+//! keeps addresses open for as long as they are wanted; [`handover`] lets another process take over; [`servant`] is the end of the line to a master; [`drain`] and
 //! [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes. Each module uses those below it only
 //! (`tests/order.rs`).
 
@@ -40,6 +40,7 @@ pub mod runtime;
 mod sayings;
 pub mod servant;
 pub mod service_manager;
+pub mod start_command;
 mod status;
 pub mod tickets;
 mod tidy;
@@ -50,3 +51,4 @@ pub use environment::Outside;
 pub use messages::Messages;
 pub use reload::ChangeLine;
 pub use service_manager::ServiceManager;
+pub use start_command::StartCommand;

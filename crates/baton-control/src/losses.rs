@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use baton_config::Severity;
 use baton_kernel::output::losses::{self, Losses};
 use baton_kernel::panics;
 use baton_model::Level;
@@ -50,8 +51,7 @@ impl LossReports {
     /// standard error when they happened.
     pub fn report(&mut self, messages: &Messages) {
         for Report { target, text } in self.step(Instant::now(), losses::all()) {
-            messages.warning(&text);
-            messages.log_except(WARNING, Some(&target), &text);
+            messages.event_except(Severity::Warning, WARNING, &target, &text);
         }
         let panics = panics::count();
         if panics > std::mem::replace(&mut self.panics, panics) {

@@ -5,14 +5,16 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_config::{Diagnostic, Severity};
 use baton_kernel::output;
-use baton_model::{Level, Logging, Model, Proxy};
+use baton_model::{Level, LogAddress, LogTarget, Logging, Model, Proxy};
 use baton_proxy::clock::Clock;
 use baton_proxy::{LogWriter, Sinks};
+use nix::sys::stat::fstat;
 
 /// The process's voice. Belongs to one thread.
 #[derive(Debug)]
@@ -36,8 +38,27 @@ const STARTUP_BYTES_MAX: usize = 64 * 1024;
 /// Where lines for the log go.
 #[derive(Debug, Default)]
 struct Targets {
-    global: Option<Rc<Sinks>>,
-    proxies: HashMap<Arc<str>, Rc<Sinks>>,
+    global: Option<SinksOf>,
+    proxies: HashMap<Arc<str>, SinksOf>,
+}
+
+/// The targets of one list of `log` lines.
+#[derive(Clone, Debug)]
+struct SinksOf {
+    sinks: Rc<Sinks>,
+    /// The levels up to which their lines come out where standard error does; `None`: none does.
+    on_stderr: Option<Level>,
+}
+
+impl SinksOf {
+    fn new(sinks: Rc<Sinks>, targets: &[LogTarget]) -> SinksOf {
+        let on_stderr = targets.iter().filter(|target| target.sample.is_none() && is_stderr(&target.address));
+        SinksOf { sinks, on_stderr: on_stderr.map(|target| target.max).max() }
+    }
+
+    fn is_on_stderr(&self, level: Level) -> bool {
+        self.on_stderr.is_some_and(|max| level <= max)
+    }
 }
 
 /// What a part of the process has to say.
@@ -79,6 +100,11 @@ impl Messages {
         self.is_quiet.set(true);
     }
 
+    /// Whether nothing goes to standard error.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet.get()
+    }
+
     /// The start is over: what is said from now on needs no introduction.
     pub fn is_serving(&self) {
         self.is_introduced.set(true);
@@ -94,9 +120,10 @@ impl Messages {
     pub fn apply(&self, model: &Model) {
         self.writer.apply(&model.global);
         let global = Logging { targets: model.global.log.clone(), ..Logging::default() };
-        let proxy = |proxy: &Arc<Proxy>| (proxy.name.clone(), self.writer.sinks(&proxy.logging));
+        let sinks = |logging: &Logging| SinksOf::new(self.writer.sinks(logging), &logging.targets);
+        let proxy = |proxy: &Arc<Proxy>| (proxy.name.clone(), sinks(&proxy.logging));
         *self.targets.borrow_mut() =
-            Targets { global: Some(self.writer.sinks(&global)), proxies: model.proxies.iter().map(proxy).collect() };
+            Targets { global: Some(sinks(&global)), proxies: model.proxies.iter().map(proxy).collect() };
         self.writer.forget_unused();
     }
 
@@ -122,12 +149,9 @@ impl Messages {
 
     /// What a part of the process has to say: to standard error and to the log.
     pub(crate) fn tell(&self, said: Vec<Said>) {
-        let say = |level: Level, text: &str| {
-            match level {
-                Level(..=4) => self.warning(text),
-                Level(_) => self.notice(text),
-            }
-            self.log(level, text);
+        let say = |level: Level, text: &str| match level {
+            Level(..=4) => self.event(Severity::Warning, level, text),
+            Level(_) => self.event(Severity::Notice, level, text),
         };
         for said in said {
             match said {
@@ -140,17 +164,40 @@ impl Messages {
         }
     }
 
+    /// An event: to standard error and to the global log targets, once where both are the same stream.
+    pub fn event(&self, severity: Severity, level: Level, text: &str) {
+        let sinks = self.targets.borrow().global.clone();
+        self.event_to(sinks, severity, level, None, text);
+    }
+
+    /// As [`event`](Self::event), but not to the log target of this name.
+    pub fn event_except(&self, severity: Severity, level: Level, not: &str, text: &str) {
+        let sinks = self.targets.borrow().global.clone();
+        self.event_to(sinks, severity, level, Some(not), text);
+    }
+
+    /// As [`event`](Self::event), to the log targets of a proxy.
+    pub fn event_for(&self, proxy: &str, severity: Severity, level: Level, text: &str) {
+        let sinks = self.targets.borrow().proxies.get(proxy).cloned();
+        self.event_to(sinks, severity, level, None, text);
+    }
+
+    /// Whether what is logged at this level comes out where standard error does.
+    pub fn is_logged_on_stderr(&self, level: Level) -> bool {
+        self.targets.borrow().global.as_ref().is_some_and(|sinks| sinks.is_on_stderr(level))
+    }
+
+    fn event_to(&self, sinks: Option<SinksOf>, severity: Severity, level: Level, not: Option<&str>, text: &str) {
+        match sinks.as_ref().is_some_and(|sinks| sinks.is_on_stderr(level)) {
+            true => self.remember(&labelled(severity, text)),
+            false => self.say(severity, text),
+        }
+        self.line(sinks, level, not, text);
+    }
+
     /// One message to standard error; further lines of a text are set in as HAProxy does.
     pub fn say(&self, severity: Severity, text: &str) {
-        let label = format!("[{}]", severity.word());
-        let mut lines = text.lines();
-        let mut out = format!("{label:<10} ({}) : {}\n", std::process::id(), lines.next().unwrap_or_default());
-        for line in lines {
-            out.push_str("   | ");
-            out.push_str(line);
-            out.push('\n');
-        }
-        self.write(&printable(&out));
+        self.write(&labelled(severity, text));
     }
 
     /// What the reader of the configuration has to say.
@@ -167,35 +214,27 @@ impl Messages {
 
     /// One line to the global log targets.
     pub fn log(&self, level: Level, text: &str) {
-        self.log_except(level, None, text);
-    }
-
-    /// One line to the global log targets, but not to the one of this name.
-    pub fn log_except(&self, level: Level, not: Option<&str>, text: &str) {
         let sinks = self.targets.borrow().global.clone();
-        self.line(sinks, level, not, text);
-    }
-
-    /// One line to the log targets of a proxy.
-    pub fn log_for(&self, proxy: &str, level: Level, text: &str) {
-        let sinks = self.targets.borrow().proxies.get(proxy).cloned();
         self.line(sinks, level, None, text);
     }
 
-    fn line(&self, sinks: Option<Rc<Sinks>>, level: Level, not: Option<&str>, text: &str) {
-        let Some(sinks) = sinks.filter(|sinks| !sinks.is_empty()) else { return };
+    fn line(&self, sinks: Option<SinksOf>, level: Level, not: Option<&str>, text: &str) {
+        let Some(SinksOf { sinks, .. }) = sinks.filter(|of| !of.sinks.is_empty()) else { return };
         // Its turns are the process's events, and messages are rare.
         self.clock.refresh();
         self.writer.set_pid(std::process::id());
         self.writer.line_except(&sinks, level, not, |out| escape(text, out));
     }
 
-    fn write(&self, text: &str) {
+    fn remember(&self, text: &str) {
         let mut startup = self.startup.borrow_mut();
         if !self.is_started.get() && startup.len() + text.len() <= STARTUP_BYTES_MAX {
             startup.push_str(text);
         }
-        drop(startup);
+    }
+
+    fn write(&self, text: &str) {
+        self.remember(text);
         if self.is_quiet.get() {
             return;
         }
@@ -207,6 +246,42 @@ impl Messages {
         }
         out.push_str(text);
         output::print_error(&out);
+    }
+}
+
+/// A message in HAProxy's form.
+fn labelled(severity: Severity, text: &str) -> String {
+    let label = format!("[{}]", severity.word());
+    let mut lines = text.lines();
+    let mut out = format!("{label:<10} ({}) : {}\n", std::process::id(), lines.next().unwrap_or_default());
+    for line in lines {
+        out.push_str("   | ");
+        out.push_str(line);
+        out.push('\n');
+    }
+    printable(&out).into_owned()
+}
+
+/// Whether a log target comes out where standard error does: it is standard error, or standard output and both are the same file, or
+/// the journal and systemd has connected standard error to it.
+fn is_stderr(target: &LogAddress) -> bool {
+    const JOURNAL: &str = "/run/systemd/journal/dev-log";
+    const STDERR: i32 = 2;
+    const STDOUT: i32 = 1;
+    let file = |fd: std::os::fd::BorrowedFd<'_>| fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino));
+    let stderr = || file(std::io::stderr().as_fd());
+    match target {
+        LogAddress::Stderr | LogAddress::Fd(STDERR) => true,
+        LogAddress::Stdout | LogAddress::Fd(STDOUT) => {
+            stderr().is_some_and(|stderr| file(std::io::stdout().as_fd()) == Some(stderr))
+        }
+        LogAddress::Unix(path) => {
+            let journal = stderr().map(|(device, inode)| format!("{device}:{inode}"));
+            let is_journal =
+                journal.is_some_and(|journal| std::env::var("JOURNAL_STREAM").is_ok_and(|of| of == journal));
+            is_journal && path.canonicalize().is_ok_and(|path| path == std::path::Path::new(JOURNAL))
+        }
+        LogAddress::Udp(_) | LogAddress::Fd(_) => false,
     }
 }
 
@@ -266,6 +341,32 @@ mod tests {
         check("raw", "hello\n");
         check("short", "<5>hello\n");
         check("priority", "<133>hello\n");
+    }
+
+    #[test]
+    fn an_event_is_reported_once_where_the_log_is_standard_error() {
+        let target = |address, max| LogTarget {
+            address,
+            len: 1024,
+            format: "raw".into(),
+            facility: Facility(16),
+            max: Level(max),
+            min: Level(0),
+            sample: None,
+        };
+        let messages = Messages::new("baton", "1", true);
+        let check = |log: Vec<LogTarget>, level: u8, expect: bool| {
+            messages.apply(&Model { global: Global { log, ..Global::default() }, ..Model::default() });
+            assert_eq!(messages.is_logged_on_stderr(Level(level)), expect);
+        };
+        let udp = || LogAddress::Udp("127.0.0.1:514".parse().unwrap());
+        check(vec![], 5, false);
+        check(vec![target(udp(), 7)], 5, false);
+        check(vec![target(udp(), 7), target(LogAddress::Stderr, 7)], 5, true);
+        check(vec![target(LogAddress::Fd(2), 4)], 4, true);
+        check(vec![target(LogAddress::Fd(2), 4)], 5, false);
+        check(vec![target(LogAddress::Fd(9), 7)], 5, false);
+        check(vec![LogTarget { sample: Some("1:2".into()), ..target(LogAddress::Stderr, 7) }], 5, false);
     }
 
     #[test]

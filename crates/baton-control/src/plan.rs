@@ -1,4 +1,4 @@
-//! What a change does, and whom it disturbs, in words. Pure: two models in, lines out.
+//! What a change does, and which connections it affects, in words. Pure: two models in, lines out.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -34,8 +34,8 @@ pub struct Plan {
 pub struct PlannedChange {
     /// What happens to which object.
     pub change: String,
-    /// Whom it disturbs; `None` is nobody.
-    pub disturbs: Option<String>,
+    /// Which connections it affects, and how; `None`: none.
+    pub impact: Option<String>,
     /// Whether it waits for the next process.
     pub next_process: bool,
     /// Whether health checks start again, with the counters that they had.
@@ -80,7 +80,7 @@ pub fn pending(started: &Model, model: &Model) -> Vec<PendingSetting> {
 pub fn restart_pending(settings: &[PendingSetting]) -> Option<String> {
     let list: Vec<String> = settings.iter().map(ToString::to_string).collect();
     (!list.is_empty())
-        .then(|| format!("Restart pending: {} (start-up settings take effect with the next process).", list.join(", ")))
+        .then(|| format!("Restart pending: {} (start-up settings take effect in the next process).", list.join(", ")))
 }
 
 impl Plan {
@@ -106,7 +106,7 @@ impl Plan {
     pub fn replace_certificates(&mut self, paths: &[PathBuf]) {
         let line = |change| PlannedChange {
             change,
-            disturbs: None,
+            impact: None,
             next_process: false,
             restarts_check: false,
             needs_socket: false,
@@ -131,16 +131,16 @@ impl Plan {
 }
 
 impl fmt::Display for Plan {
-    /// Two lines for each change: what, and whom it disturbs.
+    /// Two lines for each change: what, and its impact.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for change in &self.changes {
             writeln!(out, "{}", change.change)?;
-            writeln!(out, "    disturbs: {}", change.disturbs.as_deref().unwrap_or("nobody"))?;
+            writeln!(out, "    impact: {}", change.impact.as_deref().unwrap_or("none"))?;
             if change.restarts_check {
-                writeln!(out, "    health checks: start again, with the counters that they had")?;
+                writeln!(out, "    health checks: restart and keep their counters")?;
             }
             if change.needs_socket {
-                writeln!(out, "    refused by a reload while the address is open: its socket cannot follow")?;
+                writeln!(out, "    rejected by a reload while the address is open: an open socket cannot change this")?;
             }
         }
         if let Some((engine, steps)) = self.kernel.split_first() {
@@ -210,7 +210,7 @@ impl<'m> Side<'m> {
 fn explain(change: &ObjectChange, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> PlannedChange {
     PlannedChange {
         change: describe(change, old, new),
-        disturbs: disturbs(change, old, new, reached),
+        impact: impact(change, old, new, reached),
         next_process: change.effects().is_pending,
         restarts_check: restarts_check(change),
         needs_socket: change.effects().needs_socket,
@@ -272,12 +272,12 @@ fn restarts_check(change: &ObjectChange) -> bool {
         }
 }
 
-/// Whom a change disturbs, as its effects say; `None`: nobody, what is in flight ends under the settings it began with. What `mode
-/// direct` disturbs, and an address that moves between sections does not, only both models together can say.
-fn disturbs(change: &ObjectChange, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Option<String> {
+/// Which connections a change affects, by its effects; `None`: none, in-flight requests finish with the settings they began with. What
+/// `mode direct` affects, and an address that moves between sections does not, only both models together can say.
+fn impact(change: &ObjectChange, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Option<String> {
     let effects = change.effects();
     if effects.is_pending {
-        return Some("nobody until the next process takes it up".into());
+        return Some("none until the next process starts with it".into());
     }
     match change {
         ObjectChange::PlaceRemoved { place, .. } => match new.places.contains(&place.place) {
@@ -295,7 +295,7 @@ fn disturbs(change: &ObjectChange, old: &Side<'_>, new: &Side<'_>, reached: &Rea
         ObjectChange::ServerRemoved { proxy, server } if proxy.mode == Mode::Direct => {
             let is_lost = old.destinations(proxy, server).any(|destination| !reached.contains(&destination));
             is_lost.then(|| {
-                "the server's open connections: the kernel passes their packets on no more (drain it first: \
+                "the server's open connections: the kernel no longer forwards their packets (drain it first: \
                  'set server … state drain')"
                     .into()
             })
@@ -316,16 +316,18 @@ fn disturbs(change: &ObjectChange, old: &Side<'_>, new: &Side<'_>, reached: &Rea
 fn told(effects: Effects, of: &str) -> Option<String> {
     match effects.impact {
         Impact::Nobody => None,
-        Impact::BoundSessions => Some("nobody in flight; sessions bound to it by cookie go to another server".into()),
+        Impact::BoundSessions => {
+            Some("in-flight requests finish; sessions bound to the server by cookie go to another one".into())
+        }
         Impact::ServerConnections => {
-            Some("nobody in flight: its requests and tunnels end; its idle connections are closed".into())
+            Some("in-flight requests and tunnels finish; idle connections to the server are closed".into())
         }
-        Impact::NewClients => Some(format!("new clients of {of}; who reached it before is served")),
-        Impact::KernelConnections => Some(format!("{of}: the kernel passes their packets on no more")),
+        Impact::NewClients => Some(format!("new connections to {of} are refused; earlier ones are served")),
+        Impact::KernelConnections => Some(format!("{of}: the kernel no longer forwards their packets")),
         Impact::ConnectionsOfMode => {
-            Some("connections of the old mode: they end with their current request or tunnel".into())
+            Some("connections of the old mode end with their current request or tunnel".into())
         }
-        Impact::Section => Some("its open connections get one last response, tunnels stay".into()),
+        Impact::Section => Some("open connections get one last response; tunnels stay open".into()),
     }
 }
 
@@ -335,7 +337,7 @@ fn proxy_removed(proxy: &Proxy, old: &Side<'_>, new: &Side<'_>, reached: &Reache
         let gone: Vec<String> =
             proxy.places().iter().filter(|place| !kept(place)).map(|place| place.place.to_string()).collect();
         let all = (!gone.is_empty())
-            .then(|| format!("all connections of {}: the kernel passes their packets on no more", gone.join(", ")));
+            .then(|| format!("all connections of {}: the kernel no longer forwards their packets", gone.join(", ")));
         let told: Vec<String> = all.into_iter().chain(servers_lost(proxy, old, new, reached)).collect();
         return (!told.is_empty()).then(|| told.join("; "));
     }
@@ -345,7 +347,7 @@ fn proxy_removed(proxy: &Proxy, old: &Side<'_>, new: &Side<'_>, reached: &Reache
             true => String::new(),
             false => {
                 let list: Vec<String> = closed.iter().map(|bind| bind.place()).collect();
-                format!("; new clients of {}", list.join(", "))
+                format!("; new connections to {} are refused", list.join(", "))
             }
         };
         let section = told(Effects { impact: Impact::Section, ..Effects::NONE }, "");
@@ -396,7 +398,8 @@ fn server_changed(
     }
     if proxy.mode == Mode::Direct {
         let is_lost = old.destinations(proxy, before).any(|destination| !reached.contains(&destination));
-        return is_lost.then(|| "the server's open connections: its old address gets their packets no more".into());
+        let lost = "the server's open connections: the kernel no longer forwards their packets to the old address";
+        return is_lost.then(|| lost.into());
     }
     told(effects, "")
 }
@@ -426,8 +429,9 @@ fn servers_lost(proxy: &Proxy, old: &Side<'_>, new: &Side<'_>, reached: &Reached
     }
     lost.sort();
     lost.dedup();
-    (!lost.is_empty())
-        .then(|| format!("open connections of servers {}: the kernel passes their packets on no more", lost.join(", ")))
+    (!lost.is_empty()).then(|| {
+        format!("open connections of servers {}: the kernel no longer forwards their packets", lost.join(", "))
+    })
 }
 
 fn object(proxy: &Proxy) -> String {

@@ -44,7 +44,7 @@ impl<T> Envelope<T> {
 
 /// What may be asked.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "kebab-case")]
+#[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
     /// Read the files again and change to them; answered when that is done.
     Reload,
@@ -82,7 +82,7 @@ impl Request {
 
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "answer", rename_all = "kebab-case")]
+#[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
     /// To [`Request::Reload`].
     Reload(Outcome),
@@ -202,7 +202,7 @@ pub struct Status {
     pub generation: u64,
     /// Reloads that were refused.
     pub refused: u64,
-    /// Whether a soft stop is under way.
+    /// Whether a graceful stop is in progress.
     pub stopping: bool,
     /// Since the start, milliseconds.
     pub uptime_ms: u64,
@@ -410,10 +410,10 @@ mod tests {
 
     #[test]
     fn requests_are_these_lines_for_ever() {
-        check(Request::Reload, r#"{"baton":1,"ask":"reload"}"#);
-        check(Request::Status, r#"{"baton":1,"ask":"status"}"#);
-        check(Request::Upgrade, r#"{"baton":1,"ask":"upgrade"}"#);
-        check(Request::Handover, r#"{"baton":1,"ask":"handover"}"#);
-        check(Request::Plan { files: vec!["/a".into()] }, r#"{"baton":1,"ask":"plan","files":["/a"]}"#);
+        check(Request::Reload, r#"{"baton":1,"request":"reload"}"#);
+        check(Request::Status, r#"{"baton":1,"request":"status"}"#);
+        check(Request::Upgrade, r#"{"baton":1,"request":"upgrade"}"#);
+        check(Request::Handover, r#"{"baton":1,"request":"handover"}"#);
+        check(Request::Plan { files: vec!["/a".into()] }, r#"{"baton":1,"request":"plan","files":["/a"]}"#);
     }
 }

@@ -7,6 +7,7 @@ use std::future::pending;
 use std::io;
 use std::time::Instant;
 
+use baton_config::Severity;
 use baton_kernel::output::{self, losses};
 use baton_kernel::process::{end_by, priority, reap_orphans};
 use baton_model::Level;
@@ -30,6 +31,8 @@ use crate::rights::Places;
 use crate::servant::link::{Heard, ToWorker};
 use crate::{early_signals, retirement, runtime, sayings, status};
 
+/// Addresses that are named when the process begins to serve.
+const ADDRESSES_NAMED: usize = 8;
 /// Questions that wait for the change line; further askers wait themselves.
 const ASKED_MAX: usize = 64;
 
@@ -87,9 +90,11 @@ impl Control {
             Ok(()) => {
                 self.begin_direct().await;
                 self.begin_service().await;
+                // No introduction before it, and none of the start's messages.
+                self.messages.is_serving();
+                self.say_where_it_serves();
                 announce();
                 self.settings.manager.ready("");
-                self.messages.is_serving();
                 self.watch_certificates();
             }
             Err(reason) => {
@@ -159,7 +164,7 @@ impl Control {
         let left: Vec<String> = self.line.listeners().left().known().map(ToString::to_string).collect();
         if !left.is_empty() {
             let list = left.join(", ");
-            self.messages.notice(&format!("Not in the configuration, and left to whoever passed them to us: {list}."));
+            self.messages.notice(&format!("Inherited sockets that the configuration does not use: {list}."));
         }
         self.line.drop_left();
     }
@@ -254,18 +259,46 @@ impl Control {
             // The endpoint leaves these to the handover.
             Request::Handover => {}
             Request::Upgrade => {
-                let reason = "it has no master that could replace it: start the new program with `-sf` and its number";
-                let _ = asked.reply.send(Reply::Failed { reason: reason.into() });
+                let command = self.settings.started_by.successor(std::process::id());
+                let reason = format!(
+                    "process {} has no master (-W) that could replace it; start the program on disk, which takes over from it:\n  \
+                     {command}",
+                    std::process::id()
+                );
+                let _ = asked.reply.send(Reply::Failed { reason });
             }
             Request::Plan { files } => self.plan(Planning { files, reply: asked.reply }),
+        }
+    }
+
+    /// Once in the life of the process: the addresses, and how to go on from here.
+    fn say_where_it_serves(&self) {
+        let mut addresses: Vec<String> =
+            self.line.listeners().addresses().into_iter().map(|(address, _)| address).collect();
+        if let Some(more @ 1..) = addresses.len().checked_sub(ADDRESSES_NAMED) {
+            addresses.truncate(ADDRESSES_NAMED);
+            addresses.push(format!("{more} more"));
+        }
+        let text = match self.servant.is_some() || self.begun.is_some() {
+            // The master says how it is reloaded and stopped: by its own PID.
+            true => format!("Serving on {}.", addresses.join(", ")),
+            false => {
+                let pid = std::process::id();
+                format!(
+                    "Serving on {}. To apply changed files: `baton reload --pid {pid}` or SIGUSR2; to stop gracefully: SIGUSR1.",
+                    addresses.join(", ")
+                )
+            }
+        };
+        if !self.messages.is_quiet() {
+            self.messages.event(Severity::Notice, Level(5), &text);
         }
     }
 
     fn dump(&self) {
         self.messages.warning("SIGHUP received, dumping servers states.");
         for (proxy, text) in sayings::dump(&self.line) {
-            self.messages.warning(&text);
-            self.messages.log_for(&proxy, Level(5), &text);
+            self.messages.event_for(&proxy, Severity::Warning, Level(5), &text);
         }
     }
 

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From the loop of the running process down to what uses no other module.
-const ORDER: [&str; 33] = [
+const ORDER: [&str; 34] = [
     "run",
     "runtime",
     "status",
@@ -36,6 +36,7 @@ const ORDER: [&str; 33] = [
     "control_socket",
     "early_signals",
     "service_manager",
+    "start_command",
     "printable",
     "lib",
 ];

@@ -73,6 +73,16 @@ impl Program {
         Program { called, arguments, path, file }
     }
 
+    /// Where it is on disk.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it was called with.
+    pub fn arguments(&self) -> &[OsString] {
+        &self.arguments
+    }
+
     /// Whether another file is at the path than the one we were started from. A path without a file is no change: perhaps
     /// it is being replaced right now.
     pub fn has_changed(&self) -> bool {

@@ -36,7 +36,7 @@ use crate::conversation::{self, Conversation};
 use crate::held::Held;
 use crate::opening::Reading;
 use crate::process::Program;
-use crate::supervisor::{Effect, Stop, Supervisor, WorkerId};
+use crate::supervisor::{Effect, Stop, Supervisor, Tone, WorkerId};
 
 /// How long those who waited for an upgrade have to get their answer, before the master becomes the new binary.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
@@ -260,7 +260,7 @@ impl Master {
         let mut socket = match self.socket.take() {
             Some(socket) => socket,
             None => ControlSocket::open().map_err(|error| {
-                std::io::Error::other(format!("`baton reload` would not find this process: {error}"))
+                std::io::Error::other(format!("cannot open the control socket for `baton reload`: {error}"))
             })?,
         };
         socket.notices.drain(..).for_each(|notice| self.messages().notice(&notice));
@@ -410,7 +410,7 @@ impl Master {
 
     fn reload_for(&mut self, waiting: Waiting, is_upgrade: bool, now: Instant) -> Vec<Effect> {
         if self.waiting.len() >= WAITING_MAX {
-            waiting.answer(Reply::Failed { reason: "too many reloads wait already".into() });
+            waiting.answer(Reply::Failed { reason: "too many reloads are waiting".into() });
             return Vec::new();
         }
         self.waiting.push(waiting);
@@ -474,6 +474,14 @@ impl Master {
     fn started(&mut self) {
         self.messages().notice("Loading success.");
         self.messages().is_serving();
+        if !self.messages().is_quiet() {
+            let pid = std::process::id();
+            let text = format!(
+                "To apply changed files: `baton reload --pid {pid}` or SIGUSR2; to stop gracefully: SIGUSR1 (to process {pid}, \
+                 the master)."
+            );
+            self.say(Tone::Notice, &text);
+        }
         self.is_started = true;
         self.setup.manager.ready(&self.status());
         self.store_all();

@@ -149,32 +149,54 @@ pub fn parse(arguments: &[OsString]) -> Result<Invocation, Wrong> {
     Ok(Invocation::Run(Box::new(run)))
 }
 
+/// The same arguments but for those that take something over from another process (`-x`, `-sf`, `-st`).
+pub fn without_predecessors(arguments: &[OsString]) -> Vec<OsString> {
+    const WITH_VALUE: [&str; 9] = ["-cc", "-f", "-p", "-C", "-L", "-n", "-N", "-m", "-S"];
+    let mut kept = Vec::new();
+    let mut rest = arguments.iter().peekable();
+    while let Some(argument) = rest.next() {
+        match argument.to_string_lossy().as_ref() {
+            "--" => {
+                kept.push(argument.clone());
+                kept.extend(rest.by_ref().cloned());
+            }
+            "-x" => drop(rest.next()),
+            "-sf" | "-st" => while rest.next_if(|word| !word.as_bytes().starts_with(b"-")).is_some() {},
+            flag => {
+                kept.push(argument.clone());
+                kept.extend(rest.next_if(|_| WITH_VALUE.contains(&flag)).cloned());
+            }
+        }
+    }
+    kept
+}
+
 /// Switches of HAProxy, 2.6 to 3.x, that begin with `-d` and change nothing here: why. None of them ends HAProxy's start, not even
 /// one that it does not know.
 fn debugging(flag: &str) -> &'static str {
     /// By their first letters; the longest that fits counts.
     const KNOWN: [(&str, &str); 15] = [
-        ("dA", "Baton has no archive of its libraries to dump: it is linked statically but for the C library"),
-        ("dC", "the configuration is not printed"),
-        ("dF", "what is forwarded is not copied more than once anyway; -dS turns splicing off"),
-        ("dG", "names are resolved by the system only (getaddrinfo)"),
-        ("dI", "insecure forks are not hindered: Baton starts no programs while it serves"),
-        ("dK", "keywords are not printed: docs/configuration.md lists them"),
-        ("dL", "no libraries are listed: Baton is linked statically but for the C library"),
-        ("dM", "it debugs the memory pools of HAProxy, which Baton does not have"),
+        ("dA", "Baton has no libraries to archive: it is statically linked except for the C library"),
+        ("dC", "printing the configuration is not supported"),
+        ("dF", "forwarded data is never copied more than once; -dS turns splicing off"),
+        ("dG", "names are only resolved by the system (getaddrinfo)"),
+        ("dI", "Baton starts no programs while it serves"),
+        ("dK", "`baton help KEYWORD` and docs/configuration.md describe the keywords"),
+        ("dL", "Baton has no libraries to list: it is statically linked except for the C library"),
+        ("dM", "it debugs HAProxy's memory pools, which Baton does not have"),
         (
             "dR",
-            "the threads share an address by SO_REUSEPORT; an address that another process listens on is refused anyway",
+            "threads share an address by SO_REUSEPORT, and an address that another process listens on is rejected anyway",
         ),
-        ("dZ", "it turns off a way of copying (zero-copy forwarding) that Baton does not have; -dS turns splicing off"),
-        ("de", "Baton always waits by epoll"),
-        ("dl", "no libraries are listed: Baton is linked statically but for the C library"),
-        ("dp", "Baton always waits by epoll"),
-        ("dt", "there are no traces; 'log' and 'baton status' show what happens"),
-        ("dv", "Baton always waits by epoll"),
+        ("dZ", "Baton has no zero-copy forwarding; -dS turns splicing off"),
+        ("de", "Baton always uses epoll"),
+        ("dl", "Baton has no libraries to list: it is statically linked except for the C library"),
+        ("dp", "Baton always uses epoll"),
+        ("dt", "Baton has no traces; see the log and `baton status`"),
+        ("dv", "Baton always uses epoll"),
     ];
     let found = KNOWN.iter().find(|(begin, _)| flag.starts_with(begin));
-    found.map_or("it is not known here; HAProxy 2.6 takes it for -d", |(_, why)| why)
+    found.map_or("unknown option; HAProxy 2.6 reads it as -d", |(_, why)| why)
 }
 
 /// As HAProxy reads numbers: what is none, or 0, is "not given".
@@ -250,8 +272,8 @@ mod tests {
         let without = run(&format!("-f a {all}")).without_effect;
         assert_eq!(without.len(), all.split(' ').count(), "{without:?}");
         assert!(without.iter().all(|(flag, why)| all.contains(flag.as_str()) && !why.is_empty()));
-        assert!(without.last().is_some_and(|(_, why)| why.starts_with("it is not known here")));
-        assert_eq!(without.iter().filter(|(_, why)| why.starts_with("it is not known here")).count(), 1);
+        assert!(without.last().is_some_and(|(_, why)| why.starts_with("unknown option")));
+        assert_eq!(without.iter().filter(|(_, why)| why.starts_with("unknown option")).count(), 1);
     }
 
     #[test]
@@ -273,6 +295,17 @@ mod tests {
         check("-f a -st 12x", "-st option: some bytes unconsumed in PID list {x}");
         check("-f a -sf 99999999999", "failed to parse {99999999999}: Numerical result out of range");
         assert_eq!(parsed("-f a -sf 0"), Err(Wrong::Usage(None)));
+    }
+
+    #[test]
+    fn a_successor_takes_over_from_one_process_only() {
+        let check = |line: &str, expect: &str| {
+            let words = |line: &str| line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+            assert_eq!(without_predecessors(&words(line)), words(expect), "{line}");
+        };
+        check("-f a -D -p x.pid -sf 12 13", "-f a -D -p x.pid");
+        check("-sf 12 -f -sf -x /old -st -W -- -sf 1", "-f -sf -W -- -sf 1");
+        check("-x", "");
     }
 
     #[test]

@@ -206,11 +206,11 @@ fn plans_ask_the_running_process() {
     let new = proxy.folder.path().join("new.cfg");
     std::fs::write(&new, text_of(2)).unwrap();
     let plan = || text(&run(program(), proxy.folder.path(), &format!("plan -f new.cfg --pid {}", proxy.pid())).stdout);
-    assert_eq!(plan(), "backend app: server s1: weight changed\n    disturbs: nobody\n");
+    assert_eq!(plan(), "backend app: server s1: weight changed\n    impact: none\n");
     proxy.write(&text_of(2));
     let reload = run(program(), proxy.folder.path(), &format!("reload --pid {}", proxy.pid()));
     assert_eq!(text(&reload.stdout), "backend app: server s1: weight changed\nConfiguration 2 is in use: 1 change.\n");
-    assert_eq!(plan(), "nothing would change\n");
+    assert_eq!(plan(), "no changes\n");
     proxy.write("junk");
     let reload = run(program(), proxy.folder.path(), &format!("reload --pid {}", proxy.pid()));
     assert_eq!(reload.status.code(), Some(1));
@@ -255,4 +255,82 @@ fn rights_are_given_up_and_reloads_still_work() {
     until("the removed address is closed", || std::net::TcpStream::connect(other).is_err());
     let reasons = proxy.change_refused(&text_of(&format!(" bind {web}\n bind 127.0.0.1:81\n")));
     assert!(reasons.contains("port 81 is privileged") && reasons.contains("setcap cap_net_bind_service"), "{reasons}");
+}
+
+#[test]
+fn help_groups_the_commands_and_describes_keywords() {
+    let folder = tempfile::tempdir().unwrap();
+    let say = |line: &str| run(program(), folder.path(), line);
+    let help = text(&say("--help").stdout);
+    let groups = ["\nServe:", "\nOperate:", "\nProve (", "\nOther servers:", "\nDirect routing:"];
+    let places: Vec<Option<usize>> = groups.iter().map(|group| help.find(group)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{help}");
+    assert_eq!(text(&say("help").stdout), help);
+    let usage = say("-h");
+    let listed = text(&usage.stderr);
+    assert_eq!(usage.status.code(), Some(1), "as haproxy -h");
+    assert!(listed.contains("-sf/-st [pid ]*") && listed.contains("  real-server  Set up"), "{listed}");
+    let keyword = say("help timeout client");
+    assert!(text(&keyword.stdout).starts_with("timeout client TIME\n"), "{}", text(&keyword.stdout));
+    assert!(text(&say("help reload").stdout).contains("Usage: baton reload [OPTIONS]"));
+    let unknown = say("help blance");
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(text(&unknown.stderr).contains("did you mean 'balance'?"), "{}", text(&unknown.stderr));
+}
+
+#[test]
+fn a_start_reports_once_where_it_serves_and_how_to_go_on() {
+    let web = free_address();
+    let good = GOOD.replace("127.0.0.1:18999", &web.to_string());
+    let proxy = Proxy::start(&good);
+    let serving = format!("Serving on {web}. To apply changed files: `baton reload --pid {}` or SIGUSR2", proxy.pid());
+    until("it is reported", || proxy.said().contains(&serving));
+    drop(proxy);
+    let quiet = Proxy::start_with(&good, &["-q"]);
+    quiet.reload();
+    assert_eq!(quiet.said(), "");
+    drop(quiet);
+    // A log on standard error has the events, so that no message beside it says the same again.
+    let logged = Proxy::start(&format!("global\n log stderr format raw local0\n{good}"));
+    logged.change(&format!("global\n log stderr format raw local0\n{}", good.replace(":9\n", ":9 weight 7\n")));
+    until("the reload is reported", || logged.said().contains("weight changed"));
+    for event in ["Serving on ", "Reload: configuration 2 is in use, 1 change."] {
+        assert_eq!(logged.said().matches(event).count(), 1, "{}", logged.said());
+    }
+    assert!(logged.said().contains("\nReload: configuration 2"), "as the log's format has it: {}", logged.said());
+}
+
+#[test]
+fn of_several_processes_one_is_chosen_from_a_table() {
+    let addresses = [free_address(), free_address()];
+    let proxies = addresses.map(|web| Proxy::start(&GOOD.replace("127.0.0.1:18999", &web.to_string())));
+    let output = run(program(), proxies[0].folder.path(), "status");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.starts_with("baton: several processes run; choose one with --pid PID or --pid-file FILE:\n"),
+        "{said}"
+    );
+    for (proxy, web) in proxies.iter().zip(addresses) {
+        let row = said.lines().find(|line| line.split_whitespace().next() == Some(&proxy.pid().to_string()));
+        let row = row.unwrap_or_else(|| panic!("{} is missing: {said}", proxy.pid()));
+        let expect = ["serving".to_owned(), web.to_string(), proxy.config.display().to_string()];
+        assert!(expect.iter().all(|cell| row.contains(cell.as_str())), "{row}");
+    }
+}
+
+#[test]
+fn the_command_that_upgrade_prints_replaces_a_process_without_a_master() {
+    let web = free_address();
+    let proxy = Proxy::start_with(&GOOD.replace("127.0.0.1:18999", &web.to_string()), &["-L", "it's me"]);
+    let output = run(program(), proxy.folder.path(), &format!("upgrade --pid {}", proxy.pid()));
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("has no master (-W)"), "{said}");
+    let command = said.lines().last().unwrap_or_default().trim();
+    assert!(command.contains(&format!(" -sf {} -db -f ", proxy.pid())), "{command}");
+    let successor = Command::new("sh").args(["-c", &format!("exec {command}")]).stderr(Stdio::null()).spawn();
+    let mut successor = successor.expect("there is a shell");
+    assert!(proxy.wait().0.success(), "it has handed over");
+    assert!(std::net::TcpStream::connect(web).is_ok(), "the successor serves");
+    successor.kill().and_then(|()| successor.wait()).expect("it runs");
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use baton_config::Severity;
 use baton_model::Level;
 use tokio::sync::oneshot;
 
@@ -59,7 +60,7 @@ impl Control {
             Turn::Read(purpose) => self.read(purpose),
             Turn::Waits | Turn::TooMany(Waiting::Signal) => {}
             Turn::TooMany(Waiting::Asker(reply)) => {
-                drop(reply.send(Reply::Failed { reason: "too many reloads wait already".into() }));
+                drop(reply.send(Reply::Failed { reason: "too many reloads are waiting".into() }));
             }
         }
     }
@@ -73,7 +74,7 @@ impl Control {
             Turn::Read(purpose) => self.read(purpose),
             Turn::Waits => {}
             Turn::TooMany(planning) => {
-                drop(planning.reply.send(Reply::Failed { reason: "too many plans wait already".into() }));
+                drop(planning.reply.send(Reply::Failed { reason: "too many plans are waiting".into() }));
             }
         }
     }
@@ -103,7 +104,7 @@ impl Control {
                 self.readings.begin(Reading { task, since: Instant::now(), purpose });
             }
             Err(error) => {
-                let reason = format!("the files cannot be read: {error}");
+                let reason = format!("the files : {error}");
                 match purpose {
                     Purpose::Reload(waiting) => {
                         self.settings.manager.ready("");
@@ -120,11 +121,11 @@ impl Control {
         if self.drain.is_some() {
             return Some(match self.succession.successor() {
                 Some(successor) => format!("process {successor} has taken over"),
-                None => "a soft stop is under way".into(),
+                None => "a graceful stop is in progress".into(),
             });
         }
         let is_paused = self.line.listeners().is_paused();
-        is_paused.then(|| "SIGTTOU has paused the listeners, SIGTTIN resumes them".into())
+        is_paused.then(|| "listeners are paused by SIGTTOU; SIGTTIN resumes them".into())
     }
 
     /// The files were read: changes to them, or says what that would do.
@@ -133,8 +134,8 @@ impl Control {
         self.line.expect_end_of_others(self.succession.has_predecessors());
         let is_plan = matches!(reading.purpose, Purpose::Plan(_));
         let outcome = match found {
-            Ok(_) if self.drain.is_some() => Err("a soft stop is under way".to_owned()),
-            Ok(_) if self.line.listeners().is_paused() => Err("SIGTTOU has paused the listeners meanwhile".to_owned()),
+            Ok(_) if self.drain.is_some() => Err("a graceful stop is in progress".to_owned()),
+            Ok(_) if self.line.listeners().is_paused() => Err("listeners were paused by SIGTTOU meanwhile".to_owned()),
             Ok(found) => match self.ask_master(found).await {
                 Ok(loaded) => {
                     let task = FilesTask { loaded, ..reading.task };
@@ -147,7 +148,7 @@ impl Control {
                     let change = Change::Reload(found.read);
                     match self.line.take(change, &reading.task.outside, &self.workers).await {
                         Changed::Reload(outcome) => Ok(*outcome),
-                        Changed::Done(_) | Changed::Certificates(_) => Err("it was no reload".into()),
+                        Changed::Done(_) | Changed::Certificates(_) => Err("it was not a reload".into()),
                         Changed::Refused(reason) => Err(reason),
                     }
                 }
@@ -184,7 +185,7 @@ impl Control {
         self.settings.manager.ready("");
         match &outcome {
             Ok(outcome) => self.tell(outcome),
-            Err(reason) => self.messages.alert(&format!("Reload refused: {reason}.")),
+            Err(reason) => self.messages.alert(&format!("Reload rejected: {reason}.")),
         }
         let reply = match outcome {
             Ok(outcome) => Reply::Reload(outcome),
@@ -219,7 +220,7 @@ impl Control {
     }
 
     fn refuse_reload(&self, waiting: Waiting, reason: &str) {
-        let text = format!("Reload refused: {reason}.");
+        let text = format!("Reload rejected: {reason}.");
         match waiting {
             Waiting::Signal => self.messages.warning(&text),
             // Who does not wait any more does not want to know.
@@ -233,9 +234,8 @@ impl Control {
             self.messages.rendered(&message.rendered);
         }
         if !outcome.accepted {
-            let text = format!("Reload refused, configuration {} stays in use.", outcome.generation);
-            self.messages.alert(&text);
-            self.messages.log(Level(1), &text);
+            let text = format!("Reload rejected, configuration {} stays in use.", outcome.generation);
+            self.messages.event(Severity::Alert, Level(1), &text);
             return;
         }
         self.messages.apply(self.line.model());
@@ -245,25 +245,30 @@ impl Control {
             count => format!("Reload: configuration {} is in use, {count} changes.", outcome.generation),
         };
         self.messages.log(Level(5), &text);
+        // Where the log is standard error, it has these lines already.
+        let is_logged = self.messages.is_logged_on_stderr(Level(5));
+        let mut more: Vec<String> = Vec::new();
         if let Some(pending) = restart_pending(&outcome.pending) {
             self.messages.log(Level(4), &pending);
-            text.push('\n');
-            text.push_str(&pending);
+            more.extend((!is_logged).then_some(pending));
         }
-        for change in &outcome.plan.changes {
-            text.push('\n');
-            text.push_str(&change.change);
-        }
+        more.extend(outcome.plan.changes.iter().map(|change| change.change.clone()));
         for ended in outcome.plan.ended() {
             self.messages.log(Level(5), &ended);
-            text.push('\n');
-            text.push_str(&ended);
+            more.extend((!is_logged).then_some(ended));
         }
+        if is_logged && more.is_empty() {
+            return;
+        }
+        if is_logged {
+            text = "Changes:".into();
+        }
+        more.iter().for_each(|line| text.extend(["\n", line]));
         self.messages.notice(&text);
     }
 }
 
 fn refuse_plan(planning: Planning, reason: &str) {
     // Who does not wait any more does not want to know.
-    let _ = planning.reply.send(Reply::Failed { reason: format!("A reload would be refused: {reason}.") });
+    let _ = planning.reply.send(Reply::Failed { reason: format!("A reload would be rejected: {reason}.") });
 }

@@ -54,7 +54,7 @@ impl Believed {
             return Ok(Belief::Bounded { uid });
         }
         Err(format!(
-            "it belongs to user {uid}, who is neither root nor us nor the 'user' of this configuration; stop it first"
+            "it belongs to user {uid}, which is not root, this user or the 'user' of this configuration; stop it first"
         ))
     }
 }
@@ -69,7 +69,7 @@ impl Belief {
         let opened_by = fstat(socket).map_err(|error| error.to_string())?.st_uid;
         match opened_by == 0 || opened_by == geteuid().as_raw() {
             true => Ok(()),
-            false => Err(format!("user {opened_by} opened it, and the process belongs to user {uid}")),
+            false => Err(format!("it was opened by user {opened_by}, and the process belongs to user {uid}")),
         }
     }
 }
@@ -102,7 +102,7 @@ mod tests {
         bounded.may_take(&socket).unwrap();
         if geteuid().is_root() {
             nix::unistd::fchown(&socket, Some(4711.into()), None).unwrap();
-            assert!(bounded.may_take(&socket).unwrap_err().contains("user 4711 opened it"));
+            assert!(bounded.may_take(&socket).unwrap_err().contains("opened by user 4711"));
             Belief::Whole.may_take(&socket).unwrap();
         }
     }

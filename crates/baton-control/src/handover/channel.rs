@@ -49,7 +49,7 @@ impl fmt::Display for Broken {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Broken::Closed => write!(out, "it ended"),
-            Broken::Late(within) => write!(out, "no answer within {} s", within.as_secs_f32()),
+            Broken::Late(within) => write!(out, "no reply within {} s", within.as_secs_f32()),
             Broken::Malformed(what) => write!(out, "not a message: {what}"),
             Broken::Said(what) => write!(out, "{what}"),
             Broken::Descriptors(what) => write!(out, "{what}"),
@@ -209,7 +209,7 @@ impl Channel {
         let fds = std::mem::take(&mut self.talk.fds);
         match fds.len() == count {
             true => Ok(fds),
-            false => Err(Broken::Descriptors(format!("{} descriptors came instead of {count}", fds.len()))),
+            false => Err(Broken::Descriptors(format!("{} descriptors received instead of {count}", fds.len()))),
         }
     }
 
@@ -229,7 +229,7 @@ impl Channel {
         }
         self.talk.waiting.extend(received.fds);
         if self.talk.waiting.len() > WAITING_MAX {
-            return Err(Broken::Descriptors(format!("more than {WAITING_MAX} descriptors came with one message")));
+            return Err(Broken::Descriptors(format!("more than {WAITING_MAX} descriptors received with one message")));
         }
         Ok(())
     }
@@ -240,12 +240,12 @@ impl Talk {
     fn take(&mut self) -> Result<Option<Arrival>, Broken> {
         let Some(arrival) = self.arrived.arrival()? else { return Ok(None) };
         if self.waiting.len() < arrival.descriptors {
-            let text = format!("{} descriptors came instead of {}", self.waiting.len(), arrival.descriptors);
+            let text = format!("{} descriptors received instead of {}", self.waiting.len(), arrival.descriptors);
             return Err(Broken::Descriptors(text));
         }
         let fds = self.waiting.drain(..arrival.descriptors).collect();
         if self.arrived.is_between_frames() && !self.waiting.is_empty() {
-            let text = format!("{} descriptors came that were not announced", self.waiting.len());
+            let text = format!("{} unannounced descriptors received", self.waiting.len());
             return Err(Broken::Descriptors(text));
         }
         // Those of a frame that is skipped are closed.
@@ -307,11 +307,11 @@ mod tests {
             assert_eq!(error, expect);
         };
         let [messages, frames] = VERSIONS;
-        check(messages, sockets(2), 1, "1 descriptors came instead of 2").await;
-        check(messages, sockets(2), 3, "1 descriptors came that were not announced").await;
-        check(messages, Message::Send, 1, "1 descriptors came that were not announced").await;
-        check(frames, sockets(2), 1, "1 descriptors came instead of 2").await;
-        check(frames, Message::Send, 1, "1 descriptors came instead of 2").await;
+        check(messages, sockets(2), 1, "1 descriptors received instead of 2").await;
+        check(messages, sockets(2), 3, "1 unannounced descriptors received").await;
+        check(messages, Message::Send, 1, "1 unannounced descriptors received").await;
+        check(frames, sockets(2), 1, "1 descriptors received instead of 2").await;
+        check(frames, Message::Send, 1, "1 descriptors received instead of 2").await;
     }
 
     #[tokio::test]

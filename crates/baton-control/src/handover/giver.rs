@@ -112,11 +112,11 @@ pub async fn talk(stream: UnixStream, peer: Peer, place: Option<Place>, events: 
                     drop(place);
                     report::listen(channel, from, told, events).await;
                 }
-                Ok(false) => abort(&mut channel, "it did not take over from the process that reports").await,
+                Ok(false) => abort(&mut channel, "it did not take over from the reporting process").await,
                 Err(_) => {}
             }
         }
-        Ok(other) => abort(&mut channel, &format!("a conversation does not begin with {}", other.name())).await,
+        Ok(other) => abort(&mut channel, &format!("unexpected first message {}", other.name())).await,
         Err(error) => abort(&mut channel, &error.to_string()).await,
     }
 }
@@ -264,7 +264,7 @@ mod tests {
             let (ended, told) = silent(said).await;
             assert_eq!(ended, expect);
             match told {
-                Message::Abort { reason } if expect == "nothing" => assert_eq!(reason, "no answer within 5 s"),
+                Message::Abort { reason } if expect == "nothing" => assert_eq!(reason, "no reply within 5 s"),
                 Message::Abort { reason } => assert_eq!(reason, expect, "the taker is told the same"),
                 other => panic!("{other:?}"),
             }
@@ -272,8 +272,8 @@ mod tests {
         let hello = Message::Hello(Hello { versions: vec![1], ..Hello::default() });
         let (send, received) = (Message::Send, Message::Received);
         check(&[], "nothing").await;
-        check(std::slice::from_ref(&hello), "waiting for send: no answer within 5 s").await;
-        check(&[hello.clone(), send.clone()], "waiting for received: no answer within 5 s").await;
-        check(&[hello, send, received], "it does not serve: no answer within 30 s").await;
+        check(std::slice::from_ref(&hello), "waiting for send: no reply within 5 s").await;
+        check(&[hello.clone(), send.clone()], "waiting for received: no reply within 5 s").await;
+        check(&[hello, send, received], "it does not serve: no reply within 30 s").await;
     }
 }

@@ -316,7 +316,7 @@ pub struct ProxyCounts {
     /// Counters.
     #[serde(skip_serializing_if = "Counters::is_empty")]
     pub counters: Counters,
-    /// The most sessions at once.
+    /// Peak of sessions.
     #[serde(skip_serializing_if = "is_default")]
     pub open_max: i64,
     /// A backend's servers.
@@ -423,7 +423,7 @@ pub struct ServerMemory {
     /// How long it was down before the current outage, milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub down_ms: u64,
-    /// The most sessions at once.
+    /// Peak of sessions.
     #[serde(skip_serializing_if = "is_default")]
     pub served_max: u32,
     /// The most ever in its queue.

@@ -3,8 +3,8 @@
 //! ```text
 //!   new process (taker)                                old process (giver), its control socket
 //!   reads and judges its files
-//!   {"baton":1,"ask":"handover"} ────────────────────▶ checks who asks
-//!                                ◀──────────────────── {"baton":1,"answer":"handover"}
+//!   {"baton":1,"request":"handover"} ────────────────────▶ checks who asks
+//!                                ◀──────────────────── {"baton":1,"reply":"handover"}
 //!   hello (versions)             ────────────────────▶ one handover at a time, none while it stops
 //!                                ◀──────────────────── welcome (version, how many sockets are to come), or refused
 //!   from here on both speak that version

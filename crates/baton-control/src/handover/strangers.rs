@@ -109,7 +109,7 @@ impl Strangers {
     fn signal(&mut self, signal: Signal) -> Vec<String> {
         match self.messenger.take() {
             Some(messenger) => send(messenger, signal)
-                .unwrap_or_else(|error| vec![format!("The processes {:?} cannot be told to end: {error}.", self.pids)]),
+                .unwrap_or_else(|error| vec![format!("The processes {:?} cannot be stopped: {error}.", self.pids)]),
             None => tell_all(&self.known, signal),
         }
     }
@@ -186,7 +186,7 @@ fn tell(Target { pid, known }: Target, signal: Signal) -> Result<(), String> {
     let called = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     if !called.is_empty() && !CALLED.iter().any(|name| called.starts_with(name)) {
         let called = printable::line(called.trim_end()).into_owned();
-        return Err(format!("Process {pid} is '{called}', not a load balancer: not told to end."));
+        return Err(format!("Process {pid} is '{called}', not a load balancer: not stopped."));
     }
     let Ok(number) = i32::try_from(pid) else { return Ok(()) };
     let sent = match known {
@@ -196,6 +196,6 @@ fn tell(Target { pid, known }: Target, signal: Signal) -> Result<(), String> {
     match sent {
         Ok(()) => Ok(()),
         Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(()),
-        Err(error) => Err(format!("Process {pid} cannot be told to end: {error}.")),
+        Err(error) => Err(format!("Process {pid} cannot be stopped: {error}.")),
     }
 }

@@ -186,13 +186,13 @@ impl<R, M> Succession<R, M> {
         let refuse = |kind, reason: String| Err(Refused { kind, reason, successor: None });
         if !may_take {
             let reason = format!(
-                "user {uid} may not take its listening sockets: root may, who started it, and the `user` of a `stats socket` with \
-                 `expose-fd listeners` in its configuration"
+                "user {uid} is not permitted to take its listening sockets; permitted are root, the user that started it, and \
+                 the `user` of a `stats socket` with `expose-fd listeners` in its configuration"
             );
             return refuse(RefusedKind::Never, reason);
         }
         let Some(version) = WireVersion::common(&hello.versions) else {
-            let reason = format!("it speaks versions {VERSIONS:?} of the handover, not {:?}", hello.versions);
+            let reason = format!("it supports versions {VERSIONS:?} of the handover, not {:?}", hello.versions);
             return refuse(RefusedKind::Never, reason);
         };
         if let Some(after) = hello.after.filter(|after| !self.lineage.has(*after)) {
@@ -241,7 +241,7 @@ impl<R, M> Succession<R, M> {
     /// The process that was taking over failed: everything is as before, and what had to wait is done now.
     pub fn failed(&mut self, reason: &str) -> Vec<SuccessionEffect<M>> {
         let Some(giving) = self.end_giving() else { return Vec::new() };
-        let text = format!("Process {} did not take over: {reason}. Serving on.", giving.pid);
+        let text = format!("Process {} did not take over: {reason}. This process keeps serving.", giving.pid);
         let stop = giving.is_stop_wanted.then_some(SuccessionEffect::SoftStop);
         let mut effects = vec![SuccessionEffect::Log(Said::Trouble(text)), SuccessionEffect::TakeSocketsBack];
         effects.extend(stop);

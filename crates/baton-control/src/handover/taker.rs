@@ -125,7 +125,7 @@ impl fmt::Display for Unreachable {
 /// A sentence: somebody does not let us, and it would be wrong to go on without. All asked go on as before.
 pub fn take(over: &TakeOver, program: &str, may_give: Option<u32>) -> Result<Taken, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot ask the running process: {error}"))?;
+    let runtime = runtime.map_err(|error| format!("cannot reach the running process: {error}"))?;
     runtime.block_on(async {
         let believed = match over.is_masters {
             true => Believed::everybody(),
@@ -149,10 +149,10 @@ pub fn take(over: &TakeOver, program: &str, may_give: Option<u32>) -> Result<Tak
                 }
                 // Nobody named it, and it may be somebody else's.
                 Err(reason) if next.after.is_some() => {
-                    taken.notices.push(format!("Process {} was not asked to hand over: {reason}.", next.pid));
+                    taken.notices.push(format!("No takeover from process {}: {reason}.", next.pid));
                 }
                 Err(reason) => {
-                    return Err(format!("cannot take over from process {}: {reason}. It was not disturbed.", next.pid));
+                    return Err(format!("cannot take over from process {}: {reason}. It keeps serving.", next.pid));
                 }
             }
         }
@@ -270,7 +270,7 @@ impl Taken {
         };
         has_room(&welcome).map_err(Broken::Descriptors)?;
         let version = WireVersion::of(welcome.version).ok_or_else(|| {
-            Broken::Malformed(format!("version {} was chosen, {VERSIONS:?} were offered", welcome.version))
+            Broken::Malformed(format!("it chose version {}, offered were {VERSIONS:?}", welcome.version))
         })?;
         channel.speak(version);
         self.lineage.extend(welcome.lineage.iter().copied().chain([pid]).take(LINEAGE_MAX + 1));
@@ -289,7 +289,7 @@ impl Taken {
                     added.map(|()| identity.map(|identity| identity.socket)).map_err(|error| error.to_string())
                 });
                 sockets.push(added.unwrap_or_else(|reason| {
-                    self.notices.push(format!("{} of process {pid} is not taken: {reason}.", socket.address));
+                    self.notices.push(format!("{} of process {pid} is not used: {reason}.", socket.address));
                     None
                 }));
             }
@@ -298,7 +298,7 @@ impl Taken {
             && !sockets.iter().any(Option::is_some)
         {
             let reason = format!(
-                "it belongs to user {uid}, who opened its sockets and may have given them to others; stop it first"
+                "it belongs to user {uid}, which opened its sockets and may have passed them to others; stop it first"
             );
             return Err(Broken::Said(reason));
         }
@@ -314,7 +314,7 @@ impl Taken {
             other => return Err(unexpected(other)),
         }
         let left_out = |(kind, frames)| {
-            format!("Process {pid} hands over '{kind}', which is unknown here (frames: {frames}): left out.")
+            format!("Process {pid} hands over the unknown message '{kind}' (frames: {frames}): ignored.")
         };
         self.notices.extend(channel.skipped().into_iter().map(left_out));
         Ok(Received::All(sockets))
@@ -349,16 +349,18 @@ impl Taken {
                     concluded.reporting.push((pid, channel));
                 }
                 Err(Broken::Late(_)) => {
-                    concluded.notices.push(format!("Process {pid} did not confirm that it stops accepting; going on."));
+                    concluded
+                        .notices
+                        .push(format!("Process {pid} did not confirm that it stops accepting; continuing."));
                     concluded.reporting.push((pid, channel));
                 }
                 Err(Broken::Closed) if is_gone(pid) => {
                     concluded.notices.push(format!("Process {pid} ended before the handover did."));
                 }
                 Err(error) if is_decided => {
-                    concluded.notices.push(format!("Process {pid} serves on beside us: {error}."));
+                    concluded.notices.push(format!("Process {pid} keeps serving too: {error}."));
                 }
-                Err(error) => return Err(format!("process {pid} serves on: {error}")),
+                Err(error) => return Err(format!("process {pid} keeps serving: {error}")),
             }
             is_decided = true;
         }
@@ -392,8 +394,8 @@ fn said(pid: u32, sockets: usize, released: &Released) -> String {
     let sockets = if sockets == 1 { "1 listening socket".into() } else { format!("{sockets} listening sockets") };
     match released.connections {
         0 => format!("Took over from process {pid}: {sockets}."),
-        1 => format!("Took over from process {pid}: {sockets}; it ends with its last connection."),
-        count => format!("Took over from process {pid}: {sockets}; it ends with its last of {count} connections."),
+        1 => format!("Took over from process {pid}: {sockets}; it stops gracefully."),
+        count => format!("Took over from process {pid}: {sockets}; it stops gracefully, {count} connections are open."),
     }
 }
 
@@ -401,10 +403,10 @@ fn said(pid: u32, sockets: usize, released: &Released) -> String {
 fn has_room(welcome: &Welcome) -> Result<(), String> {
     let Welcome { sockets, state_bytes, .. } = *welcome;
     if sockets > SOCKETS_MAX {
-        return Err(format!("it has {sockets} listening sockets; at most {SOCKETS_MAX} are taken"));
+        return Err(format!("it has {sockets} listening sockets; the maximum is {SOCKETS_MAX}"));
     }
     if state_bytes > MESSAGE_BYTES_MAX as u64 {
-        return Err(format!("its state has {state_bytes} bytes; at most {MESSAGE_BYTES_MAX} are taken"));
+        return Err(format!("its state has {state_bytes} bytes; the maximum is {MESSAGE_BYTES_MAX}"));
     }
     let limit = OpenFiles::now().map_or(u64::MAX, |limit| limit.soft);
     let open = usage::open_descriptors().unwrap_or_default() as u64;
@@ -412,8 +414,8 @@ fn has_room(welcome: &Welcome) -> Result<(), String> {
     let left = limit.saturating_sub(open);
     if left < needed {
         return Err(format!(
-            "its {sockets} listening sockets need {needed} descriptors here, and {left} of {limit} are left: raise \
-             the limit of open files (ulimit -n)"
+            "its {sockets} listening sockets need {needed} descriptors, and {left} of {limit} are free: raise the limit of \
+             open files (ulimit -n)"
         ));
     }
     Ok(())
@@ -454,10 +456,10 @@ fn request(pid: u32, reached: Reached) -> Result<StdStream, Unreachable> {
     match line.say(&Request::Handover).and_then(|()| line.hear()) {
         Ok(Reply::Handover) => Ok(line.into_stream()),
         Ok(Reply::Failed { reason }) => Err(Unreachable::Odd(reason)),
-        Ok(_) => Err(Unreachable::Odd("it does not know how to hand over".into())),
+        Ok(_) => Err(Unreachable::Odd("it does not support a handover".into())),
         Err(error) => Err(match error.kind() {
-            io::ErrorKind::TimedOut => Unreachable::Odd(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
-            io::ErrorKind::InvalidData => Unreachable::Odd("it does not know how to hand over".into()),
+            io::ErrorKind::TimedOut => Unreachable::Odd(format!("no reply within {} s", ANSWER_WITHIN.as_secs())),
+            io::ErrorKind::InvalidData => Unreachable::Odd("it does not support a handover".into()),
             _ if is_gone(pid) => Unreachable::Ended,
             _ => odd(error),
         }),

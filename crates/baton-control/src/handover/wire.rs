@@ -166,7 +166,7 @@ impl Encoder {
         let bytes = match self.version {
             WireVersion::Frames => self.frame(message.message.name(), &body, descriptors)?,
             WireVersion::Messages if body.len() > MESSAGE_BYTES_MAX => {
-                return Err(malformed(format!("of {} bytes; at most {MESSAGE_BYTES_MAX} are sent", body.len())));
+                return Err(malformed(format!("of {} bytes; the maximum is {MESSAGE_BYTES_MAX}", body.len())));
             }
             WireVersion::Messages => {
                 let mut bytes = Zeroizing::new(Vec::with_capacity(LENGTH_BYTES + body.len()));
@@ -180,7 +180,7 @@ impl Encoder {
 
     fn frame(&mut self, kind: &str, body: &[u8], descriptors: usize) -> Result<Zeroizing<Vec<u8>>, Malformed> {
         if body.len() > FRAME_BYTES_MAX {
-            return Err(malformed(format!("{kind} of {} bytes; at most {FRAME_BYTES_MAX} are sent", body.len())));
+            return Err(malformed(format!("{kind} of {} bytes; the maximum is {FRAME_BYTES_MAX}", body.len())));
         }
         let descriptors = u16::try_from(descriptors).map_err(malformed)?;
         debug_assert!(kind.len() <= KIND_BYTES, "{kind}");
@@ -268,7 +268,7 @@ impl Incoming {
         let Some(head) = self.bytes.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let length = u32::from_be_bytes(*head) as usize;
         if length > MESSAGE_BYTES_MAX {
-            return Err(malformed(format!("of {length} bytes; at most {MESSAGE_BYTES_MAX} are read")));
+            return Err(malformed(format!("of {length} bytes; the maximum is {MESSAGE_BYTES_MAX}")));
         }
         let Some(body) = self.bytes.get(LENGTH_BYTES..LENGTH_BYTES + length) else { return Ok(None) };
         // At once, which is faster than word by word.
@@ -284,7 +284,7 @@ impl Incoming {
         let Some(head) = self.bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let Head { length, number, descriptors, kind } = Head::read(head)?;
         if number != self.received {
-            return Err(malformed(format!("frame {number} ({kind}) came where frame {} was expected", self.received)));
+            return Err(malformed(format!("received frame {number} ({kind}), expected frame {}", self.received)));
         }
         let end = HEAD_BYTES + length;
         let Some(body) = self.bytes.get(HEAD_BYTES..end) else { return Ok(None) };
@@ -293,7 +293,7 @@ impl Incoming {
         if let Some(part) = MemoryKind::of_word(&kind) {
             self.pieces_bytes += length;
             if self.pieces_bytes > PIECES_BYTES_MAX {
-                return Err(refused(&format!("more than {PIECES_BYTES_MAX} bytes are remembered")));
+                return Err(refused(&format!("more than {PIECES_BYTES_MAX} bytes are pending")));
             }
             self.memory.join(part, body).map_err(|error| refused(&error))?;
         } else {
@@ -329,7 +329,7 @@ impl Incoming {
                 self.memory.join_rest(rest);
                 report.counts = take(&mut self.memory).counts;
             }
-            _ if self.pieces_bytes > 0 => return Err("pieces came before it that are not its own"),
+            _ if self.pieces_bytes > 0 => return Err("it follows pieces of another message"),
             _ => {}
         }
         self.pieces_bytes = 0;
@@ -350,7 +350,7 @@ impl Head {
         let kind = String::from_utf8_lossy(kind).into_owned();
         if length > FRAME_BYTES_MAX {
             return Err(malformed(format!(
-                "frame {number} ({kind}) of {length} bytes; at most {FRAME_BYTES_MAX} are read"
+                "frame {number} ({kind}) of {length} bytes; the maximum is {FRAME_BYTES_MAX}"
             )));
         }
         Ok(Head { length, number, descriptors, kind })
@@ -434,15 +434,15 @@ mod tests {
         check(&[send(0), send(1)], "more is needed");
         check(&[send(0)[..20].to_vec()], "more is needed");
         check(&[send(0)[..33].to_vec()], "more is needed");
-        check(&[send(1)], "frame 1 (send) came where frame 0 was expected");
-        check(&[send(0), send(0)], "frame 0 (send) came where frame 1 was expected");
-        check(&[send(0), send(2)], "frame 2 (send) came where frame 1 was expected");
+        check(&[send(1)], "received frame 1 (send), expected frame 0");
+        check(&[send(0), send(0)], "received frame 0 (send), expected frame 1");
+        check(&[send(0), send(2)], "received frame 2 (send), expected frame 1");
         check(&[vec![0; 32]], "not the head of a frame");
         check(&[frame(0, "Send", "{}")], "not the head of a frame");
         check(&[frame(0, "send\0er", "{}")], "not the head of a frame");
         let mut long = send(0);
         long[..4].copy_from_slice(&(FRAME_BYTES_MAX as u32 + 1).to_be_bytes());
-        check(&[long], "frame 0 (send) of 4194305 bytes; at most 4194304 are read");
+        check(&[long], "frame 0 (send) of 4194305 bytes; the maximum is 4194304");
         check(&[frame(0, "send", "{} x")], "frame 0 (send): trailing characters at line 1 column 4");
         check(&[frame(0, "abort", "{}")], "frame 0 (abort): missing field `reason` at line 1 column 2");
         check(
@@ -451,7 +451,7 @@ mod tests {
         );
         check(
             &[frame(0, "quiet", "{}"), frame(1, "ready", "{}")],
-            "frame 1 (ready): pieces came before it that are not its own",
+            "frame 1 (ready): it follows pieces of another message",
         );
         check(&[frame(0, "quiet", "{}"), frame(1, "state", "{}"), frame(2, "ready", "{}")], "more is needed");
     }
@@ -491,6 +491,6 @@ mod tests {
         assert!(encoder.next(&mut message, 0).is_ok(), "as many sockets as there may be");
         let mut message = encoder.message(Message::Abort { reason: "x".repeat(FRAME_BYTES_MAX) });
         let Malformed(what) = encoder.next(&mut message, 0).unwrap_err();
-        assert_eq!(what, "abort of 4194331 bytes; at most 4194304 are sent");
+        assert_eq!(what, "abort of 4194331 bytes; the maximum is 4194304");
     }
 }

@@ -25,22 +25,22 @@ fn servers_come_and_go_and_move() {
     check(
         OLD,
         &format!("{OLD}\n server s2 127.0.0.1:2"),
-        "backend app: server s2 added (127.0.0.1:2)\n    disturbs: nobody",
+        "backend app: server s2 added (127.0.0.1:2)\n    impact: none",
     );
     check(
         OLD,
         &base,
-        "backend app: server s1 removed\n    disturbs: nobody in flight: its requests and tunnels end; its idle connections are closed",
+        "backend app: server s1 removed\n    impact: in-flight requests and tunnels finish; idle connections to the server are closed",
     );
     check(
         OLD,
         &format!("{base} server s1 127.0.0.1:3"),
-        "backend app: server s1: address changed\n    disturbs: nobody in flight: its requests and tunnels end; its idle connections are closed",
+        "backend app: server s1: address changed\n    impact: in-flight requests and tunnels finish; idle connections to the server are closed",
     );
     check(
         OLD,
         &format!("{base} server s1 127.0.0.1:1 weight 7"),
-        "backend app: server s1: weight changed\n    disturbs: nobody",
+        "backend app: server s1: weight changed\n    impact: none",
     );
 }
 
@@ -48,7 +48,7 @@ fn servers_come_and_go_and_move() {
 fn what_the_socket_of_an_open_address_cannot_follow_is_said() {
     let says = |options: &str| {
         let new = OLD.replace("127.0.0.1:80", &format!("127.0.0.1:80 {options}"));
-        Plan::between(&model(OLD), &model(&new)).to_string().contains("refused by a reload while the address is open")
+        Plan::between(&model(OLD), &model(&new)).to_string().contains("rejected by a reload while the address is open")
     };
     assert!(says("transparent"));
     assert!(!says("maxconn 7"));
@@ -60,8 +60,8 @@ fn an_address_that_moves_to_another_frontend_stays_open() {
     check(
         OLD,
         &new,
-        "frontend web removed\n    disturbs: its open connections get one last response, tunnels stay\n\
-         frontend other added: bind 127.0.0.1:80 (open already, from frontend web)\n    disturbs: nobody",
+        "frontend web removed\n    impact: open connections get one last response; tunnels stay open\n\
+         frontend other added: bind 127.0.0.1:80 (open already, from frontend web)\n    impact: none",
     );
 }
 
@@ -70,7 +70,7 @@ fn a_removed_address_disturbs_new_clients_only() {
     check(
         &OLD.replace(" default", " bind 127.0.0.1:81\n default"),
         OLD,
-        "frontend web: bind 127.0.0.1:81 removed\n    disturbs: new clients of this address; who reached it before is served",
+        "frontend web: bind 127.0.0.1:81 removed\n    impact: new connections to this address are refused; earlier ones are served",
     );
 }
 
@@ -79,7 +79,7 @@ fn what_waits_for_the_next_process_says_so() {
     check(
         OLD,
         &format!("{OLD}\nglobal\n nbthread 2"),
-        "global: nbthread unset -> 2 (takes effect with the next process)\n    disturbs: nobody until the next process takes it up",
+        "global: nbthread unset -> 2 (takes effect with the next process)\n    impact: none until the next process starts with it",
     );
 }
 
@@ -88,7 +88,7 @@ fn from_nothing_everything_is_added() {
     let plan = Plan::from_nothing(&model(OLD));
     assert_eq!(
         plan.to_string(),
-        "frontend web added: bind 127.0.0.1:80\n    disturbs: nobody\nbackend app added: server s1\n    disturbs: nobody\n"
+        "frontend web added: bind 127.0.0.1:80\n    impact: none\nbackend app added: server s1\n    impact: none\n"
     );
 }
 
@@ -98,7 +98,7 @@ fn another_mode_is_told_in_the_words_of_the_one_before() {
     let http = "listen web\n mode http\n bind 192.0.2.1:80\n server s1 192.0.2.11:8080 weight 2";
     let told = Plan::between(&model(direct), &model(http)).to_string();
     assert!(
-        told.contains("the kernel passes their packets on no more") && !told.contains("requests and tunnels"),
+        told.contains("the kernel no longer forwards their packets") && !told.contains("requests and tunnels"),
         "{told}"
     );
     let told = Plan::between(&model(OLD), &model(&format!("global\n log stdout local0\n{OLD}"))).to_string();
@@ -115,22 +115,22 @@ const DIRECT: &str = " server s1 192.0.2.11\n server s2 192.0.2.12\n";
 /// Whom a change of a direct section disturbs, a line each.
 fn disturbed(old: &str, new: &str) -> Vec<String> {
     let plan = Plan::between(&model(old), &model(new));
-    plan.changes.iter().map(|one| one.disturbs.clone().unwrap_or("nobody".into())).collect()
+    plan.changes.iter().map(|one| one.impact.clone().unwrap_or("none".into())).collect()
 }
 
 #[test]
 fn the_kernel_tells_servers_by_their_addresses() {
     let old = direct("web", DIRECT);
-    assert_eq!(disturbed(&old, &direct("web", &DIRECT.replace("s1", "app"))), ["nobody", "nobody"]);
+    assert_eq!(disturbed(&old, &direct("web", &DIRECT.replace("s1", "app"))), ["none", "none"]);
     let swapped = " server s1 192.0.2.12\n server s2 192.0.2.11\n";
-    assert_eq!(disturbed(&old, &direct("web", swapped)), ["nobody", "nobody"]);
-    assert_eq!(disturbed(&old, &direct("www", DIRECT)), ["nobody", "nobody"]);
+    assert_eq!(disturbed(&old, &direct("web", swapped)), ["none", "none"]);
+    assert_eq!(disturbed(&old, &direct("www", DIRECT)), ["none", "none"]);
     let gone = disturbed(&old, &direct("web", " server s1 192.0.2.11\n"));
-    assert!(gone[0].contains("on no more"), "{gone:?}");
+    assert!(gone[0].contains("no longer forwards"), "{gone:?}");
     let moved = disturbed(&old, &direct("web", &DIRECT.replace("2.12", "2.13")));
-    assert!(moved[0].contains("its old address"), "{moved:?}");
+    assert!(moved[0].contains("the old address"), "{moved:?}");
     let fewer = disturbed(&old, &direct("www", " server s1 192.0.2.11\n"));
-    assert_eq!(fewer[0], "open connections of servers 192.0.2.12:80: the kernel passes their packets on no more");
+    assert_eq!(fewer[0], "open connections of servers 192.0.2.12:80: the kernel no longer forwards their packets");
 }
 
 #[test]
@@ -142,8 +142,8 @@ fn another_backend_disturbs_who_is_not_in_it() {
         )
     };
     let told = disturbed(&text("a"), &text("b"));
-    assert_eq!(told, ["open connections of servers 192.0.2.11:80: the kernel passes their packets on no more"]);
-    assert_eq!(disturbed(&text("b"), &text("a")), ["nobody"]);
+    assert_eq!(told, ["open connections of servers 192.0.2.11:80: the kernel no longer forwards their packets"]);
+    assert_eq!(disturbed(&text("b"), &text("a")), ["none"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What commands that change something have at hand, and how what they want is done: a command reads its words and looks at what is in
 //! use; a [`Change`] of them goes down the change line, and the reply says what came of it.
 
+use baton_config::Severity;
 use baton_model::Level;
 use baton_proxy::balance::{Admin, ServerState, Transition};
 
@@ -68,8 +69,7 @@ fn report(control: &Control, server: &ServerState, before: Admin, left: &Transit
         (false, false) if admin.is_draining() => format!("{place} enters drain state. {}", rest(left)),
         (false, false) => format!("{place} is UP (leaving forced drain)."),
     };
-    control.messages.warning(&text);
-    control.messages.log_for(backend.name(), Level(5), &text);
+    control.messages.event_for(backend.name(), Severity::Warning, Level(5), &text);
 }
 
 /// What is left without the server.

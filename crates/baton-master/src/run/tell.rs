@@ -63,7 +63,7 @@ impl Master {
         };
         let trouble = self.supervisor.crash_loop(now).map(|(crashes, wait)| match wait.is_zero() {
             true => format!("{crashes} workers crashed in a row"),
-            false => format!("{crashes} workers crashed in a row; the next one is started in {} ms", wait.as_millis()),
+            false => format!("{crashes} workers crashed in a row; the next one starts in {} ms", wait.as_millis()),
         });
         Processes {
             master,
@@ -83,7 +83,7 @@ impl Master {
             None => false,
         };
         if !handed {
-            let reason = "there is no worker right now; try again".into();
+            let reason = "no worker is running; try again".into();
             tokio::task::spawn_local(conversation::answer(stream, Reply::Failed { reason }));
         }
     }
@@ -102,7 +102,7 @@ impl Master {
     }
 
     pub(super) fn upgraded(&mut self) {
-        let done = Message::plain(Severity::Notice, "upgrade", "Another binary serves now.", std::process::id());
+        let done = Message::plain(Severity::Notice, "upgrade", "The new binary serves now.", std::process::id());
         self.upgrade_is_over(true, vec![done]);
     }
 
@@ -111,7 +111,7 @@ impl Master {
         let pid = std::process::id();
         let logs = if self.logs_of == Some(id) { self.logs.clone() } else { String::new() };
         let serving = match self.supervisor.current() {
-            Some(_) => "the worker before it serves on",
+            Some(_) => "the previous worker keeps serving",
             None => "a worker starts with the configuration that was in use",
         };
         let text = format!("Not upgraded: {}; {serving}.", why_not_ready(&logs, ended));
@@ -149,7 +149,7 @@ impl Master {
     pub(super) fn status(&self) -> String {
         let mut text = match (self.supervisor.current(), self.supervisor.crash_loop(Instant::now())) {
             (_, Some((crashes, wait))) if !wait.is_zero() => {
-                format!("{crashes} workers crashed in a row; the next one is started in {wait:?}")
+                format!("{crashes} workers crashed in a row; the next one starts in {wait:?}")
             }
             (Some(worker), _) => format!("Serving with worker {}", worker.pid),
             (None, _) => "Starting a worker".into(),
@@ -158,7 +158,7 @@ impl Master {
             text.push_str(&format!("; crashed workers: {}", self.supervisor.crashed_total));
         }
         if self.supervisor.last_reload_failed {
-            text.push_str("; the last reload was refused");
+            text.push_str("; the last reload was rejected");
         }
         text + "."
     }
@@ -170,21 +170,12 @@ impl Master {
     }
 
     pub(super) fn say(&self, tone: Tone, text: &str) {
-        let level = match tone {
-            Tone::Notice => {
-                self.messages().notice(text);
-                Level(5)
-            }
-            Tone::Warning => {
-                self.messages().warning(text);
-                Level(4)
-            }
-            Tone::Alert => {
-                self.messages().alert(text);
-                Level(1)
-            }
+        let (severity, level) = match tone {
+            Tone::Notice => (Severity::Notice, Level(5)),
+            Tone::Warning => (Severity::Warning, Level(4)),
+            Tone::Alert => (Severity::Alert, Level(1)),
         };
-        self.messages().log(level, text);
+        self.messages().event(severity, level, text);
     }
 }
 
@@ -192,7 +183,7 @@ impl Master {
 fn why_not_ready(logs: &str, ended: Ended) -> String {
     let alert = logs.lines().find_map(|line| line.strip_prefix("[ALERT]")?.split_once(" : "));
     match (alert, ended) {
-        (Some((_, reason)), _) => format!("the new worker refused to start: {}", reason.trim_end_matches('.')),
+        (Some((_, reason)), _) => format!("the new worker failed to start: {}", reason.trim_end_matches('.')),
         (None, Ended::Exited(code)) => {
             format!("the new program ended with exit code {code} before it was ready, and reported no reason")
         }
@@ -214,7 +205,7 @@ mod tests {
         check(
             logs,
             Ended::Exited(1),
-            "the new worker refused to start: config : parsing [a.cfg:9] : unknown keyword 'x'",
+            "the new worker failed to start: config : parsing [a.cfg:9] : unknown keyword 'x'",
         );
         let none = "the new program ended with exit code 3 before it was ready, and reported no reason";
         check("[NOTICE]   (7) : baton version is 1\n", Ended::Exited(3), none);

@@ -115,7 +115,7 @@ impl Director {
         };
         let Some(effect) = &step.then else { return (verdict, text) };
         match probe::sees((effect.at)(&self.places), effect.path, effect.sees).await {
-            Ok(()) => (verdict, format!("{text} (and a request sees it)")),
+            Ok(()) => (verdict, format!("{text} (confirmed by a request)")),
             Err(reason) => (Verdict::Failed, format!("{text}, but {reason}")),
         }
     }
@@ -124,9 +124,9 @@ impl Director {
 /// Whether the proxy did what it must.
 fn verdict(step: &DemoStep, outcome: &Outcome) -> Result<Verdict, String> {
     match (step.expect, outcome.accepted) {
-        (Expect::Applied, false) => Err("a good file was refused".into()),
+        (Expect::Applied, false) => Err("a valid file was rejected".into()),
         (Expect::Rejected, true) => Err("a broken file was accepted".into()),
-        _ if !all_words(outcome).contains(step.says) => Err(format!("the answer should say '{}'", step.says)),
+        _ if !all_words(outcome).contains(step.says) => Err(format!("the response should contain '{}'", step.says)),
         (Expect::Applied, true) => Ok(Verdict::Applied),
         (Expect::Rejected, false) => Ok(Verdict::Rejected),
     }
@@ -136,7 +136,7 @@ fn verdict(step: &DemoStep, outcome: &Outcome) -> Result<Verdict, String> {
 fn words(outcome: &Outcome) -> String {
     if !outcome.accepted {
         let first = outcome.messages.iter().find(|message| message.severity == "alert").or(outcome.messages.first());
-        return first.map_or_else(|| "no reason was given".into(), |message| one_line(&message.message));
+        return first.map_or_else(|| "no reason was reported".into(), |message| one_line(&message.message));
     }
     let changes = &outcome.plan.changes;
     let mut told: Vec<String> = changes.iter().take(TOLD_MAX).map(|change| one_line(&change.change)).collect();
@@ -177,7 +177,7 @@ mod tests {
             match accepted {
                 true => outcome.plan.changes.push(PlannedChange {
                     change,
-                    disturbs: None,
+                    impact: None,
                     next_process: false,
                     restarts_check: false,
                     needs_socket: false,
@@ -207,10 +207,10 @@ mod tests {
     fn only_what_must_come_is_right() {
         check(Expect::Applied, true, &["this changed"], Ok(Verdict::Applied));
         check(Expect::Rejected, false, &["this is wrong"], Ok(Verdict::Rejected));
-        check(Expect::Applied, false, &["this is wrong"], Err("a good file was refused"));
+        check(Expect::Applied, false, &["this is wrong"], Err("a valid file was rejected"));
         check(Expect::Rejected, true, &["this changed"], Err("a broken file was accepted"));
-        check(Expect::Applied, true, &[], Err("the answer should say 'this'"));
-        check(Expect::Rejected, false, &["that"], Err("the answer should say 'this'"));
+        check(Expect::Applied, true, &[], Err("the response should contain 'this'"));
+        check(Expect::Rejected, false, &["that"], Err("the response should contain 'this'"));
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
         check(true, &["a", "b\n c"], "a; b c");
         check(true, &["a", "b", "c", "d", "e"], "a; b; c; and 2 more");
         check(false, &["bad\nthing", "worse"], "bad thing");
-        check(false, &[], "no reason was given");
+        check(false, &[], "no reason was reported");
         check(false, &[&"x".repeat(200)], &format!("{} ...", "x".repeat(WORDS_MAX)));
     }
 }

@@ -60,7 +60,7 @@ fn activation(inherited: &mut Inherited, messages: &Messages) -> Result<(), Stop
         return Ok(());
     }
     let count = RawFd::try_from(count).ok().filter(|&count| count as usize <= INHERITED_MAX);
-    let count = count.ok_or_else(|| format!("LISTEN_FDS is more than {INHERITED_MAX}"))?;
+    let count = count.ok_or_else(|| format!("LISTEN_FDS is larger than {INHERITED_MAX}"))?;
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     for number in FIRST..FIRST + count {
@@ -75,7 +75,7 @@ fn activation(inherited: &mut Inherited, messages: &Messages) -> Result<(), Stop
             Err(error) => Err(error.to_string()),
         };
         if let Err(reason) = added {
-            messages.warning(&format!("descriptor {number} ({name}) of the service manager is of no use: {reason}"));
+            messages.warning(&format!("descriptor {number} ({name}) of the service manager is not usable: {reason}"));
         }
     }
     Ok(())
@@ -94,7 +94,7 @@ fn old_process(name: &OsStr, believed: &Believed, inherited: &mut Inherited, mes
             .may_take(&socket.fd)
             .and_then(|()| inherited.add_known(socket.fd, namespace, None).map_err(|reason| reason.to_string()));
         if let Err(reason) = added {
-            messages.warning(&format!("a socket of the old process is not taken: {}", printable::line(&reason)));
+            messages.warning(&format!("a socket of the old process is not used: {}", printable::line(&reason)));
         }
     }
     Ok(())
@@ -133,7 +133,7 @@ fn endpoint(name: &OsStr) -> Result<Endpoint, &'static str> {
         return Ok(Endpoint::Abstract(name.to_vec()));
     }
     match bytes.contains(&b'@') && !bytes.contains(&b'/') {
-        true => Err("a path, 'unix@' or 'abns@' is expected"),
+        true => Err("expected a path, 'unix@' or 'abns@'"),
         false => Ok(Endpoint::Unix(Path::new(name).into())),
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn look_at_processors(global: &Global, cores: usize, messages: &Messa
         if !wanted.iter().any(|&cpu| usable.contains(&(cpu as usize))) {
             let wanted: Vec<String> = wanted.iter().take(8).map(u32::to_string).collect();
             messages.notice(&format!(
-                "cpu-map: thread {thread} may use none of the processors it is mapped to ({}): it runs on any.",
+                "cpu-map: none of the CPUs of thread {thread} ({}) is available to this process: it runs on any CPU.",
                 wanted.join(", ")
             ));
         }

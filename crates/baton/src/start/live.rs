@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use baton_config::Severity;
 use baton_control::control::Begun;
 use baton_control::control_socket::ControlSocket;
 use baton_control::handover::taker::Taken;
@@ -51,20 +52,11 @@ pub(super) fn live(
 /// Health checks speak to standard error and to the log of their backend.
 pub(super) fn say_health(messages: Rc<Messages>) -> impl Fn(baton_health::Event) {
     move |event| {
-        let level = match event.severity {
-            baton_health::Severity::Emergency => {
-                messages.alert(&event.text);
-                Level(0)
-            }
-            baton_health::Severity::Alert => {
-                messages.warning(&event.text);
-                Level(1)
-            }
-            baton_health::Severity::Notice => {
-                messages.warning(&event.text);
-                Level(5)
-            }
+        let (severity, level) = match event.severity {
+            baton_health::Severity::Emergency => (Severity::Alert, Level(0)),
+            baton_health::Severity::Alert => (Severity::Warning, Level(1)),
+            baton_health::Severity::Notice => (Severity::Warning, Level(5)),
         };
-        messages.log_for(&event.backend, level, &event.text);
+        messages.event_for(&event.backend, severity, level, &event.text);
     }
 }

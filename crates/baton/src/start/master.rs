@@ -97,7 +97,7 @@ fn setup(run: &Run, origin: &Origin, messages: &Rc<Messages>) -> Setup {
     let var = |name: &str| std::env::var(name).ok().filter(|_| is_under_systemd(run));
     let manager = ServiceManager::connect(var("NOTIFY_SOCKET").map(Into::<std::ffi::OsString>::into).as_deref());
     let manager = manager.unwrap_or_else(|error| {
-        messages.warning(&format!("the service manager is not told how we are: {error}"));
+        messages.warning(&format!("cannot notify the service manager: {error}"));
         ServiceManager::default()
     });
     Setup {
@@ -121,7 +121,7 @@ fn ready_within() -> Result<Option<Duration>, String> {
     let text = text.to_string_lossy();
     match values::time(&text, values::Unit::Seconds) {
         Ok((time, "")) if (READY_LEAST..=READY_MOST).contains(&time) => Ok(Some(time)),
-        _ => Err(format!("{READY_WITHIN}={text}: a time from 1s to 1h is expected, such as 90s")),
+        _ => Err(format!("{READY_WITHIN}={text}: expected a time from 1s to 1h, such as 90s")),
     }
 }
 

@@ -28,7 +28,8 @@ use baton_control::rights::Rights;
 use baton_control::servant::Summons;
 use baton_control::tickets::wall_seconds;
 use baton_control::{
-    ChangeLine, Messages, Outside, ServiceManager, Settings, direct, early_signals, encryption, overrides, runtime,
+    ChangeLine, Messages, Outside, ServiceManager, Settings, StartCommand, direct, early_signals, encryption,
+    overrides, runtime,
 };
 use baton_kernel::output::{self, WriteMode};
 use baton_kernel::process::ignore_sigpipe;
@@ -38,7 +39,7 @@ use baton_master::process::Program;
 use baton_model::EndedOverride;
 use baton_tls::tickets::TicketVault;
 
-use crate::arguments::Run;
+use crate::arguments::{Run, without_predecessors};
 use crate::texts::VERSION;
 use daemon::Terminal;
 
@@ -92,7 +93,7 @@ impl From<String> for Stop {
 
 fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8, Stop> {
     if run.check {
-        early_signals::come().map_err(|error| format!("cannot let signals in: {error}"))?;
+        early_signals::come().map_err(|error| format!("cannot unblock signals: {error}"))?;
     }
     // Workers begin where their master is.
     let is_new = origin.summons.is_none() && origin.resumed.is_none();
@@ -108,7 +109,8 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
     if let Some(before) = origin.summons.as_ref().and_then(|summons| summons.begin.take_over) {
         run.take_over = TakeOver { pids: vec![before], is_masters: true, ..TakeOver::default() };
     }
-    let outside = look_outside(&run.options, &mut origin).map_err(|error| format!("cannot look around: {error}"))?;
+    let outside = look_outside(&run.options, &mut origin)
+        .map_err(|error| format!("cannot read the working directory: {error}"))?;
     let has_numbers = origin.summons.as_ref().is_some_and(Summons::has_numbers);
     let outside = match run.take_over.pids.is_empty() && !has_numbers {
         true => outside,
@@ -214,6 +216,8 @@ fn serve(
     mut origin: Origin,
     messages: &Rc<Messages>,
 ) -> Result<u8, Stop> {
+    // While relative names can still be told from absolute ones.
+    let started_by = start_command(&run, &origin.program);
     let model = configuration.model.clone();
     if !reload::has_listener(&model) {
         let text = "[haproxy.main()] No enabled listener found (check for 'bind' directives) ! Exiting.";
@@ -254,7 +258,7 @@ fn serve(
     take_over::keep_right(taken.as_mut(), &model.global, messages);
     // Whoever connects sees as whom we were started, and finds us in a directory that the user of later may not write to.
     let mut socket = ControlSocket::open().map_err(|error| {
-        format!("cannot listen for `baton reload`: {error}: set BATON_RUN_DIR to a directory of yours")
+        format!("cannot open the control socket: {error}: set BATON_RUN_DIR to a directory that you own")
     })?;
     socket.notices.drain(..).for_each(|notice| messages.notice(&notice));
     let known = ProcessId::own();
@@ -263,7 +267,8 @@ fn serve(
     let mut starters = vec![started_as];
     starters.extend(summoned.iter().flat_map(|summoned| &summoned.begin.may_ask));
     let rights = Rights { starters, runs_as: nix::unistd::geteuid().as_raw() };
-    let settings = Settings { options: run.options, outside, version: VERSION.into(), manager, rights, known };
+    let settings =
+        Settings { options: run.options, started_by, outside, version: VERSION.into(), manager, rights, known };
     let begun = summoned.map(|summoned| {
         let (text, then) = (view.record(), first.map(|_| (configuration, view)));
         Begun { summoned, text, then }
@@ -282,7 +287,7 @@ fn bind<'a>(
     messages: &Rc<Messages>,
 ) -> Result<(ChangeLine, Ready), Stop> {
     let tickets =
-        TicketVault::new(wall_seconds()).map_err(|fault| format!("cannot make a key of session tickets: {fault}"))?;
+        TicketVault::new(wall_seconds()).map_err(|fault| format!("cannot create a session ticket key: {fault}"))?;
     let mut line =
         ChangeLine::new(cores, tickets, runtime::commands(), Instant::now(), live::say_health(messages.clone()));
     line.inherit(inherited);
@@ -320,6 +325,20 @@ fn bind<'a>(
     }
 }
 
+/// The command line, for the command that starts a successor. Names that are relative are so to this directory.
+fn start_command(run: &Run, program: &Program) -> StartCommand {
+    let mut names = run.options.files.iter().chain(&run.pid_file);
+    let is_relative = match &run.directory {
+        Some(directory) => directory.is_relative(),
+        None => names.any(|name| name.is_relative() && name != Path::new("-")),
+    };
+    StartCommand {
+        directory: is_relative.then(|| std::env::current_dir().ok()).flatten(),
+        program: program.path().to_owned(),
+        arguments: without_predecessors(program.arguments()),
+    }
+}
+
 /// What operators had set and the file ends.
 fn say_ended(ended: &[EndedOverride], messages: &Messages) {
     overrides::named(ended.iter().map(|ended| format!("{ended}."))).iter().for_each(|line| messages.notice(line));
@@ -329,7 +348,7 @@ fn say_ended(ended: &[EndedOverride], messages: &Messages) {
 fn service_manager(run: &Run, messages: &Messages) -> ServiceManager {
     let socket = std::env::var_os("NOTIFY_SOCKET").filter(|_| is_under_systemd(run));
     ServiceManager::connect(socket.as_deref()).unwrap_or_else(|error| {
-        messages.warning(&format!("the service manager is not told how we are: {error}"));
+        messages.warning(&format!("cannot notify the service manager: {error}"));
         ServiceManager::default()
     })
 }

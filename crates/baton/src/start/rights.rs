@@ -33,12 +33,12 @@ pub(super) fn give_up(global: &Global, messages: &Messages) -> Result<(), Stop> 
     drop_to(&Credentials { uid, gid, groups: None, capabilities })
         .map_err(|error| format!("[haproxy.main()] {}", because(&error, uid, gid)))?;
     if !global.process.may_gain_rights {
-        forbid_new_rights().map_err(|error| format!("cannot forbid programs to gain rights: {}", plain(&error)))?;
+        forbid_new_rights().map_err(|error| format!("cannot set no_new_privs: {}", plain(&error)))?;
     }
     if global.process.dumpable
         && let Err(error) = allow_core_files()
     {
-        messages.warning(&format!("[haproxy.main()] set-dumpable: no core files: {}", plain(&error)));
+        messages.warning(&format!("[haproxy.main()] set-dumpable: core files cannot be enabled: {}", plain(&error)));
     }
     Ok(())
 }
@@ -54,8 +54,8 @@ fn kept(global: &Global, messages: &Messages) -> Option<Vec<Capability>> {
     if !missing.is_empty() {
         let missing: Vec<String> = missing.iter().map(|capability| capability.to_string().to_lowercase()).collect();
         messages.warning(&format!(
-            "setcap: cannot keep {}, for this process does not have it: start as root, or give it the right \
-             (AmbientCapabilities= of systemd).",
+            "setcap: cannot keep {}, which this process does not have: start as root, or grant it (AmbientCapabilities= in \
+             systemd).",
             missing.join(" and ")
         ));
     }

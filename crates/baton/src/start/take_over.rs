@@ -64,6 +64,8 @@ pub(super) fn keep_right(taken: Option<&mut Taken>, global: &Global, messages: &
     let becomes_user = nix::unistd::geteuid().is_root() && global.uid.is_some_and(|uid| uid != 0);
     let Some(taken) = taken.filter(|taken| becomes_user && !taken.strangers.is_empty()) else { return };
     if let Err(error) = taken.strangers.keep_right() {
-        messages.warning(&format!("the old process will be told to end as another user, and may not obey: {error}"));
+        messages.warning(&format!(
+            "the old process will be signalled by another user, which may not be permitted: {error}"
+        ));
     }
 }

@@ -13,7 +13,7 @@ use baton_model::Model;
 pub(super) fn view(outside: &Outside, summons: Option<&Summons>, messages: &Messages) -> Outside {
     let Some(text) = summons.and_then(|summons| summons.text.as_ref()) else { return outside.recording() };
     outside.recalling(text).unwrap_or_else(|error| {
-        messages.warning(&format!("the text that was in use is lost ({error}); the files are read."));
+        messages.warning(&format!("the configuration that was in use is lost ({error}); the files are read instead."));
         outside.recording()
     })
 }

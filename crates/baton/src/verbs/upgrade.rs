@@ -7,12 +7,12 @@ use clap::Args;
 
 use super::whom::TargetProcess;
 
-/// Replace the running program by the one on disk, without refusing or losing anybody.
+/// Replace the running program with the one on disk, without dropping connections.
 ///
-/// Asks the master (`-W`, `-Ws`). A new worker is started from the file on disk and reads the configuration as it is now; it takes
-/// sockets, counters and health states from the one before, which ends with its last connection. Then the master becomes the
-/// new program too, with the same process id. If the new worker does not get ready, nothing changes, the reasons are printed,
-/// and the exit code is 1. A process without a master is replaced by starting the new program with `-sf` and its number.
+/// Needs a master (`-W`, `-Ws`). A new worker starts from the file on disk, reads the current configuration and takes over
+/// sockets, counters and health states; the old worker stops gracefully. Then the master becomes the new program too, and keeps
+/// its PID. If the new worker does not become ready, nothing changes, the reasons are printed, and the exit code is 1. For a
+/// process without a master, the command that replaces it is printed instead.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton upgrade -p /run/haproxy.pid")]
 pub struct Upgrade {
@@ -30,6 +30,6 @@ pub fn run(command: &Upgrade) -> Result<ExitCode, String> {
             Ok(if outcome.accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Reply::Failed { reason } => Err(reason),
-        other => Err(format!("unexpected answer: {other:?}")),
+        other => Err(format!("unexpected reply: {other:?}")),
     }
 }

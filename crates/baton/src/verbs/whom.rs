@@ -6,13 +6,13 @@ use baton_control::ask::{self, Whom};
 use baton_control::protocol::{Reply, Request};
 use clap::Args;
 
-/// The choice among running processes; not needed when there is only one.
+/// The choice among running processes; not needed if there is only one.
 #[derive(Args, Debug)]
 pub struct TargetProcess {
-    /// Number of the process
+    /// PID of the process, if several run
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
-    /// File that holds the number of the process
+    /// PID file of the process
     #[arg(short = 'p', long, value_name = "FILE", conflicts_with = "pid")]
     pub pid_file: Option<PathBuf>,
 }
@@ -23,16 +23,16 @@ impl TargetProcess {
         self.pid.is_some() || self.pid_file.is_some()
     }
 
-    /// Sends it a request and waits for the reply. A process of somebody else is remarked: what it says need not be so.
+    /// Sends it a request and waits for the reply. A process of another user is reported: its reply may be forged.
     pub fn ask(&self, request: Request) -> Result<Reply, String> {
         let asked = ask::send(self.whom(), request)?;
         if let Some(uid) = asked.stranger() {
             super::say_line(format_args!(
-                "Process {} belongs to user {uid}, who is neither root nor you.",
+                "Warning: process {} belongs to user {uid}, not to you or root: its reply cannot be trusted.",
                 asked.pid()
             ));
         }
-        asked.answer()
+        asked.reply()
     }
 
     fn whom(&self) -> Whom<'_> {

@@ -138,7 +138,7 @@ fn a_file_that_an_added_server_does_not_fit_leaves_it_out_and_says_so() {
     assert_eq!(operated.command(&format!("add server app/n1 {} track s1", more.address())), REGISTERED);
     let outcome = operated.proxy.change(&operated.text);
     let told = outcome.messages.iter().find(|message| message.id == "added-server").map(|message| &*message.message);
-    let expect = "server app/n1, added at run time, does not fit the configuration, and is left out: unable to use app/s1 for \
+    let expect = "server app/n1, added at run time, does not fit the configuration and is removed: unable to use app/s1 for \
         tracking as it does not have any check nor agent enabled.";
     assert_eq!((told, servers(&operated).len()), (Some(expect), 3));
     operated.proxy.change(&checked);

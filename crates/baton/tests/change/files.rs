@@ -123,7 +123,7 @@ fn a_reload_that_waits_for_a_file_is_overtaken() {
         older.join().unwrap()
     });
     let said: String = older.messages.iter().map(|message| &*message.rendered).collect();
-    assert!(!older.accepted && said.contains("first.list") && said.contains("overtaken"), "{said}");
+    assert!(!older.accepted && said.contains("first.list") && said.contains("superseded"), "{said}");
     assert_served(web);
 
     let (mut second, with_second) = stuck("second.list").unwrap();

@@ -156,8 +156,5 @@ fn who_set_what_and_when_is_shown() {
     let json: serde_json::Value = serde_json::from_str(&ask(&["status", "--json"])).expect("JSON");
     let one = &json["overrides"][0];
     assert_eq!((&one["server"], &one["value"], &one["uid"]), (&"s1".into(), &"maint".into(), &uid.as_raw().into()));
-    assert_eq!(
-        ask(&["plan"]),
-        "nothing would change\nset at run time:\n    server app/s1 state maint (file: ready) stays\n"
-    );
+    assert_eq!(ask(&["plan"]), "no changes\nset at run time:\n    server app/s1 state maint (file: ready) stays\n");
 }

@@ -25,7 +25,7 @@ fn a_plan_says_what_the_reload_does() {
             // Another name.
             proxy.write(&of(&[0, 1]).replace("server one ", "server first "));
             let plan = proxy.plan().plan;
-            assert!(plan.changes.len() == 4 && plan.changes.iter().all(|one| one.disturbs.is_none()), "{plan:#?}");
+            assert!(plan.changes.len() == 4 && plan.changes.iter().all(|one| one.impact.is_none()), "{plan:#?}");
             // An engine that this machine may lack.
             proxy.write(&right.replace("engine xdp", "engine ipvs"));
             let (plan, reload) = (proxy.plan(), proxy.reload());

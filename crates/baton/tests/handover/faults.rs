@@ -76,7 +76,7 @@ fn a_new_process_that_gives_up_says_why() {
         let mut taker = Taker::ask(old.pid());
         taker.receive_all();
         taker.say(Message::Abort { reason: "no room at all".into() });
-        until("it was heard", || old.said().contains("did not take over: no room at all. Serving on."));
+        until("it was heard", || old.said().contains("did not take over: no room at all. This process keeps serving."));
     });
 }
 
@@ -93,7 +93,7 @@ fn a_new_process_that_talks_nonsense_is_left() {
         let mut taker = Taker::ask(old.pid());
         taker.say(Message::Ready(Default::default()));
         let Message::Abort { reason } = taker.hear() else { panic!("not ended") };
-        assert!(reason.contains("does not begin with ready"), "{reason}");
+        assert!(reason.contains("unexpected first message ready"), "{reason}");
     });
 }
 
@@ -104,7 +104,7 @@ fn versions_are_agreed_on() {
         taker.say(Message::Hello(Hello { versions: vec![7, 8], ..Hello::default() }));
         let Message::Refused(refused) = taker.hear() else { panic!("not refused") };
         assert_eq!(refused.kind, RefusedKind::Never);
-        assert!(refused.reason.contains("speaks versions [2, 1] of the handover, not [7, 8]"), "{}", refused.reason);
+        assert!(refused.reason.contains("supports versions [2, 1] of the handover, not [7, 8]"), "{}", refused.reason);
     });
     check("a newer program", |old| {
         let mut taker = Taker::ask(old.pid());
@@ -137,7 +137,7 @@ fn what_a_newer_program_says_besides_is_skipped_and_reported() {
     taker.say(Message::Unknown);
     taker.ready();
     drop(taker);
-    until("it says so", || old.said().contains(" said 'unknown', which is unknown here (frames: 1): left out."));
+    until("it says so", || old.said().contains(" sent the unknown message 'unknown' (frames: 1): ignored."));
     assert!(old.wait().0.success());
 }
 
@@ -151,7 +151,7 @@ fn frames_that_do_not_follow_each_other_are_no_handover() {
         taker.loses_count();
         // What the process says next has a number that is not expected any more.
         taker.say(Message::Received);
-        let text = "frame 0 (received) came where frame 1 was expected. Serving on.";
+        let text = "received frame 0 (received), expected frame 1. This process keeps serving.";
         until("it is said", || old.said().contains(text));
     });
 }
@@ -286,7 +286,7 @@ fn what_operators_set_waits_until_it_is_clear_who_serves() {
     others.iter_mut().zip(commands).for_each(|(other, command)| other.say(command));
     assert_eq!(set(&old).len(), 1);
     serves.ready();
-    let replied = format!("Process {} has taken over: change it there.\n\n> ", std::process::id());
+    let replied = format!("Process {} has taken over: run the command there.\n\n> ", std::process::id());
     assert_eq!(operator.hear(), replied);
     others.iter_mut().for_each(|other| assert_eq!(other.hear(), replied));
 }
@@ -304,8 +304,8 @@ fn signals_wait_until_it_is_clear_who_serves() {
     assert!(!old.status().stopping);
     drop(slow);
     until("the soft stop begins", || old.has_ended() || old.status().stopping);
-    match reload.answer() {
-        Ok(Reply::Failed { reason }) => assert!(reason.contains("soft stop"), "{reason}"),
+    match reload.reply() {
+        Ok(Reply::Failed { reason }) => assert!(reason.contains("graceful stop"), "{reason}"),
         other => panic!("{other:?}"),
     }
     assert!(old.wait().0.success());
@@ -328,7 +328,7 @@ fn a_reload_waits_too() {
             slow.ready();
         }
         drop(slow);
-        match (is_taken, reload.answer()) {
+        match (is_taken, reload.reply()) {
             (false, Ok(Reply::Reload(outcome))) => assert!(outcome.accepted),
             (true, Ok(Reply::Failed { reason })) => assert!(reason.contains("has taken over"), "{reason}"),
             (_, other) => panic!("{other:?}"),
@@ -363,7 +363,7 @@ fn the_limit_of_open_files_is_looked_at_first() {
     old.write(&small);
     let said = fails(&format!("ulimit -n 150; {}", command(&old, "-db")));
     assert!(said.contains("102 listening sockets need") && said.contains("raise the limit of open files"), "{said}");
-    assert!(said.contains("It was not disturbed"), "{said}");
+    assert!(said.contains("It keeps serving"), "{said}");
     assert_eq!(old.status().listeners.len(), 51);
     get(web);
     let new = old.replace(&[]);

@@ -112,7 +112,7 @@ fn addresses_come_and_go_with_a_handover() {
     UnixStream::connect(&path).and_then(|mut stream| stream.write_all(b"x")).expect("the unix socket is served");
     assert!(old.wait().0.success());
     get(kept);
-    assert!(std::net::TcpStream::connect(gone).is_err(), "nobody listens there any more");
+    assert!(std::net::TcpStream::connect(gone).is_err(), "nothing listens there any more");
     assert_eq!(new.status().listeners.len(), 5, "{:?}", new.status().listeners);
     assert!(path.exists());
 }
@@ -225,7 +225,7 @@ fn there_need_not_be_anybody() {
     let pids = [ended.id().to_string(), stranger.0.id().to_string()];
     let proxy = Proxy::start_with(&config(web, &servers), &["-sf", &pids[0], &pids[1]]);
     get(web);
-    until("it is said", || proxy.said().contains("not a load balancer: not told to end"));
+    until("it is said", || proxy.said().contains("not a load balancer: not stopped"));
     assert!(stranger.0.try_wait().expect("ours").is_none(), "a process of somebody else is left alone");
 }
 

@@ -112,9 +112,9 @@ fn plays_an_old_process_when_told_to() {
     let mut asker = askers.find(is_meant).expect("askers do not end");
     let mut line = String::new();
     BufReader::new(&asker).read_line(&mut line).expect("a line");
-    assert_eq!(line, "{\"baton\":1,\"ask\":\"handover\"}\n");
+    assert_eq!(line, "{\"baton\":1,\"request\":\"handover\"}\n");
     end_if(words[0], "asked");
-    asker.write_all(b"{\"baton\":1,\"answer\":\"handover\"}\n").expect("it listens");
+    asker.write_all(b"{\"baton\":1,\"reply\":\"handover\"}\n").expect("it listens");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let mut channel = Parked::new(asker).resume().expect("a channel");
@@ -138,7 +138,7 @@ async fn play(step: &str, channel: &mut Channel, sockets: &[TcpListener]) {
     end_if(step, "hello");
     if step == "version" {
         let refused =
-            Refused { reason: "it speaks versions [9] of the handover, not [2, 1]".into(), ..Refused::default() };
+            Refused { reason: "it supports versions [9] of the handover, not [2, 1]".into(), ..Refused::default() };
         return say(channel, Message::Refused(refused), &[]).await;
     }
     let pid = std::process::id();
@@ -176,7 +176,7 @@ async fn play(step: &str, channel: &mut Channel, sockets: &[TcpListener]) {
     assert!(matches!(hear(channel).await, Message::Ready(_)));
     end_if(step, "ready");
     if step == "late" {
-        return say(channel, Message::Abort { reason: "no answer within 30 s".into() }, &[]).await;
+        return say(channel, Message::Abort { reason: "no reply within 30 s".into() }, &[]).await;
     }
     say(channel, Message::Released(Released::default()), &[]).await;
     end_if(step, "released");
@@ -253,18 +253,18 @@ fn what_a_newer_process_remembers_besides_is_left_out_and_said() {
     let mut new = Proxy::begin(&[], &config(web, &servers), &["-sf", &giver.pid().to_string()]);
     giver.meets(&new);
     new.serves();
-    until("it is said", || new.said().contains("hands over 'unknown', which is unknown here (frames: 1): left out."));
+    until("it is said", || new.said().contains("hands over the unknown message 'unknown' (frames: 1): ignored."));
     until("the rest is there", || frontend_counter(&new.status(), "web", "req_tot") == COUNTED);
 }
 
 #[test]
 fn frames_that_do_not_follow_each_other_are_not_taken() {
-    check_refused("reordered", "not a message: frame 0 (state) came where frame 2 was expected. It was not disturbed.");
+    check_refused("reordered", "not a message: received frame 0 (state), expected frame 2. It keeps serving.");
 }
 
 #[test]
 fn a_version_that_was_not_offered_is_not_spoken() {
-    check_refused("unknown-version", "version 3 was chosen, [2, 1] were offered. It was not disturbed.");
+    check_refused("unknown-version", "it chose version 3, offered were [2, 1]. It keeps serving.");
 }
 
 /// The new process ends with 1 and this reason, and the old one serves on.
@@ -283,12 +283,12 @@ fn check_refused(step: &str, reason: &str) {
 
 #[test]
 fn a_version_that_is_unknown_is_said() {
-    check_refused("version", "it speaks versions [9] of the handover, not [2, 1]. It was not disturbed.");
+    check_refused("version", "it supports versions [9] of the handover, not [2, 1]. It keeps serving.");
 }
 
 #[test]
 fn who_is_ready_too_late_takes_no_part() {
-    check_refused("late", "serves on: no answer within 30 s");
+    check_refused("late", "keeps serving: no reply within 30 s");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn an_old_process_that_does_not_answer_is_not_waited_for() {
     let (status, said) = new.wait();
     old.signal(Signal::SIGCONT);
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("no answer within 5 s"), "{said}");
+    assert!(said.contains("no reply within 5 s"), "{said}");
     get(web);
     let _new = old.replace(&[]);
     assert!(old.wait().0.success());

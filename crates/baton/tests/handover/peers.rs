@@ -31,10 +31,10 @@ impl Taker {
     /// Asks for a handover, and is let in.
     pub fn ask(pid: u32) -> Taker {
         let mut stream = Taker::connect(pid);
-        stream.write_all(b"{\"baton\":1,\"ask\":\"handover\"}\n").expect("it listens");
+        stream.write_all(b"{\"baton\":1,\"request\":\"handover\"}\n").expect("it listens");
         let mut answer = String::new();
         BufReader::new(&stream).read_line(&mut answer).expect("it answers");
-        assert_eq!(answer, "{\"baton\":1,\"answer\":\"handover\"}\n");
+        assert_eq!(answer, "{\"baton\":1,\"reply\":\"handover\"}\n");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let channel = runtime.block_on(async { Parked::new(stream).resume() }).expect("a channel");
         Taker { runtime, channel, sockets: Vec::new() }

@@ -75,8 +75,8 @@ fn the_user_of_the_configuration_may_look_and_not_take() {
     assert!(is_over, "it took over: {}", refused.said());
     let (status, said) = refused.wait();
     assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("user 65534 may not take its listening sockets"), "{said}");
-    assert!(old.said().contains("user 65534 wanted to take over and may not"), "{}", old.said());
+    assert!(said.contains("user 65534 is not permitted to take its listening sockets"), "{said}");
+    assert!(old.said().contains("user 65534 is not permitted to take over"), "{}", old.said());
     get(web);
     let check = |uid: u32, words: &[&str], expect: Result<&str, &str>| {
         let output = baton_as(uid, &[words, &["--pid", &pid]].concat());
@@ -88,11 +88,11 @@ fn the_user_of_the_configuration_may_look_and_not_take() {
     };
     check(65534, &["status"], Ok("frontend web"));
     check(65534, &["certs", "list"], Ok(""));
-    check(65534, &["reload"], Err("user 65534 may not reload process"));
-    check(65534, &["plan"], Err("user 65534 may not plan a reload of process"));
-    check(65534, &["upgrade"], Err("user 65534 may not upgrade process"));
-    check(65534, &["certs", "sync"], Err("user 65534 may not reload the certificates of process"));
-    check(1, &["status"], Err("user 1 may not see the status of process"));
+    check(65534, &["reload"], Err("user 65534 is not permitted to reload process"));
+    check(65534, &["plan"], Err("user 65534 is not permitted to plan a reload of process"));
+    check(65534, &["upgrade"], Err("user 65534 is not permitted to upgrade process"));
+    check(65534, &["certs", "sync"], Err("user 65534 is not permitted to reload the certificates of process"));
+    check(1, &["status"], Err("user 1 is not permitted to see the status of process"));
     check(0, &["reload"], Ok("nothing changed"));
     // Consent, by the words that give the sockets to HAProxy too.
     old.change(&with("user nobody expose-fd listeners"));
@@ -107,7 +107,7 @@ fn the_user_of_the_configuration_may_look_and_not_take() {
     assert!(said.contains(&format!("process {} belongs to user 65534", new.pid())), "{said}");
     assert!(said.contains(&format!("choose it with --pid {}", new.pid())), "{said}");
     let output = baton_as(0, &["status", "--pid", &new.pid().to_string()]);
-    assert!(output.status.success() && text(&output).contains("belongs to user 65534, who is neither root nor you"));
+    assert!(output.status.success() && text(&output).contains("belongs to user 65534, not to you or root"));
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn sockets_of_another_users_process_are_not_taken() {
     }
     let (_origins, servers) = origins(1);
     for (global, expect) in [
-        ("global\n", "it belongs to user 65534, who is neither root nor us"),
-        (GLOBAL_OF_NOBODY, "it belongs to user 65534, who opened its sockets"),
+        ("global\n", "it belongs to user 65534, which is not root"),
+        (GLOBAL_OF_NOBODY, "it belongs to user 65534, which opened its sockets"),
     ] {
         let (web, other) = (free_address(), free_address());
         let mut giver = Giver::start_as(Owner::Nobody, "all", web, other);
@@ -168,7 +168,7 @@ fn of_a_process_that_became_the_user_only_roots_sockets_are_taken() {
     giver.meets(&new);
     new.serves();
     assert!(waiting.answer().starts_with("http/1.1 200"), "who waited in the socket is served");
-    let expect = format!("{other} of process {} is not taken: user 65534 opened it", giver.pid());
+    let expect = format!("{other} of process {} is not used: it was opened by user 65534", giver.pid());
     assert!(new.said().contains(&expect), "{}", new.said());
 }
 
@@ -204,7 +204,7 @@ fn a_name_that_somebody_else_took_keeps_nobody_away() {
         until("it serves", || ask(&["status"]).status.success());
         let output = ask(&["reload"]);
         assert!(output.status.success(), "{settings}: {}", text(&output));
-        let expect = format!("The abstract name @baton-{pid} is held by process {} of user", std::process::id());
+        let expect = format!("The abstract socket @baton-{pid} belongs to process {} of user", std::process::id());
         // What a process prints is written by a thread of its own, perhaps a moment later.
         until("it names who holds the name", || proxy.said().contains(&expect));
         let mut new = proxy.spawn_beside(&["-sf", &number]);
@@ -226,7 +226,7 @@ fn what_a_process_says_does_not_steer_the_terminal() {
             let _ = BufReader::new(&asker).read_line(&mut line);
             let reason = "\\u001b]0;mine\\u0007\\u001b[2Jgone\\nReloaded.";
             let _ = (&asker)
-                .write_all(format!("{{\"baton\":1,\"answer\":\"failed\",\"reason\":\"{reason}\"}}\n").as_bytes());
+                .write_all(format!("{{\"baton\":1,\"reply\":\"failed\",\"reason\":\"{reason}\"}}\n").as_bytes());
         }
     });
     let pid = std::process::id().to_string();

@@ -91,7 +91,7 @@ fn one_that_fails_changes_nothing_and_what_waited_is_done() {
     succession.offer(7, vec![place(1)], Counts::default());
     assert_eq!(
         words(&succession.failed("it ended")),
-        "'Process 7 did not take over: it ended. Serving on.', take back, read"
+        "'Process 7 did not take over: it ended. This process keeps serving.', take back, read"
     );
     succession.offer(7, vec![place(1)], Counts::default());
     assert!(succession.is_giving() && succession.defer_stop());
