@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 /// anything that runs meanwhile. Below those of experiments, too (`baton-prove`).
 const PORTS: std::ops::Range<u16> = 2_000..8_000;
 
-/// A port of 127.0.0.1 that nobody listens on, and that no other test gets, in this process or in another one, until this process ends: two
+/// A port of 127.0.0.1 that nothing listens on, and that no other test gets, in this process or in another one, until this process ends: two
 /// servers that got the same one would share its clients (SO_REUSEPORT), or one would be refused it.
 ///
 /// A port is reserved by an abstract unix socket of its number, which the kernel gives to one process, and frees when that ends.

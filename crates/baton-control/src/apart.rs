@@ -29,7 +29,7 @@ pub struct Lost;
 
 impl fmt::Display for Lost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("the thread that reads them ended early")
+        out.write_str("the thread that reads them ended unexpectedly")
     }
 }
 
@@ -79,7 +79,7 @@ impl ThreadSlot {
         match THREADS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(ThreadSlot),
             Err(_) => Err(io::Error::other(format!(
-                "{THREADS_MAX} threads wait for files already: is a file system not responding?"
+                "{THREADS_MAX} threads are already waiting for files: a file system may not respond"
             ))),
         }
     }

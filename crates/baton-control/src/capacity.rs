@@ -127,19 +127,19 @@ impl fmt::Display for Capacity {
             DecidedBy::Maxconn => {
                 return write!(
                     f,
-                    "{maxconn} connections, as 'maxconn' asks: {PER_CONNECTION} descriptors for each and {reserved} for \
-                     everything else are {descriptors}"
+                    "{maxconn} connections as set by 'maxconn': {PER_CONNECTION} descriptors each and {reserved} for \
+                     everything else, {descriptors} in total"
                 );
             }
-            DecidedBy::Given(given) => (given, "which is what the system gives, less than 'maxconn' needs"),
-            DecidedBy::UlimitN => (wanted, "which is 'ulimit-n'"),
-            DecidedBy::FdHardLimit => (wanted, "which is 'fd-hard-limit'"),
-            DecidedBy::HardLimit => (wanted, "which is the system's hard limit"),
+            DecidedBy::Given(given) => (given, "the system's limit, less than 'maxconn' needs"),
+            DecidedBy::UlimitN => (wanted, "set by 'ulimit-n'"),
+            DecidedBy::FdHardLimit => (wanted, "set by 'fd-hard-limit'"),
+            DecidedBy::HardLimit => (wanted, "the system's hard limit"),
         };
         write!(
             f,
-            "{maxconn} connections: {PER_CONNECTION} descriptors for each, {idle} for idle connections to servers and \
-             {reserved} for everything else fit into {limit}, {origin}"
+            "{maxconn} connections: {PER_CONNECTION} descriptors each, {idle} for idle server connections and {reserved} for \
+             everything else fit into {limit}, {origin}"
         )
     }
 }
@@ -194,10 +194,13 @@ mod tests {
     #[test]
     fn the_sentence_names_who_decided() {
         let text = of((1024, 20_000), |_| {}).to_string();
-        assert!(text.ends_with("fit into 20000, which is the system's hard limit"), "{text}");
+        assert!(text.ends_with("fit into 20000, the system's hard limit"), "{text}");
         let asked = of((1024, 20_000), |global| global.maxconn = Some(1000));
-        assert!(asked.to_string().starts_with("1000 connections, as 'maxconn' asks"), "{asked}");
+        assert!(asked.to_string().starts_with("1000 connections as set by 'maxconn'"), "{asked}");
         let lowered = asked.within(574).to_string();
-        assert!(lowered.starts_with("250 connections: ") && lowered.contains("into 574, which is what"), "{lowered}");
+        assert!(
+            lowered.starts_with("250 connections: ") && lowered.contains("into 574, the system's limit"),
+            "{lowered}"
+        );
     }
 }

@@ -162,9 +162,9 @@ impl Certificates {
     pub(crate) fn sync(&mut self, reply: oneshot::Sender<Reply>, is_stopping: bool) {
         // Who does not wait any more does not want to know.
         if is_stopping {
-            drop(reply.send(Reply::Failed { reason: "a soft stop is under way".into() }));
+            drop(reply.send(Reply::Failed { reason: "a graceful stop is in progress".into() }));
         } else if self.waiting.len() >= WAITING_MAX {
-            drop(reply.send(Reply::Failed { reason: "too many wait already".into() }));
+            drop(reply.send(Reply::Failed { reason: "too many requests are waiting".into() }));
         } else {
             self.waiting.push(reply);
         }
@@ -218,7 +218,7 @@ impl Certificates {
                 let looking = Looking { task, waiting, since: now, progress, is_given_up: false };
                 self.looking = Some(looking);
             }
-            Err(error) => said.push(refuse_look(waiting, &format!("Certificates cannot be looked at: {error}"))),
+            Err(error) => said.push(refuse_look(waiting, &format!("Certificates cannot be checked: {error}"))),
         }
         said
     }
@@ -232,7 +232,7 @@ impl Certificates {
         let Some(reason) = verdict(time, &looking.progress, now, awaited) else { return Vec::new() };
         looking.is_given_up = true;
         let waiting = std::mem::take(&mut looking.waiting);
-        let text = format!("Certificates are not looked at until that ends, those in use stay: {reason}");
+        let text = format!("Certificates are not checked until this ends; those in use stay in use: {reason}");
         vec![refuse_look(waiting, &text)]
     }
 
@@ -258,7 +258,7 @@ impl Certificates {
     fn looked_in_vain(&mut self, lost: Option<Lost>, outside: &Outside, now: Instant) -> Vec<Said> {
         self.looking = None;
         match lost {
-            Some(error) => vec![Said::Alert(format!("Certificates could not be looked at: {error}"))],
+            Some(error) => vec![Said::Alert(format!("Certificates could not be checked: {error}"))],
             // Its files can be read again: all of them, whatever was missed.
             None => {
                 self.watcher.all(outside, now);
@@ -313,13 +313,13 @@ impl Certificates {
         let say = |notice: Notice| {
             let text = match notice {
                 Notice::Gone(path, error) => format!(
-                    "The watched directory of certificates '{}' cannot be opened ({error}): its certificates stay in use, and it \
-                     is looked for every second.",
+                    "The watched certificate directory '{}' cannot be opened ({error}): its certificates stay in use, and \
+                     opening it is retried every second.",
                     path.display()
                 ),
-                Notice::Back(path) => format!("The watched directory of certificates '{}' is back.", path.display()),
+                Notice::Back(path) => format!("The watched certificate directory '{}' is back.", path.display()),
                 Notice::Untold(path, error) => format!(
-                    "The system does not tell of changes in '{}' ({error}): all of it is looked at every second. See \
+                    "inotify is not available for '{}' ({error}): the directory is scanned every second. See \
                      fs.inotify.max_user_watches and max_user_instances.",
                     path.display()
                 ),

@@ -91,7 +91,7 @@ impl TlsShared {
         let by_place = places.zip(acceptors.acceptors().iter().cloned()).collect();
         let replaced = store.replaced();
         let mut notes: Vec<_> = store.notes().iter().map(|found| (Severity::Warning, note(found))).collect();
-        let left_out = |refused: &Refused| format!("{refused}. It is left out until the next reload.");
+        let left_out = |refused: &Refused| format!("{refused}. It is not used until the next reload.");
         notes.extend(refused.iter().map(|refused| (Severity::Warning, left_out(refused))));
         if begin.elapsed() >= LONG {
             let text = format!("Certificates were read in {:.1} s.", begin.elapsed().as_secs_f64());
@@ -148,7 +148,7 @@ impl PreparedTls {
 /// All that cannot be used.
 pub fn judge(model: &Model, outside: &Outside) -> Result<Vec<(Severity, String)>, Vec<Refused>> {
     let vault = TicketVault::new(crate::tickets::wall_seconds()).map_err(|fault| {
-        let reason = format!("cannot make a key of session tickets: {fault}");
+        let reason = format!("cannot create a session ticket key: {fault}");
         vec![Refused { object: "global".into(), reason, source: Source::default() }]
     })?;
     let encryption = TlsShared::new(Store::new(), Arc::default(), Arc::new(vault));
@@ -173,7 +173,7 @@ fn without_certificates(model: &Model, indexes: &[Arc<Index>]) -> Vec<Refused> {
     without
         .map(|((_, bind, _), _)| Refused {
             object: format!("bind {}", bind.place()),
-            reason: "no SSL certificate was found where 'crt' says (with 'strict-sni' it would wait for some)".into(),
+            reason: "no SSL certificate was found at 'crt' (with 'strict-sni' it would start without)".into(),
             source: bind.source.clone(),
         })
         .collect()

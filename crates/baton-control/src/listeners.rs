@@ -182,15 +182,15 @@ impl Listeners {
             let place = Place::of(bind);
             if let Some(other) = seen.insert(place.clone(), owner) {
                 let other = other.object();
-                let reason = format!("{place} is already the address of {other}: each address has one frontend");
+                let reason = format!("{place} is already used by {other}: an address can belong to one frontend only");
                 refused.push(refuse(owner, bind, reason));
                 continue;
             }
             let options = options::of(model, owner.frontend(), bind);
             let outcome = match (self.open.get_mut(&place), self.retiring.at(&place)) {
                 (Some(listener), _) if listener.is_stats != owner.is_stats() => Err(format!(
-                    "{} cannot change between a frontend and the runtime API: remove the address with one reload and add \
-                     it with the next",
+                    "{} cannot move between a frontend and the runtime API: remove the address with one reload and add it with \
+                     the next",
                     bind.address
                 )),
                 (Some(listener), _) => listener.change(&options).map(|before| {

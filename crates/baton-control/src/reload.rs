@@ -616,8 +616,8 @@ fn afford(model: &Model, cores: usize) -> Result<Capacity, Refused> {
     Err(Refused {
         object: "global".into(),
         reason: format!(
-            "{wanted}, but the system gives {given}: ask for fewer connections with 'maxconn', raise the process's limit of \
-             open files (`ulimit -n`, LimitNOFILE= of systemd), or take what there is with 'no strict-limits'"
+            "{wanted}, but the limit is {given}: lower 'maxconn', raise the limit of open files (`ulimit -n`, LimitNOFILE= in \
+             systemd), or accept fewer connections with 'no strict-limits'"
         ),
         source: Source::default(),
     })

@@ -47,8 +47,12 @@ impl Rights {
         users.retain(|user| *user != 0 && self.may(*user, request));
         users.sort_unstable();
         users.dedup();
-        let others: String = users.iter().map(|user| format!(" and user {user}")).collect();
-        format!("user {uid} may not {} process {}: root{others} may", request.action(), std::process::id())
+        let others: String = users.iter().map(|user| format!(", user {user}")).collect();
+        format!(
+            "user {uid} is not permitted to {} process {}; permitted: root{others}",
+            request.action(),
+            std::process::id()
+        )
     }
 
     /// Whether the user may take the listening sockets: root, who started the process, and the owner of a `stats socket` that
@@ -136,10 +140,12 @@ mod tests {
         let refused = rights.refusal(7, &Request::Status);
         assert_eq!(
             refused,
-            format!("user 7 may not see the status of process {pid}: root and user 1000 and user 65534 may")
+            format!(
+                "user 7 is not permitted to see the status of process {pid}; permitted: root, user 1000, user 65534"
+            )
         );
         let refused = Rights { starters: vec![0], runs_as: 65534 }.refusal(65534, &Request::Reload);
-        assert_eq!(refused, format!("user 65534 may not reload process {pid}: root may"));
+        assert_eq!(refused, format!("user 65534 is not permitted to reload process {pid}; permitted: root"));
         let mut model = Model::default();
         let may_take = |model: &Model| [0, 1000, 65534, 7].map(|uid| rights.may_take(uid, model));
         assert_eq!(may_take(&model), [true, true, false, false]);

@@ -56,7 +56,7 @@ impl Summons {
     /// # Errors
     /// A sentence; somebody who is no master has started us like a worker, perhaps.
     pub fn receive() -> Result<Summons, String> {
-        let wrong = |error: io::Error| format!("there is no master at standard input: {error}");
+        let wrong = |error: io::Error| format!("no master at standard input: {error}");
         let line = Socket::from(take_standard_input().map_err(wrong)?);
         line.set_nonblocking(false).map_err(wrong)?;
         line.set_read_timeout(Some(SUMMONS_WITHIN)).map_err(wrong)?;

@@ -28,7 +28,7 @@ impl FromStr for EngineChoice {
             "auto" => Ok(EngineChoice::Auto),
             "ipvs" => Ok(EngineChoice::Ipvs),
             "xdp" => Ok(EngineChoice::Xdp),
-            _ => Err(format!("`{word}` is no engine; there are `auto`, `ipvs` and `xdp`")),
+            _ => Err(format!("unknown engine `{word}`; expected `auto`, `ipvs` or `xdp`")),
         }
     }
 }
@@ -43,10 +43,10 @@ impl fmt::Display for EngineChoice {
     }
 }
 
-const ASKED_FOR: &str = "the configuration asks for it";
-const KERNEL_HAS_IT: &str = "the kernel has IPVS, which knows every scheduler, tunnels and masquerading";
+const ASKED_FOR: &str = "set by the configuration";
+const KERNEL_HAS_IT: &str = "the kernel has IPVS, which supports every scheduler, tunnels and masquerading";
 
-const HAS_OURS: &str = "it has services of ours already, whose connections go on";
+const HAS_OURS: &str = "it already has services of Baton with open connections";
 
 /// All engines' names.
 pub const NAMES: [&str; 2] = ["ipvs", "xdp"];

@@ -400,14 +400,14 @@ fn change_of_engine(engine: &dyn Engine, former: &Director, desired: &[Service])
     let changes = !desired.is_empty() && !former.ours.is_empty();
     changes.then(|| {
         format!(
-            "the engine changes from {old} to {new}, which does not know the connections that are open: they end, unless they \
-             meet the same server by chance; `engine {old}` keeps them"
+            "the engine changes from {old} to {new}, which does not know the open connections: they end, unless they reach the \
+             same server by chance; `engine {old}` keeps them"
         )
     })
 }
 
 fn unreachable(fault: &KernelError) -> String {
-    format!("services of ours are in another engine, where they stay: {fault}")
+    format!("services of Baton remain in another engine: {fault}")
 }
 
 fn plan(
@@ -434,7 +434,7 @@ fn plan(
             .collect();
         let left = if left.is_empty() { "nothing".to_owned() } else { left.join(", ") };
         plan.remarks.push(format!(
-            "the record of what is ours is lost: {fault}; so nothing is removed that is not asked for, and left where it is: {left}"
+            "the record of Baton's services is lost: {fault}; services outside the configuration are not removed: {left}"
         ));
     }
     Ok(plan)

@@ -216,7 +216,7 @@ pub trait Engine: Send {
         Ok(Vec::new())
     }
 
-    /// How it is set up here, as a sentence for an operator, such as on which interfaces; empty when there is nothing to say.
+    /// 'mode direct': its setup, as a sentence for an operator, such as on which interfaces; empty when there is nothing to say.
     fn manner(&self) -> String {
         String::new()
     }

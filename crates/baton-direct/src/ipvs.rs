@@ -145,8 +145,8 @@ impl Engine for Ipvs {
             match (settings.sync(role), found) {
                 (Some(asked), Some(found)) if *asked == read_daemon(found) => {}
                 (Some(asked), Some(found)) if !is_ours => tuning.refused.push(format!(
-                    "the connection sync daemon {role} on {} with id {}: one runs already on {} with id {}, which is not \
-                     ours; end it (ipvsadm --stop-daemon {role})",
+                    "the connection sync daemon {role} on {} with id {}: another one runs on {} with id {}; stop it (ipvsadm \
+                     --stop-daemon {role})",
                     asked.interface, asked.id, found.interface, found.id
                 )),
                 (Some(asked), Some(_)) => {
@@ -245,21 +245,21 @@ pub(crate) fn judge(service: &Service) -> Vec<String> {
     refuse(service.hash_port && !hashes, "only the schedulers sh and mh hash ports");
     refuse(service.fallback && !hashes, "only the schedulers sh and mh have a fallback");
     let is_tcp = matches!(service.key, ServiceKey::Address { protocol: Protocol::Tcp, .. });
-    refuse(service.one_packet && is_tcp, "packets are balanced one by one of UDP and of marks only, not of TCP");
+    refuse(service.one_packet && is_tcp, "per-packet balancing is for UDP and marks only, not for TCP");
     let port = match service.key {
         ServiceKey::Address { address, .. } => address.port(),
         ServiceKey::Mark { mark, .. } => {
-            refuse(mark == 0, "0 is no mark");
+            refuse(mark == 0, "0 is not a valid mark");
             0
         }
     };
     let is_every_port = port == 0 && matches!(service.key, ServiceKey::Address { .. });
-    refuse(is_every_port && service.persistence.is_none(), "a service of every port takes persistence");
+    refuse(is_every_port && service.persistence.is_none(), "a service for every port needs persistence");
     if let Some(Persistence { timeout, prefix }) = service.persistence {
         let bits = if service.key.is_ipv6() { 128 } else { 32 };
-        refuse(!(1..=bits).contains(&prefix), "a client's address has no so long or short a prefix");
-        refuse(seconds(timeout) == 0, "persistence takes a timeout of at least one second");
-        refuse(timeout > PERSISTENCE_MAX, "persistence lasts no longer than 31 days");
+        refuse(!(1..=bits).contains(&prefix), "the prefix length is out of range for a client address");
+        refuse(seconds(timeout) == 0, "persistence needs a timeout of at least one second");
+        refuse(timeout > PERSISTENCE_MAX, "the maximum persistence timeout is 31 days");
     }
     for destination in &service.destinations {
         reasons.extend(judge_destination(service, destination, port));
@@ -279,7 +279,7 @@ fn judge_destination(service: &Service, destination: &Destination, port: u16) ->
     let is_masquerade = destination.forwarding == Forwarding::Masquerade;
     let is_mixed = address.is_ipv6() != service.key.is_ipv6();
     refuse(is_mixed && !is_tunnel, "IPv4 and IPv6 meet in a tunnel only");
-    refuse(address.ip().is_unspecified() || address.ip().is_multicast(), "it is no address of a server");
+    refuse(address.ip().is_unspecified() || address.ip().is_multicast(), "it is not an address of a server");
     refuse(
         !is_masquerade && address.port() != port,
         "only masquerading changes the port; by other ways it is the service's",
@@ -290,7 +290,7 @@ fn judge_destination(service: &Service, destination: &Destination, port: u16) ->
         destination.upper > 0 && destination.lower > destination.upper,
         "the lower threshold is above the upper one",
     );
-    refuse(destination.upper == 0 && destination.lower > 0, "a lower threshold takes an upper one");
+    refuse(destination.upper == 0 && destination.lower > 0, "a lower threshold needs an upper one");
     reasons
 }
 

@@ -113,7 +113,7 @@ impl Plan {
             let what = || format!("service {}", service.key);
             let mut reasons: Vec<String> = Vec::new();
             if !wanted.insert(service.key) {
-                reasons.push("it is asked for twice".into());
+                reasons.push("it is configured twice".into());
             }
             if let Some(owner) = owners.others.get(&service.key) {
                 reasons.push(format!("it belongs to `{owner}`, which has it in its record"));
@@ -198,10 +198,10 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for refused in &self.refused {
-            writeln!(f, "leave out {}: {}", refused.what, refused.why)?;
+            writeln!(f, "skip {}: {}", refused.what, refused.why)?;
         }
         for key in &self.taken_over {
-            writeln!(f, "take over service {key}, which is there already and not in our record")?;
+            writeln!(f, "take over service {key}, which exists in the kernel without a record")?;
         }
         for tune in &self.tunes {
             writeln!(f, "{tune}")?;

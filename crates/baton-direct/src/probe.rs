@@ -99,7 +99,7 @@ pub fn probe(asked: &ProbeTarget, within: Duration) -> Result<ProbeResult, Kerne
         return Err(KernelError::new(
             place(),
             "one is IPv4 and the other IPv6",
-            "direct routing takes both of one family",
+            "direct routing needs the same address family for both",
         ));
     }
     let mut routing = Routing::open()?;
@@ -122,8 +122,8 @@ pub fn probe(asked: &ProbeTarget, within: Duration) -> Result<ProbeResult, Kerne
     let station = Station::by_index(&mut routing, route.interface)?;
     let own = route.source.filter(|source| *source != asked.vip).or_else(|| station.own_address(asked.vip));
     let Some(own) = own else {
-        let reason = format!("this machine has no address of its own on {} to ask from", station.link.name);
-        return Err(KernelError::new(place(), reason, "give it one besides the virtual address"));
+        let reason = format!("this machine has no source address on {} for the probe", station.link.name);
+        return Err(KernelError::new(place(), reason, "add one besides the virtual address"));
     };
     let Some(to) = hardware_address(&mut routing, &station, asked.server, within / RESOLVING_PART)? else {
         return Ok(ProbeResult::Missing(MissingVip::NoNeighbour));
@@ -238,7 +238,7 @@ impl fmt::Display for ProbeResult {
                 f.write_str("the virtual address is set up, and its port listens")
             }
             ProbeResult::SetUp { listens: Some(false) } => {
-                f.write_str("the virtual address is set up, and nobody listens on its port")
+                f.write_str("the virtual address is set up, but nothing listens on its port")
             }
             ProbeResult::SetUp { listens: None } => f.write_str("the virtual address is set up"),
             ProbeResult::Missing(missing) => missing.fmt(f),
@@ -249,15 +249,15 @@ impl fmt::Display for ProbeResult {
 impl fmt::Display for MissingVip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MissingVip::Silent => f.write_str("nobody answers for the virtual address there: is it set up on lo?"),
+            MissingVip::Silent => f.write_str("nothing there responds for the virtual address: is it set up on lo?"),
             MissingVip::Forwards => {
                 f.write_str("the virtual address is not set up there, and the server forwards packets")
             }
-            MissingVip::NoNeighbour => f.write_str("the server's own address does not answer on this link"),
+            MissingVip::NoNeighbour => f.write_str("the server's own address does not respond on this link"),
             MissingVip::Behind(router) => {
                 write!(f, "the server is behind the router {router}; direct routing reaches only neighbours")
             }
-            MissingVip::NoWay => f.write_str("there is no way to the server"),
+            MissingVip::NoWay => f.write_str("there is no route to the server"),
             MissingVip::NotHere => f.write_str("the server is this machine, which does not have the virtual address"),
         }
     }

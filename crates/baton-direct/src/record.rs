@@ -108,9 +108,9 @@ impl EngineRecord {
     /// When another one has it all the time; the words name its process.
     pub fn charge(&self, longest: Duration) -> Result<Lock, KernelError> {
         self.state.lock_within(CHARGE, &self.owner, longest).map_err(|fault| {
-            let remedy = "take over from it with a new process (baton -sf and its number), also from one that was left of a start before; \
-                          or have all sections in `mode direct` in one of the two, or each in a network namespace of its own";
-            KernelError::new("another program directs here", fault.reason, remedy)
+            let remedy = "take over from it with a new process (baton -sf PID); or put all sections with `mode direct` into \
+                one of the two, or use a network namespace for each";
+            KernelError::new("another director runs here", fault.reason, remedy)
         })
     }
 
@@ -131,8 +131,8 @@ impl EngineRecord {
         let written: Option<RecordFile> = self.state.read(self.engine, owner)?;
         match written {
             Some(written) if written.version != VERSION => {
-                let reason = format!("is of version {}, and this program writes version {VERSION}", written.version);
-                Err(KernelError::new(self.path(), reason, "run the program that wrote it, or remove it"))
+                let reason = format!("has version {}, and this program supports version {VERSION}", written.version);
+                Err(KernelError::new(self.path(), reason, "use the program that wrote it, or remove it"))
             }
             Some(written) if written.place == self.place => Ok(written),
             _ => Ok(self.written(BTreeSet::new(), BTreeSet::new())),

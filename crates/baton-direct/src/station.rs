@@ -32,7 +32,7 @@ impl Station {
     pub fn by_index(routing: &mut Routing, index: u32) -> Result<Station, KernelError> {
         match routing.link_by_index(index)? {
             Some(link) => Station::on(routing, link),
-            None => Err(KernelError::new(format!("interface {index}"), "there is no such interface any more", "")),
+            None => Err(KernelError::new(format!("interface {index}"), "the interface no longer exists", "")),
         }
     }
 
@@ -41,8 +41,8 @@ impl Station {
         let mac = match link.mac {
             Some(mac) if !link.is_loopback && link.has_neighbours && !mac.is_zero() => mac,
             _ => {
-                let reason = "has no neighbours with hardware addresses";
-                return Err(KernelError::new(place, reason, "name the interface by which clients come, such as eth0"));
+                let reason = "has no neighbours with MAC addresses";
+                return Err(KernelError::new(place, reason, "use the interface that clients come from, such as eth0"));
             }
         };
         if !link.is_up {

@@ -153,7 +153,7 @@ pub fn director(director: &DirectorNeeds) -> Vec<SysctlAdvice> {
         let why = "masqueraded packets are not forwarded";
         want(Sysctl::new("net/ipv4/ip_forward"), &|found| found == 1, "1", why);
         // The kernel sends redirects when `all` or the interface has it.
-        let why = "servers are told to send past the director, which breaks masqueraded connections";
+        let why = "ICMP redirects make servers bypass the director, which breaks masqueraded connections";
         for interface in ["all"].into_iter().chain(director.interfaces.iter().map(String::as_str)) {
             want(Sysctl::ipv4(interface, "send_redirects"), &|found| found == 0, "0", why);
         }
@@ -164,7 +164,7 @@ pub fn director(director: &DirectorNeeds) -> Vec<SysctlAdvice> {
     }
     // With one interface the way back is always that one.
     if let [first, _, ..] = &director.interfaces[..] {
-        let why = "requests that come in by another interface than answers would leave by are dropped";
+        let why = "requests that arrive on another interface than responses leave by are dropped";
         for interface in ["all", first].into_iter().chain(director.interfaces.iter().skip(1).map(String::as_str)) {
             want(Sysctl::ipv4(interface, "rp_filter"), &|found| found != 1, "2", why);
         }

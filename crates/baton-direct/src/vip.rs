@@ -228,7 +228,8 @@ impl Vips {
             && self.has_company(there)?
         {
             let place = format!("virtual address {}/{}", there.address, there.prefix);
-            let reason = format!("it stays, for other addresses of its network would go with it: {fault}");
+            let reason =
+                format!("it is kept, because other addresses of its network would be removed with it: {fault}");
             return Err(KernelError::new(place, reason, "set net.ipv4.conf.all.promote_secondaries=1"));
         }
         let removed = self.routing.remove_address(there);

@@ -110,8 +110,8 @@ impl fmt::Display for OtherOwner {
         let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
         write!(
             f,
-            "{mac}{known} answers for the virtual address {vip} on {interface} too: clients may go there past this director; if it \
-             is a real server, `baton real-server up --vip {vip}` there keeps it quiet"
+            "{mac}{known} also responds for the virtual address {vip} on {interface}: clients may bypass this director; if it \
+             is a real server, run `baton real-server up --vip {vip}` there"
         )
     }
 }

@@ -73,7 +73,7 @@ fn a_director_asks_for_all_its_addresses_at_once() {
         assert_eq!(both, [(all[0], "eth0", one.mac()), (all[3], "eth0", one.mac())]);
         let said = found[0].to_string();
         assert!(said.starts_with(&one.mac().to_string()), "{said}");
-        assert!(said.contains("answers for the virtual address 192.0.2.7 on eth0 too"), "{said}");
+        assert!(said.contains("also responds for the virtual address 192.0.2.7 on eth0"), "{said}");
         director.run("ip link set eth0 down");
         assert_eq!(ask(), []);
     });

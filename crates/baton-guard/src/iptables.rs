@@ -27,7 +27,7 @@ const LOCK_SECONDS: &str = "5";
 /// Where the programs are, besides `PATH`: the one of a cron job has no `sbin`.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 /// What to do without the right to the rules.
-const NO_RIGHT: &str = "this takes root, or CAP_NET_ADMIN and CAP_NET_RAW";
+const NO_RIGHT: &str = "this needs root, or CAP_NET_ADMIN and CAP_NET_RAW";
 /// As much of a program's words as goes into an error.
 const SAID_MAX: usize = 600;
 
@@ -110,7 +110,7 @@ pub enum JumpPosition {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such program.
-    #[error("no program {program}: install the package iptables, or use a method that does without")]
+    #[error("{program} not found: install the package iptables, or use a method that does not need it")]
     Missing {
         /// Its name.
         program: String,
@@ -458,7 +458,7 @@ fn remedy(said: &str) -> Option<&'static str> {
     if has(&["Permission denied", "Operation not permitted"]) {
         Some(NO_RIGHT)
     } else if has(&["xtables lock", "holding the xtables"]) {
-        Some("another program changes rules all the time: try again")
+        Some("another program keeps changing the rules: try again")
     } else if has(&["Couldn't load", "No such file or directory", "RULE_APPEND failed", "Extension"]) {
         Some("the kernel may lack a module that this rule needs")
     } else {

@@ -85,7 +85,7 @@ pub(crate) async fn ask(prober: &Prober, vips: &[ProbeTarget], connect: Duration
             Some(Ok(found)) if found.is_set_up() => {}
             Some(Ok(found)) => {
                 let why = match found {
-                    ProbeResult::Missing(MissingVip::Silent) => "nobody answers for it there".to_owned(),
+                    ProbeResult::Missing(MissingVip::Silent) => "nothing responds for it there".to_owned(),
                     found => found.to_string(),
                 };
                 let text = format!("virtual address {} is not set up on the server: {why}", asked.vip);

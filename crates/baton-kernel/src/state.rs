@@ -169,20 +169,16 @@ impl State {
             // The end of a pipe would wait for the other one.
             let file = self.open_file(&file, OFlag::O_RDONLY | OFlag::O_NONBLOCK, 0)?;
             if !file.metadata()?.is_file() {
-                return Err(io::Error::other("is no file"));
+                return Err(io::Error::other("is not a file"));
             }
             file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map(|_| text)
         };
         match read() {
             Ok(text) if text.len() as u64 > FILE_BYTES_MAX => {
-                Err(KernelError::new(path.display().to_string(), "is too long to be ours", "remove it"))
+                Err(KernelError::new(path.display().to_string(), "is too long", "remove it"))
             }
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
-                KernelError::new(
-                    path.display().to_string(),
-                    format!("is not what was written there: {error}"),
-                    "remove it",
-                )
+                KernelError::new(path.display().to_string(), format!("has unexpected content: {error}"), "remove it")
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => {
@@ -219,8 +215,9 @@ impl State {
         let path = self.path.join(&file);
         self.unlink(&file).map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENOTEMPTY) => {
-                let remedy = format!("it is not ours: see what is in it, and `rm -r {}`", path.display());
-                KernelError::new(path.display().to_string(), "is a folder with something in it", remedy)
+                let remedy =
+                    format!("it was not created by Baton: check its content, and run `rm -r {}`", path.display());
+                KernelError::new(path.display().to_string(), "is a directory that is not empty", remedy)
             }
             _ => fault(&path, &error),
         })
@@ -263,11 +260,7 @@ impl State {
                     waited => format!(", and {waited} s were not enough"),
                 };
                 let reason = format!("{who} has it locked{waited}");
-                return Err(KernelError::new(
-                    path.display().to_string(),
-                    reason,
-                    "see what that process does, or end it",
-                ));
+                return Err(KernelError::new(path.display().to_string(), reason, "check this process, or stop it"));
             }
             thread::sleep(LOCK_PAUSE);
         }
@@ -304,7 +297,7 @@ impl State {
                 Err((_, errno)) => return Err(fault(&path, &errno.into())),
             }
         }
-        Err(KernelError::new(path.display().to_string(), "is removed again and again", "see who does that"))
+        Err(KernelError::new(path.display().to_string(), "is removed repeatedly", "find the program that does it"))
     }
 
     /// The names of all files.
@@ -390,7 +383,7 @@ fn holder(path: &Path) -> Option<String> {
 fn fault(path: &Path, error: &io::Error) -> KernelError {
     let remedy = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            format!("run it as root, or name a folder of yours in {RUN_VARIABLE}")
+            format!("run it as root, or set {RUN_VARIABLE} to a directory that you own")
         }
         _ => String::new(),
     };

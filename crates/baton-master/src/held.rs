@@ -45,7 +45,7 @@ impl Held {
             return Ok(None);
         }
         if self.sockets.len() >= INHERITED_MAX {
-            return Err(io::Error::other(format!("there are {INHERITED_MAX} already")));
+            return Err(io::Error::other(format!("the maximum of {INHERITED_MAX} is reached")));
         }
         self.sockets.insert(self.arrived, One { cookie, fd, holder, number: None });
         self.by_cookie.insert(cookie, self.arrived);

@@ -54,7 +54,7 @@ pub fn answer(
         };
         let outcome = match count < INHERITED_MAX {
             true => named.bind(&asked),
-            false => Err(Denied::Refused(format!("more than {INHERITED_MAX} sockets at a time"))),
+            false => Err(Denied::Refused(format!("more than {INHERITED_MAX} sockets at once"))),
         };
         match outcome {
             Ok(sockets) => {

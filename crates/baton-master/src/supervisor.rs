@@ -187,7 +187,7 @@ pub struct Supervisor {
     pub reloads: u32,
     /// Reloads that were refused.
     pub reloads_failed: u32,
-    /// Whether the last reload was refused.
+    /// Whether the last reload was rejected.
     pub last_reload_failed: bool,
     /// Workers that crashed since the start.
     pub crashed_total: u32,
@@ -279,7 +279,7 @@ impl Supervisor {
     /// SIGUSR2, SIGHUP, `reload`, or `upgrade`. `is_new_binary`: another binary shall serve from now on.
     pub fn reload(&mut self, is_new_binary: bool, now: Instant) -> Vec<Effect> {
         if self.stop.is_some() {
-            return vec![Effect::Say(Tone::Warning, "Reload refused: the master is stopping.".into())];
+            return vec![Effect::Say(Tone::Warning, "Reload rejected: the master is stopping.".into())];
         }
         self.reloads += 1;
         if self.starting.is_some() {
@@ -351,7 +351,7 @@ impl Supervisor {
             && now >= starting.worker.since + ready_within
         {
             starting.is_killed = true;
-            let text = format!("New worker ({}) does not serve in time, killing it.", starting.worker.pid);
+            let text = format!("New worker ({}) was not ready in time, killing it.", starting.worker.pid);
             effects.push(Effect::Say(Tone::Alert, text));
             effects.push(Effect::Signal(starting.worker.id, SIGKILL));
         }
@@ -455,7 +455,7 @@ impl Supervisor {
             return vec![self.spawn(Why::Replace, Text::LastGood, now)];
         }
         self.retry_at = Some(now + wait);
-        let text = format!("{} workers crashed in a row; the next one is started in {wait:?}.", self.crashes);
+        let text = format!("{} workers crashed in a row; the next one starts in {wait:?}.", self.crashes);
         vec![Effect::Say(Tone::Alert, text)]
     }
 

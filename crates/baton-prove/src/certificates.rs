@@ -302,7 +302,7 @@ fn lasting(from: SystemTime, until: SystemTime) -> io::Result<CertificateParams>
 }
 
 fn failed(error: rcgen::Error) -> io::Error {
-    io::Error::other(format!("a certificate cannot be made: {error}"))
+    io::Error::other(format!("cannot create a certificate: {error}"))
 }
 
 #[cfg(test)]

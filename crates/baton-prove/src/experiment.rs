@@ -162,8 +162,8 @@ impl Expect {
             Expect::Anything => "",
             Expect::NoFailure => "no failure",
             Expect::Failures => "failures",
-            Expect::InFlight => "at most those in flight, nobody refused",
-            Expect::Bypass => "no failure, and the answers go another way",
+            Expect::InFlight => "at most the in-flight requests, none refused",
+            Expect::Bypass => "no failure, and the responses bypass the director",
         }
     }
 

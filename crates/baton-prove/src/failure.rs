@@ -172,8 +172,8 @@ impl RequestFailure {
 }
 
 /// What to do about `EADDRNOTAVAIL`.
-const NO_PORT: &str = "no free local port towards this server: all are in use or rest in TIME_WAIT; keep connections open, \
-    ask slower, connect from several addresses, or widen net.ipv4.ip_local_port_range";
+const NO_PORT: &str = "no free local port towards this server: all are in use or in TIME_WAIT; keep connections open, lower \
+    the rate, connect from several addresses, or widen net.ipv4.ip_local_port_range";
 
 /// What to do about `EMFILE`.
 const NO_DESCRIPTOR: &str = "no free file descriptor: use fewer connections or raise the limit (ulimit -n)";

@@ -126,13 +126,13 @@ impl LoadOptions {
 
     fn validate(&self) -> Result<(), &'static str> {
         if self.requests.is_empty() {
-            return Err("there is nothing to ask");
+            return Err("there is no request to send");
         }
         if self.servers.is_empty() || self.servers.len() > SERVERS_MAX {
             return Err("the number of servers must be between 1 and 1024");
         }
         if self.requests.iter().any(|request| request.server >= self.servers.len()) {
-            return Err("a request names a server that is not there");
+            return Err("a request names an unknown server");
         }
         if self.sources.len() > SOURCES_MAX {
             return Err("the number of addresses to connect from must be at most 1024");
@@ -153,7 +153,7 @@ impl LoadOptions {
             return Err("the number of threads must be between 1 and 256");
         }
         if self.rate.is_some_and(|rate| !rate.is_finite() || !(0.001..=1e8).contains(&rate)) {
-            return Err("the rate must be between 0.001 and 100000000 requests a second");
+            return Err("the rate must be between 0.001 and 100000000 requests per second");
         }
         Ok(())
     }

@@ -64,21 +64,23 @@ const BUSY_AFTER: f64 = 0.2;
 /// What a user of the server felt by a failure of this kind, in a sentence.
 pub fn meaning(kind: FailureKind) -> &'static str {
     match kind {
-        FailureKind::Refused => "Nobody listened: the connection was refused.",
-        FailureKind::TlsHandshake => "There was a connection, but TLS did not come to be on it.",
-        FailureKind::ResetBeforeFirstByte => "A new connection was closed or reset without a byte of an answer.",
-        FailureKind::Truncated => "The answer began, and the connection was closed or reset before its end.",
-        FailureKind::ClosedOnReuse => {
-            "A connection that had carried answers was closed just as the next request went out, without an answer to it."
+        FailureKind::Refused => "The connection was refused: nothing listened.",
+        FailureKind::TlsHandshake => "The connection was established, but the TLS handshake failed.",
+        FailureKind::ResetBeforeFirstByte => {
+            "A new connection was closed or reset before the first byte of a response."
         }
-        FailureKind::TimeoutConnect => "There was no connection in time.",
-        FailureKind::TimeoutFirstByte => "There was a connection, but not a byte of an answer in time.",
-        FailureKind::TimeoutWhole => "The answer was not whole in time.",
-        FailureKind::WrongLength => "The answer was whole, but its body had another length than expected.",
-        FailureKind::WrongBody => "The body had the right length and other bytes than expected.",
-        FailureKind::WrongStatus => "The answer was whole, but had another status than expected.",
-        FailureKind::Malformed => "What came is not HTTP/1, or bytes followed the end of the answer.",
-        FailureKind::Other => "Something else, mostly a limit of the client's own machine.",
+        FailureKind::Truncated => "The connection was closed or reset in the middle of a response.",
+        FailureKind::ClosedOnReuse => {
+            "A kept connection was closed just as the next request was sent, without a response to it."
+        }
+        FailureKind::TimeoutConnect => "The connection was not established in time.",
+        FailureKind::TimeoutFirstByte => "The connection was established, but no byte of a response came in time.",
+        FailureKind::TimeoutWhole => "The response was not complete in time.",
+        FailureKind::WrongLength => "The response was complete, but its body had an unexpected length.",
+        FailureKind::WrongBody => "The body had the expected length but unexpected bytes.",
+        FailureKind::WrongStatus => "The response was complete, but had an unexpected status.",
+        FailureKind::Malformed => "The response is not valid HTTP/1, or bytes followed its end.",
+        FailureKind::Other => "Anything else, mostly a limit of the load generator's machine.",
     }
 }
 
@@ -190,15 +192,15 @@ impl Report {
         let busy = if self.seconds > 0.0 { self.cpu_seconds / (self.seconds * threads as f64) } else { 0.0 };
         if busy > BUSY && self.seconds > BUSY_AFTER {
             warnings.push(format!(
-                "the client's threads were busy {:.0} % of the time: it may have been the bottleneck, and the server faster \
-                 than this; give it more threads, or a lower rate",
+                "the load generator's threads were busy {:.0} % of the time: it may have been the bottleneck; use more threads \
+                 or a lower rate",
                 100.0 * busy
             ));
         }
         if self.unsent > 0 {
             warnings.push(format!(
-                "{} more requests were due and not begun, because every connection was busy: the rate was not reached; \
-                 more connections help only if the server can answer so many at a time",
+                "{} scheduled requests were not sent, because every connection was busy: the rate was not reached; more \
+                 connections help only if the server can respond to that many at a time",
                 self.unsent
             ));
         }
@@ -312,7 +314,9 @@ mod tests {
         assert_eq!(report(1.7, 0).warnings(1), Vec::<String>::new());
         assert!(matches!(&report(1.9, 0).warnings(1)[..], [one] if one.contains("busy 95 % of the time")));
         assert_eq!(report(1.9, 0).warnings(2), Vec::<String>::new());
-        assert!(matches!(&report(0.1, 7).warnings(1)[..], [one] if one.starts_with("7 more requests were due")));
+        assert!(
+            matches!(&report(0.1, 7).warnings(1)[..], [one] if one.starts_with("7 scheduled requests were not sent"))
+        );
     }
 
     #[test]

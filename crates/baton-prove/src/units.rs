@@ -18,11 +18,11 @@ pub fn time(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err("the unit is us, ms, s, m or h".into()),
+        _ => return Err("the unit must be us, ms, s, m or h".into()),
     };
-    let number: f64 = number.parse().map_err(|_| "a number is wanted, and a unit such as ms, s or m".to_owned())?;
+    let number: f64 = number.parse().map_err(|_| "expected a number with a unit such as ms, s or m".to_owned())?;
     match Duration::try_from_secs_f64(number * seconds) {
-        Ok(Duration::ZERO) => Err("it must be longer than nothing".into()),
+        Ok(Duration::ZERO) => Err("it must be longer than 0".into()),
         Ok(time) if time <= TIME_MAX => Ok(time),
         _ => Err("at most 30 days".into()),
     }
@@ -37,7 +37,7 @@ pub fn count(text: &str) -> Result<u64, String> {
         Some(digits) => (digits, 1_000),
         None => text.strip_suffix(['m', 'M']).map_or((text, 1), |digits| (digits, 1_000_000)),
     };
-    let number: u64 = digits.parse().map_err(|_| "a whole number is wanted, such as 500, 10k or 1M".to_owned())?;
+    let number: u64 = digits.parse().map_err(|_| "expected a whole number, such as 500, 10k or 1M".to_owned())?;
     match number.checked_mul(factor) {
         Some(0) => Err("it must be at least 1".into()),
         Some(number) => Ok(number),
@@ -56,7 +56,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
     };
     match number.parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number * factor),
-        _ => Err("a number above 0 is wanted, such as 0.5, 1000 or 10k".into()),
+        _ => Err("expected a number above 0, such as 0.5, 1000 or 10k".into()),
     }
 }
 
@@ -77,10 +77,10 @@ mod tests {
         check("720h", Ok(2_592_000_000_000));
         check("721h", Err("at most 30 days"));
         check("-5", Err("at most 30 days"));
-        check("0", Err("it must be longer than nothing"));
-        check("5d", Err("the unit is us, ms, s, m or h"));
-        check("NaN", Err("the unit is us, ms, s, m or h"));
-        check("s", Err("a number is wanted, and a unit such as ms, s or m"));
+        check("0", Err("it must be longer than 0"));
+        check("5d", Err("the unit must be us, ms, s, m or h"));
+        check("NaN", Err("the unit must be us, ms, s, m or h"));
+        check("s", Err("expected a number with a unit such as ms, s or m"));
     }
 
     #[test]
@@ -94,9 +94,9 @@ mod tests {
         check("0", Err("it must be at least 1"));
         check("0k", Err("it must be at least 1"));
         check("18446744073709551615k", Err("it is too large"));
-        check("1.5", Err("a whole number is wanted, such as 500, 10k or 1M"));
-        check("-1", Err("a whole number is wanted, such as 500, 10k or 1M"));
-        check("é", Err("a whole number is wanted, such as 500, 10k or 1M"));
+        check("1.5", Err("expected a whole number, such as 500, 10k or 1M"));
+        check("-1", Err("expected a whole number, such as 500, 10k or 1M"));
+        check("é", Err("expected a whole number, such as 500, 10k or 1M"));
     }
 
     #[test]

@@ -190,7 +190,7 @@ fn a_failure_is_exactly_what_its_name_says() {
     let chunked = |fault: &str| format!("GET /chunked/6?fail={fault} HTTP/1.1\r\n\r\n");
     check(&of("reset"), InjectedFault::Reset, "");
     check(&of("close"), InjectedFault::Close, "");
-    check(&of("malformed"), InjectedFault::Malformed, "this is no answer\r\n");
+    check(&of("malformed"), InjectedFault::Malformed, "this is not a response\r\n");
     check(&of("half-body"), InjectedFault::HalfBody, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
     check(&of("reset-body"), InjectedFault::ResetBody, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
     check(&of("close-after"), InjectedFault::CloseAfter, whole);

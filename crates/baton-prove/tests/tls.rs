@@ -312,7 +312,7 @@ fn options_that_cannot_be_meant_say_why() {
     };
     let missing = |path: &Path| Verify::File(path.into());
     let any = || TlsOptions { verify: Verify::Nothing, ..TlsOptions::default() };
-    check(TlsOptions { verify: missing(&empty), ..any() }, "empty.pem: there is no certificate in it");
+    check(TlsOptions { verify: missing(&empty), ..any() }, "empty.pem: it contains no certificate");
     check(TlsOptions { verify: missing(Path::new("/nowhere.pem")), ..any() }, "/nowhere.pem: ");
     check(TlsOptions { name: Some("a b".to_owned()), ..any() }, "'a b' is neither");
     check(TlsOptions { oldest: TlsVersion::V1_3, newest: TlsVersion::V1_2, ..any() }, "newer than the newest");

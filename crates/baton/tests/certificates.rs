@@ -145,7 +145,7 @@ fn a_broken_file_is_refused_alone() {
     world.put("a.pem", "-----BEGIN CERTIFICATE-----\nbroken\n");
     world.put("b.pem", &other.bundle_pem());
     world.shows("b.example", &other);
-    until("it is said", || world.said("What was in use before serves on"));
+    until("it is said", || world.said("The certificate in use stays in use"));
     assert_eq!(shown(world.web, "a.example"), body(&good));
     let (code, said) = world.sync();
     assert_eq!(code, Some(1), "{said}");
@@ -218,7 +218,7 @@ fn where_the_kernel_tells_nothing_files_are_looked_at() {
         let words = format!("echo 0 > /proc/sys/user/max_inotify_{limit} && exec \"$@\"");
         let wrapper = ["unshare", "--user", "--map-root-user", "sh", "-c", &words, "sh"];
         world.proxy = Some(Proxy::start_under(&wrapper, &world.text("watch"), &[]));
-        until("it is said", || world.said("does not tell"));
+        until("it is said", || world.said("inotify is not available"));
         let [one, two] = [(); 2].map(|()| world.issue("a.example"));
         world.put("a.pem", &one.bundle_pem());
         world.shows("a.example", &one);

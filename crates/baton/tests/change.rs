@@ -93,7 +93,7 @@ fn what_is_wrong_is_refused_whole_and_leaves_no_trace() {
     check(&both(taken.0.to_string()), "address already in use");
     check(&both("203.0.113.77:80".into()), "no interface has this address");
     check(&both("/no/such/folder/x.sock".into()), "the directory does not exist");
-    check(&both(format!("{other} backlog 7")), "is already the address of frontend web");
+    check(&both(format!("{other} backlog 7")), "is already used by frontend web");
     check(&both("127.0.0.1:99999".into()), "99999");
     check(&good.replace("nbthread 2", "user nobody-of-this-name"), "nobody-of-this-name");
     check(&good.replace(" default_backend", " errorfile 503 /no/such/page\n default_backend"), "/no/such/page");

@@ -215,9 +215,9 @@ fn what_is_written_overwrites_nothing() {
     let written = fs::read_to_string(&out).expect("it was written");
     assert!(written.contains("listen tcp-10.0.0.1-80\n"), "{written}");
     let (code, _, said) = converted(&["-o", &out], table);
-    assert!(code == Some(1) && said.contains("is there already"), "{said}");
+    assert!(code == Some(1) && said.contains("exists already"), "{said}");
     let (code, _, said) = converted(&["/no/such/file"], "");
-    assert!(code == Some(1) && said.contains("/no/such/file cannot be read"), "{said}");
+    assert!(code == Some(1) && said.contains("cannot read /no/such/file"), "{said}");
     let (code, _, said) = converted(&[], "listen web\n");
     assert!(code == Some(1) && said.contains("--from ipvsadm or --from keepalived"), "{said}");
 }

@@ -207,7 +207,7 @@ mod with_it {
     fn without_its_process_a_colour_is_told_and_mended() {
         apart(|scene| {
             scene.start("blue", &[]);
-            assert!(scene.flip_refused(&INIT.replace("8000", "8002")).contains("answer"));
+            assert!(scene.flip_refused(&INIT.replace("8000", "8002")).contains("respond"));
             scene.flip(INIT);
             assert!(scene.flip_refused("to green").contains("green"));
             assert!(scene.flip_refused("to green --force").contains("start it first"));
@@ -215,7 +215,7 @@ mod with_it {
             scene.start("green", &[]);
             scene.servers[0].kill().unwrap();
             scene.servers[0].wait().unwrap();
-            // As if the program were not there: nobody listens at the address itself.
+            // As if the program were not there: nothing listens on the address itself.
             assert!(TcpStream::connect("127.0.0.1:80").is_err());
             assert!(scene.flip_refused("status").contains("closed"));
             scene.flip("to green");

@@ -308,8 +308,8 @@ fn nothing_stays_held_whoever_is_killed() {
         drop(held);
 
         // One lane stands through it.
-        assert!(machine.done(&format!("setup --to :{port}")).contains("lo: a lane"));
-        assert!(machine.done(&format!("setup --to :{port}")).contains("stands already"));
+        assert!(machine.done(&format!("setup --to :{port}")).contains("lo: plug set up"));
+        assert!(machine.done(&format!("setup --to :{port}")).contains("already set up"));
         let standing = rules();
         assert!(machine.done("status").contains("lane    on lo"));
         let mut held = machine.held(&words);
@@ -319,8 +319,8 @@ fn nothing_stays_held_whoever_is_killed() {
         until("the guardian has ended", || machine.done("status").starts_with("lane"));
         assert_eq!(rules(), standing);
         drop(held);
-        assert!(machine.done("teardown").contains("is down"));
-        assert!(machine.done("teardown").contains("no lane"));
+        assert!(machine.done("teardown").contains("the plug is removed"));
+        assert!(machine.done("teardown").contains("no plug is set up"));
         assert_eq!(rules(), before);
     });
 }

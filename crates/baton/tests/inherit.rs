@@ -61,7 +61,7 @@ fn every_kind_of_socket_is_taken_from_haproxy() {
 
         let stats = stats.display().to_string();
         let baton = Proxy::start_with(&frontend("baton"), &["-x", "/nowhere", "-x", &stats]);
-        let left = format!("left to whoever passed them to us: {stats}.");
+        let left = format!("Inherited sockets that the configuration does not use: {stats}.");
         until("it says what it left", || baton.said().contains(&left));
         haproxy.stop();
         assert_eq!(inode(&web), before, "it is still the same file");
@@ -125,8 +125,8 @@ fn who_gives_no_sockets_ends_the_start_and_is_not_disturbed() {
             );
         };
         check(&stats.display().to_string(), "needs 'expose-fd listeners'");
-        check("/nowhere", "nobody can be asked there");
-        check("sockpair@5", "a path, 'unix@' or 'abns@' is expected");
+        check("/nowhere", "cannot connect: ");
+        check("sockpair@5", "expected a path, 'unix@' or 'abns@'");
         assert_eq!(body(TcpStream::connect("127.0.0.1:80").expect("it serves")), "haproxy");
         drop(haproxy);
         // As in HAProxy, this asks nobody.

@@ -327,7 +327,7 @@ fn a_crash_loop_backs_off_and_a_reload_ends_it() {
     // Each new worker is killed as soon as it is seen, before it settles.
     let end = std::time::Instant::now() + PATIENCE;
     kill_worker(pid, Signal::SIGKILL);
-    while !proxy.said().contains("workers crashed in a row; the next one is started in") {
+    while !proxy.said().contains("workers crashed in a row; the next one starts in") {
         assert!(std::time::Instant::now() < end, "{}", proxy.said());
         for pid in children(proxy.pid()) {
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
@@ -376,7 +376,7 @@ fn a_start_that_fails_is_the_masters_failure() {
     for time in ["soon", "0", "2h", "1s2"] {
         let (code, said) = run(&config(free_address(), address, ""), time);
         assert!(
-            code == Some(1) && said.contains(&format!("BATON_READY_WITHIN={time}: a time from")),
+            code == Some(1) && said.contains(&format!("BATON_READY_WITHIN={time}: expected a time from")),
             "{code:?} {said}"
         );
     }
@@ -472,7 +472,7 @@ fn systemd_is_told() {
     proxy.write("this is no configuration");
     proxy.signal(Signal::SIGUSR2);
     until_told("RELOADING=1");
-    assert!(until_told("READY=1").contains("the last reload was refused"));
+    assert!(until_told("READY=1").contains("the last reload was rejected"));
 
     kill_worker(pid, Signal::SIGSTOP);
     // What was answered before, and nothing from then on.

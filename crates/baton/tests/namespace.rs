@@ -163,7 +163,7 @@ fn what_cannot_be_had_is_said_with_line_reason_and_remedy() {
         let proxy = Proxy::start(&config(&user, &[frontend("outside", "")]));
         support::readable(&proxy);
         let said = proxy.change_refused(&both(&user, named));
-        let reason = format!("the network namespace '{}' may not be entered", named.0);
+        let reason = format!("entering the network namespace '{}' is not permitted", named.0);
         assert!(said.contains(&reason) && said.contains("CAP_SYS_ADMIN"), "{said}");
         assert_eq!(answer().as_deref(), Some("outside"));
     });

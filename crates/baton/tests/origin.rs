@@ -261,7 +261,7 @@ fn it_freezes_again_and_again_when_told_so() {
         running.said.read_line(&mut line).expect("it writes text");
         assert_eq!(line, "baton: frozen for 1ms\n");
     }
-    assert!(running.end().contains("origin: 0 requests over 0 connections"));
+    assert!(running.end().contains("origin: 0 requests on 0 connections"));
 }
 
 #[test]

@@ -381,7 +381,7 @@ fn a_broken_file_is_judged_before_anything_is_started() {
         .write("broken.toml", "title = 'T'\nevery = '1s'\n\n[server.own]\nstart = 'serve {{prot}}'\nevent = 'x'\n");
     let said = proof.run(&[&file]);
     assert_eq!(said.code, Some(1));
-    let expect = "broken.toml, line 5: '{{prot}}' is no variable; the variables are {{web}}";
+    let expect = "broken.toml, line 5: unknown variable '{{prot}}'; the variables are {{web}}";
     assert!(said.text.contains(expect), "{}", said.text);
 }
 

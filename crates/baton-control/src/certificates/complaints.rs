@@ -35,7 +35,7 @@ impl Complaints {
         if self.known.len() < REMEMBERED_MAX || self.known.contains_key(&problem.path) {
             self.known.insert(problem.path.clone(), (text.clone(), true));
         }
-        let meanwhile = if serves { "What was in use before serves on" } else { "It is not used" };
+        let meanwhile = if serves { "The certificate in use stays in use" } else { "It is not used" };
         Some(format!("{}. {meanwhile}: {}.", capital(&text), problem.remedy()))
     }
 

@@ -44,10 +44,12 @@ impl Pausing {
         match (self, event) {
             (_, PauseEvent::Stop) => (Pausing::Settled, None),
             (_, PauseEvent::Resume) => (Pausing::Resuming { is_told: false }, None),
-            (_, PauseEvent::Tried(Ok(()))) => (Pausing::Settled, Some("SIGTTIN received: listening again.".into())),
+            (_, PauseEvent::Tried(Ok(()))) => {
+                (Pausing::Settled, Some("SIGTTIN received: TCP listeners resumed.".into()))
+            }
             (Pausing::Resuming { is_told: false }, PauseEvent::Tried(Err(others))) => {
                 let list = others.join(", ");
-                let text = format!("SIGTTIN received, but somebody else listens: {list}. Trying on.");
+                let text = format!("SIGTTIN received, but another process listens: {list}. Retrying.");
                 (Pausing::Resuming { is_told: true }, Some(text))
             }
             (pausing @ (Pausing::Resuming { is_told: true } | Pausing::Settled), PauseEvent::Tried(Err(_))) => {
@@ -70,7 +72,7 @@ impl Control {
     pub(crate) fn pause(&mut self) {
         self.resume_no_more();
         if self.drain.is_none() && self.line.pause(Instant::now()) {
-            self.messages.warning("SIGTTOU received: not listening at TCP addresses until SIGTTIN.");
+            self.messages.warning("SIGTTOU received: TCP listeners paused until SIGTTIN.");
         }
     }
 
@@ -135,9 +137,9 @@ mod tests {
         }
         let expect = [
             ("", true),
-            ("SIGTTIN received, but somebody else listens: 192.0.2.1:80. Trying on.", true),
+            ("SIGTTIN received, but another process listens: 192.0.2.1:80. Retrying.", true),
             ("", true),
-            ("SIGTTIN received: listening again.", false),
+            ("SIGTTIN received: TCP listeners resumed.", false),
             ("", false),
         ];
         assert_eq!(said, expect.map(|(text, is_resuming)| (text.to_owned(), is_resuming)));

@@ -58,7 +58,7 @@ impl Control {
         }
         match summoned.serve() {
             Ok(servant) => self.servant = Some(servant),
-            Err(error) => return self.messages.warning(&format!("the master is not told how we are: {error}")),
+            Err(error) => return self.messages.warning(&format!("cannot notify the master: {error}")),
         }
         drop(self.line.take_untold());
         self.serve_master(DutyEvent::Serving { text, is_leaving: self.is_leaving() }).await;
@@ -142,7 +142,7 @@ impl Control {
         match found.granted.take() {
             Some(Ok(granted)) => self.line.grant(granted),
             Some(Err(error)) => {
-                self.messages.warning(&format!("the master was asked for new addresses and did not answer: {error}"));
+                self.messages.warning(&format!("the master did not reply to a request for new addresses: {error}"));
             }
             None => {
                 let Some(servant) = self.servant.as_ref().filter(|servant| servant.opens()) else { return Err(found) };

@@ -52,10 +52,8 @@ impl Control {
             }
             GiverEvent::Ready { ready, version, skipped, reply, done } => {
                 for (kind, frames) in skipped {
-                    let text = format!(
-                        "Process {} said '{kind}', which is unknown here (frames: {frames}): left out.",
-                        ready.pid
-                    );
+                    let text =
+                        format!("Process {} sent the unknown message '{kind}' (frames: {frames}): ignored.", ready.pid);
                     self.messages.notice(&text);
                 }
                 self.hand_over(&ready, version, reply, done).await;
@@ -132,7 +130,7 @@ impl Control {
     fn offer(&mut self, uid: u32, hello: &Hello) -> Result<Offer, Refused> {
         let may_take = self.settings.rights.may_take(uid, self.line.model());
         if !may_take {
-            self.messages.warning(&format!("Process {} of user {uid} wanted to take over and may not.", hello.pid));
+            self.messages.warning(&format!("Process {} of user {uid} is not permitted to take over.", hello.pid));
         }
         let version = self.succession.judge(uid, may_take, hello, self.is_stopping())?;
         let busy = |reason: &str| Refused { kind: RefusedKind::Busy, reason: reason.into(), successor: None };

@@ -69,7 +69,7 @@ impl ControlSocket {
         match socket.open_name() {
             Ok(listener) => socket.by_name = Some(listener),
             Err(error) if socket.by_path.is_none() => return Err(error),
-            Err(error) => socket.notices.push(format!("No abstract socket for control: {error}.")),
+            Err(error) => socket.notices.push(format!("No abstract control socket: {error}.")),
         }
         Ok(socket)
     }
@@ -136,7 +136,7 @@ impl ControlSocket {
                 None => "another process".into(),
             };
             self.notices
-                .push(format!("The abstract name @{usual} is held by {holder}; this process listens at another one."));
+                .push(format!("The abstract socket @{usual} belongs to {holder}; this process uses another name."));
         }
         bind_abstract(&format!("{usual}-{}", self.id))
     }

@@ -21,12 +21,10 @@ pub(super) fn foresee(vips: &mut Vips, work: &Work) -> Vec<String> {
     let (wanted, lost) = places(&work.managed);
     let held = held(vips, &wanted, work);
     let ours = vips.ours().unwrap_or_default();
-    let fresh = wanted
-        .iter()
-        .filter(|vip| !ours.contains(vip))
-        .map(|vip| format!("put virtual address {vip}, if it is not there"));
+    let fresh =
+        wanted.iter().filter(|vip| !ours.contains(vip)).map(|vip| format!("add virtual address {vip} if missing"));
     let gone = ours.iter().filter(|vip| !wanted.contains(vip) && !held.contains(vip));
-    let gone = gone.map(|vip| format!("take virtual address {vip} away"));
+    let gone = gone.map(|vip| format!("remove virtual address {vip}"));
     let held = held.iter().map(stays);
     fresh.chain(gone).chain(held).chain(lost.iter().map(ToString::to_string)).collect()
 }
@@ -34,8 +32,8 @@ pub(super) fn foresee(vips: &mut Vips, work: &Work) -> Vec<String> {
 /// That an address stays though nobody asks for it.
 pub(super) fn stays(vip: &Vip) -> String {
     format!(
-        "virtual address {vip} stays there without `manage-vip`, because something listens on it: a reload of this process that \
-         has neither takes it away; else do it by hand (ip address del {}/{} dev {})",
+        "virtual address {vip} is kept without `manage-vip`, because something listens on it: a reload with neither removes \
+         it; otherwise remove it manually (ip address del {}/{} dev {})",
         vip.address, vip.prefix, vip.interface
     )
 }
@@ -53,8 +51,8 @@ pub(super) fn places(managed: &[Managed]) -> (Vec<Vip>, Vec<KernelError>) {
                 link.map(|link| link.name).ok_or_else(|| {
                     KernelError::new(
                         place(),
-                        format!("there is no way to {towards}"),
-                        "say where: 'manage-vip interface NAME'",
+                        format!("there is no route to {towards}"),
+                        "set the interface: 'manage-vip interface NAME'",
                     )
                 })
             }),

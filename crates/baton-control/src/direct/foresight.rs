@@ -86,8 +86,7 @@ impl Foresight {
             }
             // Who asks need not have the rights that a process would have.
             Err(fault) => {
-                let unseen =
-                    format!("mode direct: what would be done in the kernel cannot be seen: {}", self.explain(&fault));
+                let unseen = format!("mode direct: cannot show the kernel changes: {}", self.explain(&fault));
                 let (refused, mut warnings) = rights::unseen(model, &services);
                 warnings.insert(0, unseen);
                 return Foreseen { refused, warnings, steps: Vec::new() };
@@ -98,7 +97,7 @@ impl Foresight {
         let refused = plan.refused.iter().map(|no| refuse(model, &no.what, &no.why)).collect();
         let mut steps: Vec<String> = plan.to_string().lines().map(str::to_owned).collect();
         if let (Some(about), false) = (about, steps.is_empty()) {
-            steps.insert(0, format!("in the kernel, by engine {}:", about.engine));
+            steps.insert(0, format!("in the kernel, engine {}:", about.engine));
         }
         Foreseen { steps, refused, warnings }
     }
@@ -137,6 +136,6 @@ mod tests {
         let process = Process { running: None, given_up: GivenUp::Root, charge: Charge::Undecided.begin() };
         let foreseen = Foresight::new(process, Arc::new(Registry::new(1, Instant::now()))).of(&model);
         assert!(foreseen.steps.is_empty() && foreseen.warnings.is_empty(), "{foreseen:?}");
-        assert!(foreseen.refused[0].reason.contains("another root"), "{foreseen:?}");
+        assert!(foreseen.refused[0].reason.contains("changed its root"), "{foreseen:?}");
     }
 }

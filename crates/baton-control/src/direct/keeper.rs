@@ -137,9 +137,9 @@ impl DirectorSetup {
     /// Why there is no other engine in this process.
     pub fn no_other(&self) -> KernelError {
         KernelError::new(
-            format!("another engine than {}, which is in use", self.engine),
-            "it takes rights and files that the process gave up when it began ('user', 'chroot')",
-            "let a new process take over (baton -sf PID)",
+            format!("it needs it needs it needs another engine than {}, which is in use", self.engine),
+            "it needs rights and files that the process gave up at its start ('user', 'chroot')",
+            "start a new process that takes over (baton -sf PID)",
         )
     }
 }
@@ -273,12 +273,8 @@ impl Planner {
     /// As [`Director::plan`], and when it takes too long.
     pub fn plan(&self, work: Work) -> Result<Plan, KernelError> {
         let late = || {
-            let reason = "what was asked for before is still being done in the kernel";
-            KernelError::new(
-                "mode direct",
-                reason,
-                "try again in a moment; `show info` (Direct_complaints) may say what keeps it",
-            )
+            let reason = "the previous change is still being applied in the kernel";
+            KernelError::new("mode direct", reason, "try again in a moment; see Direct_complaints in `show info`")
         };
         let (reply, plan) = mpsc::sync_channel(1);
         self.0.send(Job::Plan(Box::new(work), reply)).map_err(|_| late())?;
@@ -305,7 +301,7 @@ pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<
     match is_ready.recv() {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(failed(&error)),
-        Err(_) => Err(KernelError::new(format!("thread {name}"), "it ended at once", "")),
+        Err(_) => Err(KernelError::new(format!("thread {name}"), "it ended immediately", "")),
     }
 }
 

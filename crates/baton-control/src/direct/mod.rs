@@ -164,7 +164,7 @@ impl Direct {
             self.pace.give(wanted.clone(), Instant::now());
             self.reconcile(wanted);
             if !self.answered(until, model, generation, &mut said).await {
-                said.push(Said::Trouble("mode direct: the kernel is still at work on the change.".into()));
+                said.push(Said::Trouble("mode direct: the change is still being applied in the kernel.".into()));
             }
         }
         self.close_unneeded();
@@ -243,7 +243,7 @@ impl Direct {
                 .map(|done| self.conclude(&done))
                 .unwrap_or_default(),
             Err(fault) => vec![Said::Trouble(format!(
-                "mode direct: what the process before had in the kernel stays there: {}",
+                "mode direct: kernel state of the previous process is kept: {}",
                 rights::explain(&fault)
             ))],
         }
@@ -287,7 +287,7 @@ impl Direct {
         match keeper.leave(work) {
             Some(done) => self.conclude(&done),
             None => {
-                vec![Said::Trouble(format!("mode direct: the kernel did not answer; what is left there shows {look}."))]
+                vec![Said::Trouble(format!("mode direct: the kernel did not respond; see what is left with {look}."))]
             }
         }
     }
@@ -298,10 +298,7 @@ impl Direct {
             return Vec::new();
         };
         if !keeper.about().knows_connections() {
-            let text = format!(
-                "engine {} does not know which connections are open: none is waited for",
-                keeper.about().engine
-            );
+            let text = format!("engine {} does not track open connections: not waiting for any", keeper.about().engine);
             return vec![telling::logged(&text)];
         }
         self.ending = Some(Ending::default());

@@ -10,7 +10,7 @@ use super::{Work, lower, refuse, work};
 /// Rights by what takes them.
 const NEEDED: [(Capability, &str); 2] = [
     (Capability::CAP_NET_ADMIN, "to change services of the kernel"),
-    (Capability::CAP_NET_RAW, "to ask servers for the virtual address and to announce it"),
+    (Capability::CAP_NET_RAW, "to probe servers for the virtual address and to announce it"),
 ];
 
 /// What this process lacks for a model, a sentence each; empty is well.
@@ -20,18 +20,19 @@ pub fn missing_rights(model: &Model) -> Vec<String> {
     }
     let missing = capabilities::missing(&NEEDED.map(|(right, _)| right)).unwrap_or_default();
     let words = NEEDED.iter().filter(|(right, _)| missing.contains(right));
-    words.map(|(right, why)| format!("this process has no {right}, {why}: {REMEDY}")).collect()
+    words.map(|(right, why)| format!("this process lacks {right}, {why}: {REMEDY}")).collect()
 }
 
 /// What helps where a right is missing.
-const REMEDY: &str = "start it as root ('user' gives up the rest), or give it the right (AmbientCapabilities= of systemd, see the package's direct.conf)";
+const REMEDY: &str = "start it as root ('user' drops the rest), or grant it (AmbientCapabilities= in systemd, see direct.conf \
+    of the package)";
 
 /// A fault with what this process lacks, if that may be why.
 pub fn explain(fault: &KernelError) -> String {
     let missing = capabilities::missing(&[Capability::CAP_NET_ADMIN]).unwrap_or_default();
     match missing.is_empty() {
         true => fault.to_string(),
-        false => format!("{fault}; this process has no CAP_NET_ADMIN: {REMEDY}"),
+        false => format!("{fault}; this process lacks CAP_NET_ADMIN: {REMEDY}"),
     }
 }
 
@@ -44,8 +45,8 @@ pub fn explain_unless(is_unseen: bool, fault: &KernelError) -> String {
 pub fn jailed() -> KernelError {
     KernelError::new(
         "the kernel's records and settings",
-        "they are out of reach in this process, which began without mode direct and has another root since ('chroot')",
-        "let a new process take over (baton -sf PID)",
+        "this process cannot reach them: it started without mode direct and has changed its root ('chroot')",
+        "start a new process that takes over (baton -sf PID)",
     )
 }
 
@@ -65,7 +66,7 @@ pub fn judge(model: &Model) -> Result<Vec<String>, Vec<Refused>> {
             let refused: Vec<Refused> =
                 director.judge(&services).iter().map(|no| refuse(model, &no.what, &no.why)).collect();
             let here = director.look(&settings, &services).unwrap_or_default();
-            let here = here.iter().map(|no| format!("mode direct cannot begin here: {}: {}", no.what, no.why));
+            let here = here.iter().map(|no| format!("mode direct cannot start here: {}: {}", no.what, no.why));
             let advice = director.advise(&settings, &services).into_iter().map(|text| format!("mode direct: {text}"));
             if refused.is_empty() { Ok(lacking.into_iter().chain(here).chain(advice).collect()) } else { Err(refused) }
         }
@@ -76,7 +77,7 @@ pub fn judge(model: &Model) -> Result<Vec<String>, Vec<Refused>> {
                 return Err(refused);
             }
             let mut warnings = lacking;
-            warnings.push(format!("mode direct cannot begin here: {fault}"));
+            warnings.push(format!("mode direct cannot start here: {fault}"));
             warnings.extend(advice);
             Ok(warnings)
         }

@@ -74,8 +74,9 @@ impl Telling {
             Ok(DirectorReport { done, taken_over, refused, failed, remarks: other }) => {
                 steps.extend(done.iter().cloned());
                 let others = taken_over.iter();
-                remarks
-                    .extend(others.map(|key| format!("service {key} was in the kernel already, and is Baton's now")));
+                remarks.extend(
+                    others.map(|key| format!("service {key} existed in the kernel and is now managed by Baton")),
+                );
                 wrong.extend(refused.iter().map(|refused| format!("{}: {}", refused.what, refused.why)));
                 wrong.extend(failed.iter().map(ToString::to_string));
                 remarks.extend(other.iter().cloned());
@@ -89,12 +90,12 @@ impl Telling {
         match vips {
             None => {}
             Some(Ok(report)) => {
-                steps.extend(report.added.iter().map(|vip| format!("put virtual address {vip}")));
-                steps.extend(report.removed.iter().map(|vip| format!("took virtual address {vip} away")));
+                steps.extend(report.added.iter().map(|vip| format!("added virtual address {vip}")));
+                steps.extend(report.removed.iter().map(|vip| format!("removed virtual address {vip}")));
                 let foreign = report.foreign.iter();
-                wrong.extend(foreign.map(|vip| {
-                    format!("virtual address {vip} was there already and is not Baton's: it stays there at the end")
-                }));
+                wrong.extend(
+                    foreign.map(|vip| format!("virtual address {vip} existed already: it is not removed at the end")),
+                );
                 wrong.extend(report.faults.iter().map(ToString::to_string));
                 is_well &= report.faults.is_empty();
             }
@@ -121,19 +122,22 @@ impl Telling {
                 self.repaired.clear();
                 self.fight = None;
             }
-            let over = "mode direct: nobody changes any more what is Baton's";
+            let over = "mode direct: no more outside changes to Baton's kernel state";
             return is_over.then(|| Said::News(over.into())).into_iter().collect();
         }
         let word = |text: &String| match self.repaired.contains(text) {
-            true => logged(&format!("put right again: {text}")),
+            true => logged(&format!("restored: {text}")),
             false => Said::Trouble(format!(
-                "mode direct: somebody else changed what is Baton's, and it is put right: {text}"
+                "mode direct: another program changed Baton's kernel state, which is restored: {text}"
             )),
         };
         let words: Vec<Said> = steps.iter().map(word).collect();
         self.repeats += u32::from(words.iter().any(|word| matches!(word, Said::Logged(_))));
         self.fight = (self.repeats > 0).then(|| {
-            format!("somebody else changes what is Baton's, and it is put right again and again: {}", steps.join(", "))
+            format!(
+                "another program keeps changing Baton's kernel state, which is restored each time: {}",
+                steps.join(", ")
+            )
         });
         self.repaired = steps;
         words
@@ -179,7 +183,7 @@ impl Telling {
                 stays
             });
             over.retain(|text| !self.told.iter().any(|trouble| trouble.text == *text));
-            words.extend(over.into_iter().map(|text| Said::News(format!("mode direct: this is over: {text}"))));
+            words.extend(over.into_iter().map(|text| Said::News(format!("mode direct: resolved: {text}"))));
         }
         // The oldest make room.
         let many = self.told.len().saturating_sub(TOLD_MAX);
@@ -239,7 +243,7 @@ mod tests {
         assert_eq!(failing(&mut telling, Err("c")), []);
         assert_eq!(telling.complaints().count(), 3);
         let over = failing(&mut telling, Ok(&["a"]));
-        let is = |text: &str| Said::News(format!("mode direct: this is over: the kernel: {text}"));
+        let is = |text: &str| Said::News(format!("mode direct: resolved: the kernel: {text}"));
         assert_eq!(over, [is("b"), is("c")]);
         assert_eq!(failing(&mut telling, Ok(&[])), [is("a")]);
         assert_eq!(failing(&mut telling, Ok(&[])), []);
@@ -266,7 +270,7 @@ mod tests {
         for _ in 1..MISSED_MAX {
             assert_eq!(look(&[]), []);
         }
-        assert_eq!(look(&[]), [Said::News("mode direct: this is over: gone".into())]);
+        assert_eq!(look(&[]), [Said::News("mode direct: resolved: gone".into())]);
     }
 
     #[test]
@@ -283,10 +287,10 @@ mod tests {
         assert_eq!(repair(&mut telling, &[]), [], "somebody's single change");
         assert_eq!(warnings(&repair(&mut telling, &["add service x"])).len(), 1);
         for _ in 0..3 {
-            assert_eq!(repair(&mut telling, &["add service x"]), [logged("put right again: add service x")]);
+            assert_eq!(repair(&mut telling, &["add service x"]), [logged("restored: add service x")]);
         }
         let fights = |telling: &Telling| {
-            telling.complaints().filter(|text| text.contains("again and again: add service x")).count()
+            telling.complaints().filter(|text| text.contains("restored each time: add service x")).count()
         };
         assert_eq!(fights(&telling), 1, "show info has it as long as it goes on");
         assert_eq!(warnings(&repair(&mut telling, &["add service x", "add service y"])).len(), 1);

@@ -99,8 +99,8 @@ pub(super) fn left_behind() -> Vec<String> {
             _ => "ipvsadm -D",
         };
         format!(
-            "services of a Baton that has ended are in the kernel and stay there, though nothing asks for them (engine {engine}: \
-             {}): remove them by hand ({by_hand}), or begin with their sections once more and reload without them",
+            "services of a Baton process that has ended remain in the kernel, without a section in the configuration (engine \
+             {engine}: {}): remove them manually ({by_hand}), or start with their sections and reload without them",
             named.join(", ")
         )
     };

@@ -49,7 +49,7 @@ pub(super) fn open(root: &impl AsFd, path: &Path, kinds: Kinds) -> io::Result<Fi
     match what {
         Some(what) => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("it is {what}, and a reload reads regular files and /dev/null only"),
+            format!("it is {what}; a reload reads only regular files and /dev/null"),
         )),
         None => {
             // For regular files the flag means nothing, but for those of some file systems.

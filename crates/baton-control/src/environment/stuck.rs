@@ -29,7 +29,7 @@ pub(crate) fn verdict(time: Duration, progress: &Progress, now: Instant, awaited
         Some(Call::File(_)) | None => patience,
     };
     if let (Some(waited), Some(call)) = (waited.filter(|waited| *waited >= limit), &call) {
-        let newer = if awaited.is_some() { " and is overtaken" } else { "" };
+        let newer = if awaited.is_some() { " and was superseded" } else { "" };
         let cause = match call {
             Call::File(_) => "its file system does not respond",
             Call::Host(_) => "the name service does not respond",
@@ -61,7 +61,7 @@ mod tests {
         let call = progress.file(std::path::Path::new("/mnt/a.map"));
         assert_eq!((said(1, Some(2)), said(5, Some(8)), said(50, None)), (None, None, None));
         let overtaken = said(5, Some(2)).unwrap();
-        assert!(overtaken.contains("reading '/mnt/a.map'") && overtaken.contains("overtaken"), "{overtaken}");
+        assert!(overtaken.contains("reading '/mnt/a.map'") && overtaken.contains("superseded"), "{overtaken}");
         assert!(said(70, None).is_some_and(|reason| reason.contains("reading '/mnt/a.map'")));
         drop(call);
         let _call = progress.host("db.example");

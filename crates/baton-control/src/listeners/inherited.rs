@@ -87,8 +87,8 @@ impl fmt::Display for Unusable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unusable::NoListener(error) => write!(out, "{}", error.reason),
-            Unusable::Unknown(error) => write!(out, "the kernel does not say what it is: {error}"),
-            Unusable::TooMany => write!(out, "there are {INHERITED_MAX} already"),
+            Unusable::Unknown(error) => write!(out, "the kernel does not report its type: {error}"),
+            Unusable::TooMany => write!(out, "the maximum of {INHERITED_MAX} is reached"),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Listeners {
     /// Makes a group of given sockets and gives them the options of their `bind`.
     fn adopt(&mut self, given: Vec<Given>, options: &ListenOptions) -> Result<(ListenerGroup, Vec<Known>), String> {
         let (listening, known) = given.into_iter().map(Given::into_parts).unzip();
-        let mut group = ListenerGroup::adopt(listening, options).ok_or("no socket was given")?;
+        let mut group = ListenerGroup::adopt(listening, options).ok_or("no socket was passed")?;
         for shard in group.shards().iter().filter(|shard| shard.local().inet().is_some()) {
             // Who had it before us may have died while it was taking it out of service.
             let _ = SynFilter::detach(shard);
@@ -121,10 +121,10 @@ impl Listeners {
         bound.map(New::Bound).map_err(|error| {
             self.in_use.extend((error.reason == ListenReason::InUse).then(|| place.clone()));
             match error.reason {
-                _ if is_denied => format!("{error}; the configuration that the master has just read does not name it"),
+                _ if is_denied => format!("{error}; it is not in the configuration that the master has read"),
                 ListenReason::PrivilegedPort(_) => format!(
-                    "{error}; bind it from the start, keep that right with 'setcap cap_net_bind_service', or have a master \
-                     (-W) that was started as root, if rights were given up since"
+                    "{error}; if the process has dropped privileges: bind it at the start, keep the right with 'setcap \
+                     cap_net_bind_service', or use a master (-W) started as root"
                 ),
                 _ => error.to_string(),
             }

@@ -107,7 +107,7 @@ pub fn named_twice(model: &Model) -> Vec<Refused> {
         match seen.get(&place) {
             Some(other) => {
                 let other = other.object();
-                let reason = format!("{place} is already the address of {other}: each address has one frontend");
+                let reason = format!("{place} is already used by {other}: an address can belong to one frontend only");
                 refused.push(refuse(&owner, &bind, reason));
             }
             None => drop(seen.insert(place, owner)),

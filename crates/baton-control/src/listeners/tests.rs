@@ -92,7 +92,7 @@ fn an_address_belongs_to_one_frontend() {
     let address = Address::Inet(free_address());
     let one = std::slice::from_ref(&address);
     let reasons = change(&mut Listeners::new(1), &model(&[("a", one), ("b", one)])).unwrap_err();
-    assert!(reasons[0].contains("is already the address of frontend a"), "{reasons:?}");
+    assert!(reasons[0].contains("is already used by frontend a"), "{reasons:?}");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn an_address_by_another_interface_is_another_place() {
     let mut other = bind(Some("lo"));
     other.options.maxconn = Some(1);
     let reasons = change(&mut listeners, &with(vec![bind(Some("lo")), other])).unwrap_err();
-    assert!(reasons[0].contains("interface lo is already the address of frontend a"), "{reasons:?}");
+    assert!(reasons[0].contains("interface lo is already used by frontend a"), "{reasons:?}");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub(super) fn put_in_force(model: &mut Model, overrides: &Overrides, env: &dyn E
                     added.push(Arc::new(server));
                 }
                 Err(reason) => problems.push(format!(
-                    "server {backend}/{name}, added at run time, does not fit the configuration, and is left out: {reason}"
+                    "server {backend}/{name}, added at run time, does not fit the configuration and is removed: {reason}"
                 )),
             }
         }
@@ -104,7 +104,7 @@ impl ChangeLine {
             return Err("Already exists a server with the same name in backend.".into());
         }
         if self.registry.overrides().len() >= OVERRIDES_MAX {
-            return Err(format!("There are {OVERRIDES_MAX} settings of operators already."));
+            return Err(format!("The maximum of {OVERRIDES_MAX} settings at run time is reached."));
         }
         let mut server = DynamicServers::new(&self.model, &proxy, outside).read(name, line)?;
         let connectors = Connectors::of_files_in_use(self.acceptors.authorities(), &self.store);

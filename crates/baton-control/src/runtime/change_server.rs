@@ -36,7 +36,7 @@ pub(super) fn set(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, Co
         "weight" => weight(staging.line, call, server, call.arg(2)),
         word @ ("addr" | "agent" | "agent-addr" | "agent-port" | "agent-send" | "check-addr" | "check-port"
         | "fqdn" | "health" | "ssl") => {
-            let text = format!("'set server <srv> {word}' is not done yet: change the configuration and reload.");
+            let text = format!("'set server <srv> {word}' is not supported yet: change the configuration and reload.");
             Err(CommandResponse::error(text))
         }
         _ => Err(CommandResponse::error("usage: set server <backend>/<server> state | weight")),

@@ -35,7 +35,7 @@ pub(crate) async fn answer(control: &mut Control, question: Question) {
             return control.line.operators().postponed.push(Question { socket, ..question });
         }
         (Act::Change(act), _) => match control.succession.successor() {
-            Some(pid) => CommandResponse::error(format!("Process {pid} has taken over: change it there.")),
+            Some(pid) => CommandResponse::error(format!("Process {pid} has taken over: run the command there.")),
             None => {
                 let answer = match act(&mut staging(control), &question.call) {
                     Ok(altering) => alter(control, altering).await,

@@ -45,7 +45,7 @@ pub(crate) enum Duty {
     ReportSockets,
     /// Tells it that no address is left to be emptied.
     Settle,
-    /// Has it keep new clients from addresses on their way out, where this process has no right to.
+    /// Has it keep new clients from addresses on their way out, where this process lacks right to.
     Retire,
     /// Tells it that this process serves.
     Ready,
@@ -124,7 +124,7 @@ fn level_of(word: &str) -> Option<AccessLevel> {
 pub(crate) fn bereft(error: &std::io::Error, pid: u32, is_stopping: bool) -> Option<Said> {
     (!is_stopping).then(|| {
         Said::Alert(format!(
-            "The master is gone ({error}); process {pid} serves on. Replace it by `-sf {pid}` or end it by a signal."
+            "The master is gone ({error}); process {pid} keeps serving. Replace it with `-sf {pid}`, or stop it with a signal."
         ))
     })
 }
@@ -183,7 +183,7 @@ mod tests {
     fn a_lost_master_is_reported_but_by_who_stops() {
         let error = std::io::Error::other("why");
         assert!(
-            matches!(bereft(&error, 7, false), Some(Said::Alert(text)) if text.contains("(why); process 7 serves on"))
+            matches!(bereft(&error, 7, false), Some(Said::Alert(text)) if text.contains("(why); process 7 keeps serving"))
         );
         assert_eq!(bereft(&error, 7, true), None);
     }

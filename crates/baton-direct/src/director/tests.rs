@@ -75,7 +75,7 @@ fn a_record_that_is_lost_is_said_and_removes_nothing() {
     assert_eq!(report.taken_over, [services[1].key]);
     assert!(report.done.is_empty());
     let remark = &report.remarks[0];
-    assert!(remark.contains(&next.record.path()) && remark.contains("left where it is: tcp 10.0.0.1:80"), "{remark}");
+    assert!(remark.contains(&next.record.path()) && remark.contains("are not removed: tcp 10.0.0.1:80"), "{remark}");
     assert_eq!(memory.services(), services);
     assert!(next.reconcile(&services[1..]).unwrap().is_empty(), "it is whole again");
 }

@@ -31,8 +31,8 @@ fn what_the_kernel_would_refuse_is_said_before() {
     let cases = [
         (against(|service| service.hash_port = true), "only the schedulers sh and mh hash ports"),
         (against(|service| service.fallback = true), "have a fallback"),
-        (against(|service| service.one_packet = true), "not of TCP"),
-        (against(|service| service.key = ServiceKey::Mark { mark: 0, ipv6: false }), "0 is no mark"),
+        (against(|service| service.one_packet = true), "not for TCP"),
+        (against(|service| service.key = ServiceKey::Mark { mark: 0, ipv6: false }), "0 is not a valid mark"),
         (against(|service| service.persistence = persistence(60, 33)), "no so long or short a prefix"),
         (against(|service| service.persistence = persistence(0, 32)), "at least one second"),
         (against(|service| service.persistence = persistence(86_400 * 32, 32)), "31 days"),
@@ -40,10 +40,10 @@ fn what_the_kernel_would_refuse_is_said_before() {
         (against(|service| service.destinations[0].address = "[::1]:80".parse().unwrap()), "meet in a tunnel only"),
         (
             against(|service| service.destinations[0].address = "224.0.0.1:80".parse().unwrap()),
-            "no address of a server",
+            "not an address of a server",
         ),
         (against(|service| service.destinations[0].weight = 65_536), "the largest weight is 65535"),
-        (against(|service| service.destinations[0].lower = 1), "takes an upper one"),
+        (against(|service| service.destinations[0].lower = 1), "needs an upper one"),
         (
             against(|service| service.destinations[0].forwarding = Forwarding::Tunnel(Tunnel::Gue(0))),
             "GUE takes a port",
@@ -56,7 +56,7 @@ fn what_the_kernel_would_refuse_is_said_before() {
         service.key = ServiceKey::Address { protocol: Protocol::Udp, address: "10.0.0.1:0".parse().unwrap() };
         service.destinations.clear();
     });
-    assert_eq!(every_port, "a service of every port takes persistence");
+    assert_eq!(every_port, "a service for every port needs persistence");
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn what_is_there_under_a_key_of_ours_is_taken_over_as_a_whole() {
     let plan = Plan::new(&observed, &desired, &Owners::default(), |_| Vec::new(), REMOVAL);
     assert_eq!(plan.taken_over, [desired[0].key]);
     let expected = [
-        "take over service tcp 10.0.0.1:80, which is there already and not in our record",
+        "take over service tcp 10.0.0.1:80, which exists in the kernel without a record",
         "change service tcp 10.0.0.1:80: wrr, until now scheduler lc",
         "change server 10.0.1.1:80 of tcp 10.0.0.1:80: direct, weight 1, until now direct, weight 1",
         "remove server 10.0.1.9:80 of tcp 10.0.0.1:80: its connections end",
@@ -98,10 +98,10 @@ fn what_cannot_be_done_is_left_out_and_left_as_it_is() {
     };
     let plan = Plan::new(&[there.into()], &asked, &owners, judge, REMOVAL);
     let expected = [
-        "leave out service tcp 10.0.0.1:80: it is the wrong one",
-        "leave out service tcp 10.0.0.1:81: it is asked for twice",
-        "leave out service tcp 10.0.0.1:82: it has the server 10.0.1.1:82 twice",
-        "leave out service tcp 10.0.0.1:83: it belongs to `other`, which has it in its record",
+        "skip service tcp 10.0.0.1:80: it is the wrong one",
+        "skip service tcp 10.0.0.1:81: it is configured twice",
+        "skip service tcp 10.0.0.1:82: it has the server 10.0.1.1:82 twice",
+        "skip service tcp 10.0.0.1:83: it belongs to `other`, which has it in its record",
         "add service tcp 10.0.0.1:81: wrr",
         "add server 10.0.1.1:81 to tcp 10.0.0.1:81: direct, weight 1",
     ];

@@ -87,8 +87,9 @@ pub fn here(vips: &[IpAddr], interfaces: &[String], ports: &[u16]) -> Result<Vec
         let is_there = placed(*vip, &links, &addresses, &mut findings);
         match vip {
             IpAddr::V4(_) => quiet(*vip, &concerned, &record, &mut findings),
-            IpAddr::V6(_) if is_there => findings
-                .push(Finding::right(format!("{vip} is IPv6: on {LOOPBACK} nobody is answered who asks for it"))),
+            IpAddr::V6(_) if is_there => {
+                findings.push(Finding::right(format!("{vip} is IPv6: the address on {LOOPBACK} is not announced")))
+            }
             IpAddr::V6(_) => {}
         }
         for port in ports {
@@ -116,28 +117,24 @@ fn placed(vip: IpAddr, links: &[Link], addresses: &[Address], findings: &mut Vec
         if is_asked(link) {
             // Where a director runs, taking the address away would take the service away.
             let (who, remedy) = if address.protocol == PROTOCOL {
-                (
-                    " and was put there by `manage-vip`",
-                    format!("on a director that is right; there, check --from {name}"),
-                )
+                (" and was put there by `manage-vip`", format!("correct on a director; there, run check --from {name}"))
             } else {
-                ("", format!("{remove} && {up}    # but on a director, which has it there: check --from {name}"))
+                ("", format!("{remove} && {up}    # on a director, where this is correct: check --from {name}"))
             };
-            let what = format!("{vip} is on {name}{who}, where this machine answers for it");
+            let what = format!("{vip} is on {name}{who}, and this machine responds to ARP for it");
             findings.push(Finding::wrong(what, remedy));
             continue;
         }
         is_there = true;
         if link.is_loopback && prefix != bits {
             let what = format!(
-                "{vip} is on {name} with /{prefix}: the whole network is this machine's own, and answers to clients in it never \
-                 leave"
+                "{vip} is on {name} with /{prefix}: the whole network counts as local, and responses to its clients never \
+                 leave this machine"
             );
             findings.push(Finding::wrong(what, format!("{remove} && {up}")));
         } else if address.is_duplicate || address.is_tentative {
-            let what = format!(
-                "{vip} is on {name} and cannot be used: it is being looked for on the link, or was found there"
-            );
+            let what =
+                format!("{vip} is on {name} and not usable: duplicate address detection runs or has found a duplicate");
             findings.push(Finding::wrong(what, format!("{remove} && {up}")));
         } else if !link.is_up {
             findings
@@ -159,19 +156,19 @@ fn quiet(vip: IpAddr, links: &[&Link], record: &RealServerRecord, findings: &mut
     if let Some(ArpSuppression::Filter(only)) = up.map(|up| &up.quiet) {
         let table = filter::table();
         findings.push(match filter::is_there() {
-            Ok(true) => Finding::right(format!("{table} of nftables keeps quiet about {vip}")),
+            Ok(true) => Finding::right(format!("{table} of nftables suppresses ARP for {vip}")),
             Ok(false) => {
-                let what = format!("{table} of nftables is gone: ARP is answered for {vip}");
+                let what = format!("{table} of nftables is missing: ARP requests for {vip} are answered");
                 Finding::wrong(what, format!("baton real-server up --vip {vip} --method filter"))
             }
             Err(fault) => {
                 let what =
-                    format!("whether {table} of nftables keeps quiet about {vip} cannot be seen: {}", fault.reason);
+                    format!("whether {table} of nftables suppresses ARP for {vip} cannot be seen: {}", fault.reason);
                 Finding::note(what, "run check as root, or with CAP_NET_ADMIN")
             }
         });
         let others = links.iter().filter(|link| !only.is_empty() && !only.contains(&link.name));
-        findings.extend(others.map(|link| Finding::note(format!("the filter does not concern {}", link.name), "")));
+        findings.extend(others.map(|link| Finding::note(format!("the filter does not cover {}", link.name), "")));
         return;
     }
     let effective = |setting: fn(&str) -> Sysctl, name: &str| {
@@ -184,20 +181,20 @@ fn quiet(vip: IpAddr, links: &[&Link], record: &RealServerRecord, findings: &mut
         let (ignore, announce) = (effective(arp_ignore, name), effective(arp_announce, name));
         if !is_ignoring(ignore) {
             let what = format!(
-                "arp_ignore is {ignore} on {name}: ARP is answered for {vip}, and clients come past the director"
+                "arp_ignore is {ignore} on {name}: ARP requests for {vip} are answered, and clients bypass the director"
             );
             let remedy = if ignore > 2 { format!("{up} --method filter") } else { up.clone() };
             findings.push(Finding::wrong(what, format!("{remedy}    # or: sysctl -w {}=1", arp_ignore(name))));
         }
         if !is_not_announcing(announce) {
             let what = format!(
-                "arp_announce is {announce} on {name}: questions go out under {vip}, and teach it to neighbours"
+                "arp_announce is {announce} on {name}: ARP requests are sent with {vip} as source, and neighbours learn it"
             );
             findings.push(Finding::wrong(what, format!("{up}    # or: sysctl -w {}=2", arp_announce(name))));
         }
         if is_ignoring(ignore) && is_not_announcing(announce) {
             findings
-                .push(Finding::right(format!("{name} keeps quiet about {vip} (arp_ignore {ignore}, arp_announce 2)")));
+                .push(Finding::right(format!("{name} suppresses ARP for {vip} (arp_ignore {ignore}, arp_announce 2)")));
         }
     }
 }
@@ -210,10 +207,10 @@ fn tunnel(links: &[Link], findings: &mut Vec<Finding>) {
         None => findings.push(Finding::wrong(format!("there is no interface {TUNNEL}"), up)),
         Some(link) if !link.is_up => findings.push(Finding::wrong(format!("interface {TUNNEL} is down"), up)),
         Some(_) if strict("all").max(strict(TUNNEL)) == 1 => {
-            let what = format!("rp_filter is 1 on {TUNNEL}: what comes out of the tunnel is dropped");
+            let what = format!("rp_filter is 1 on {TUNNEL}: decapsulated packets are dropped");
             findings.push(Finding::wrong(what, format!("sysctl -w {}=2", Sysctl::ipv4(TUNNEL, "rp_filter"))));
         }
-        Some(_) => findings.push(Finding::right(format!("packets come out of {TUNNEL}"))),
+        Some(_) => findings.push(Finding::right(format!("{TUNNEL} decapsulates packets"))),
     }
 }
 
@@ -223,12 +220,12 @@ fn listens(vip: IpAddr, port: u16, findings: &mut Vec<Finding>) -> Result<(), Ke
         .map_err(|fault| KernelError::netlink(format!("listeners of port {port}"), &fault))?;
     let is_for = |local: IpAddr| local == vip || local.is_unspecified() && (local.is_ipv6() || vip.is_ipv4());
     if all.iter().any(|listener| is_for(listener.local.ip())) {
-        findings.push(Finding::right(format!("somebody listens on port {port} of {vip}")));
+        findings.push(Finding::right(format!("port {port} of {vip} has a listener")));
     } else if let Some(other) = all.first() {
-        let what = format!("nobody listens on {vip} port {port}, but on {}", other.local);
+        let what = format!("nothing listens on {vip} port {port}, only on {}", other.local);
         findings.push(Finding::wrong(what, format!("have the program listen on {vip} too, or on all addresses")));
     } else {
-        let what = format!("nobody listens on port {port}");
+        let what = format!("nothing listens on port {port}");
         findings.push(Finding::wrong(what, format!("start the program that serves {vip}")));
     }
     Ok(())
@@ -244,8 +241,8 @@ fn reverse_path(routing: &mut Routing, links: &[&Link], findings: &mut Vec<Findi
         if value("all").max(value(&link.name)) == 1 {
             let other = routing.link_by_index(way.interface)?.map(|link| link.name).unwrap_or_default();
             let what = format!(
-                "rp_filter is 1 on {}, and answers leave by {other}: requests that come in by {} are dropped unless their clients \
-                 are in its network",
+                "rp_filter is 1 on {}, and responses leave by {other}: requests that arrive on {} are dropped unless their \
+                 clients are in its network",
                 link.name, link.name
             );
             let remedy = format!("sysctl -w {}=2", Sysctl::ipv4(&link.name, "rp_filter"));
@@ -288,7 +285,7 @@ impl std::str::FromStr for Answerer {
         let address = text.parse().map(Answerer::Address);
         address
             .or_else(|_| text.parse().map(Answerer::Mac))
-            .map_err(|_| format!("'{text}' is neither an address nor a hardware address"))
+            .map_err(|_| format!("'{text}' is neither an IP nor a MAC address"))
     }
 }
 
@@ -307,8 +304,8 @@ pub fn outside(asked: &Outside) -> Result<Vec<Finding>, KernelError> {
             let found = who_has(&asked.interface, address, asked.within)?.first().copied();
             if found.is_none() {
                 findings.push(Finding::wrong(
-                    format!("nobody answers for {address}, the director"),
-                    "look after the director",
+                    format!("nothing responds for {address}, the director"),
+                    "check the director",
                 ));
             }
             found
@@ -355,7 +352,7 @@ fn on_server(vip: IpAddr, server: IpAddr, interface: &str, with: ProbeMethod, fo
         }
         ProbeResult::Missing(MissingVip::NotHere) => Finding::wrong(what, format!("baton real-server up --vip {vip}")),
         ProbeResult::Missing(MissingVip::NoNeighbour) => {
-            Finding::wrong(what, format!("see that {server} runs and is on the network of {interface}"))
+            Finding::wrong(what, format!("check that {server} runs and is on the network of {interface}"))
         }
         ProbeResult::Missing(MissingVip::Silent | MissingVip::Forwards) => {
             Finding::wrong(what, format!("on {server}: baton real-server up --vip {vip}"))
@@ -389,21 +386,18 @@ fn answered(
     let (right, wrong): (Vec<&Mac>, Vec<&Mac>) = answers.iter().partition(|mac| director == Some(**mac) && !is_ours);
     match (&wrong[..], &right[..]) {
         ([], []) if is_ours || director.is_none() => {
-            findings.push(Finding::right(format!("nobody else answers for {vip}")))
+            findings.push(Finding::right(format!("no other machine responds for {vip}")))
         }
         ([], []) => {
-            findings.push(Finding::wrong(format!("nobody answers for {vip}"), "the director should: look after it"))
+            findings.push(Finding::wrong(format!("no machine responds for {vip}"), "the director should: check it"))
         }
-        ([], _) => findings.push(Finding::right(format!("the director alone answers for {vip}"))),
+        ([], _) => findings.push(Finding::right(format!("only the director responds for {vip}"))),
         ([one], []) if !is_ours && director.is_none() && !is_server(one) => findings.push(Finding::note(
-            format!("{} alone answers for {vip}", name(one)),
-            format!("that should be the director; --director tells for sure. If it is a real server, {quiet}"),
+            format!("only {} responds for {vip}", name(one)),
+            format!("this should be the director; verify it with --director. If it is a real server, {quiet}"),
         )),
         (some, _) => findings.extend(some.iter().map(|mac| {
-            Finding::wrong(
-                format!("{} answers for {vip} and draws clients past the director", name(mac)),
-                quiet.clone(),
-            )
+            Finding::wrong(format!("{} responds for {vip}, and clients bypass the director", name(mac)), quiet.clone())
         })),
     }
     Ok(())

@@ -64,7 +64,7 @@ impl FromStr for ArpMethod {
             "auto" => Ok(ArpMethod::Auto),
             "sysctl" => Ok(ArpMethod::Sysctl),
             "filter" => Ok(ArpMethod::Filter),
-            other => Err(format!("there is no method '{other}'; there are sysctl, filter and auto")),
+            other => Err(format!("unknown method '{other}'; expected sysctl, filter or auto")),
         }
     }
 }
@@ -135,8 +135,8 @@ pub fn down(vips: &[IpAddr], keeps_units: bool, is_dry: bool) -> Result<RealServ
         let goes = |vip: &IpAddr| vips.is_empty() || vips.contains(vip);
         let unknown = vips.iter().filter(|vip| record.up.iter().all(|up| up.vip != **vip));
         let remarks = unknown.map(|vip| match seen.has(&plan::on_lo(*vip)) {
-            true => format!("{vip} is on {LOOPBACK} and was not put there by this program: it stays"),
-            false => format!("{vip} was not up"),
+            true => format!("{vip} is on {LOOPBACK} but was not added by this program: it is kept"),
+            false => format!("{vip} was not set up"),
         });
         let remarks = remarks.collect();
         seen.keeps_units = keeps_units;
@@ -183,10 +183,10 @@ fn change(
 
 fn judge(asked: &RealServerOptions) -> Result<(), KernelError> {
     let wrong = |vip: &IpAddr, reason| {
-        KernelError::new(format!("virtual address {vip}"), reason, "name the address of the service")
+        KernelError::new(format!("virtual address {vip}"), reason, "use the address of the service")
     };
     if asked.vips.len() > VIPS_MAX {
-        return Err(KernelError::new("virtual addresses", format!("there are more than {VIPS_MAX}"), "use fewer"));
+        return Err(KernelError::new("virtual addresses", format!("more than {VIPS_MAX}"), "use fewer"));
     }
     for vip in &asked.vips {
         let is_link_local = match vip {
@@ -194,21 +194,21 @@ fn judge(asked: &RealServerOptions) -> Result<(), KernelError> {
             IpAddr::V6(address) => address.is_unicast_link_local(),
         };
         if vip.is_unspecified() || vip.is_multicast() || vip.is_loopback() || is_link_local {
-            return Err(wrong(vip, "is no address that clients could ask for"));
+            return Err(wrong(vip, "is not an address that clients can use"));
         }
         if matches!(vip, IpAddr::V4(address) if address.is_broadcast()) {
-            return Err(wrong(vip, "is everybody's"));
+            return Err(wrong(vip, "is the unspecified address"));
         }
         if let Some(address) = mapped(vip) {
             let place = format!("virtual address {vip}");
-            return Err(KernelError::new(place, "is an IPv4 address in the form of IPv6", format!("write {address}")));
+            return Err(KernelError::new(place, "is an IPv4-mapped IPv6 address", format!("write {address}")));
         }
         if asked.tunnel == Some(Tunnels::Ipip) && vip.is_ipv6() {
             let place = format!("virtual address {vip}");
             return Err(KernelError::new(
                 place,
                 "the tunnel ipip carries IPv4 only",
-                "set it up by itself, without --tunnel",
+                "set it up separately, without --tunnel",
             ));
         }
     }

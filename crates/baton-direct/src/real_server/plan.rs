@@ -119,14 +119,13 @@ impl ObservedState {
         for (name, _, prefix) in self.addresses.iter().filter(|(_, address, _)| *address == vip) {
             let remove = format!("`ip address del {vip}/{prefix} dev {name}` first");
             if is_elsewhere(name) {
-                let remedy =
-                    format!("name the address of the service, which the director has; if it is that, {remove}");
+                let remedy = format!("use the address of the service, which the director has; if it is that, {remove}");
                 return refuse(format!("this machine has it on {name}"), remedy);
             }
             if *prefix != bits(vip) {
                 let reason = format!(
-                    "it is on {name} with /{prefix} already: the whole network is this machine's own, and answers to clients in it never \
-                     leave"
+                    "it is on {name} with /{prefix} already: the whole network counts as local, and responses to its clients \
+                     never leave this machine"
                 );
                 return refuse(reason, remove);
             }
@@ -155,14 +154,14 @@ impl ObservedState {
         for setting in [ALL].into_iter().chain(concerned).map(arp_ignore) {
             if let Some(value) = setting.number().filter(|value| *value > 2 && !is_ignoring(*value)) {
                 return Some(format!(
-                    "{setting} is {value}, which somebody wants and under which the address is answered for"
+                    "{setting} is {value}, set by another program, and makes this machine respond to ARP for the address"
                 ));
             }
         }
         let settings = needed(&ArpSuppression::Settings(interfaces.to_vec()));
         settings.into_iter().filter(|(setting, _)| !is_satisfied(setting, &[])).find_map(|(setting, _)| {
             let error = OpenOptions::new().write(true).open(setting.path()).err()?;
-            Some(format!("{setting} cannot be written: {error}"))
+            Some(format!("{setting} : {error}"))
         })
     }
 
@@ -281,7 +280,10 @@ pub(super) fn plan(
     }
     for up in record.up.iter().filter(|up| wish.iter().all(|wished| wished.vip != up.vip)) {
         if seen.has(&on_lo(up.vip)) && seen.ours.iter().all(|vip| vip.address != up.vip) {
-            plan.remarks.push(format!("{} was on {LOOPBACK} before: it stays there, and is quiet no longer", up.vip));
+            plan.remarks.push(format!(
+                "{} was on {LOOPBACK} before: it is kept, and ARP requests for it are answered again",
+                up.vip
+            ));
         }
     }
 
@@ -316,7 +318,7 @@ fn restore(plan: &mut RealServerPlan, changed: &ChangedSysctl) -> Result<(), Ker
             plan.steps.push(RealServerStep::Restore { setting: setting.clone(), value: before.clone() });
         }
         Some(now) if now != *before => {
-            plan.remarks.push(format!("{setting} is {now} by now, which somebody else has set: it stays"));
+            plan.remarks.push(format!("{setting} is now {now}, set by another program: it is kept"));
             plan.steps.push(RealServerStep::Forget(setting.clone()));
         }
         // It is what it was, or its interface has gone.
@@ -341,18 +343,18 @@ fn units(
                 plan.steps.push(RealServerStep::WriteUnit(up.vip));
                 if !unit::is_read() {
                     plan.remarks.push(format!(
-                        "systemd does not run here (no {}): nothing starts the unit {}; call this command where the machine starts",
+                        "systemd does not run here (no {}): nothing starts the unit {}; run this command at boot",
                         unit::BOOTED,
                         unit::name(up.vip)
                     ));
                 }
             }
             UnitState::Foreign => {
-                let reason = "is there, and was not made by this program";
+                let reason = "exists, and was not created by this program";
                 return Err(KernelError::new(
                     format!("unit {}", unit::name(up.vip)),
                     reason,
-                    "remove it, or leave --persistent out",
+                    "remove it, or omit --persistent",
                 ));
             }
         }
@@ -372,22 +374,22 @@ impl fmt::Display for RealServerStep {
             RealServerStep::Set { setting, before, value } => write!(f, "set {setting} to {value} (it is {before})"),
             RealServerStep::Filter(FilterRules(Rules(quiet))) => {
                 let vips: Vec<String> = quiet.iter().map(|quiet| quiet.vip.to_string()).collect();
-                write!(f, "make {} of nftables, which keeps quiet about {}", filter::table(), vips.join(" and "))?;
+                write!(f, "create {} of nftables, which suppresses ARP for {}", filter::table(), vips.join(" and "))?;
                 match quiet.first().map(|quiet| &quiet.instead[..]) {
                     None | Some([]) => Ok(()),
                     Some(instead) => {
                         let own: Vec<String> =
                             instead.iter().map(|(interface, own)| format!("{own} on {interface}")).collect();
-                        write!(f, "; neighbours are asked under {}", own.join(" and "))
+                        write!(f, "; ARP requests are sent with {} as source", own.join(" and "))
                     }
                 }
             }
             RealServerStep::TunnelUp => write!(f, "set interface {TUNNEL} up"),
             RealServerStep::Add(vip) => write!(f, "put {vip}"),
-            RealServerStep::Remove(vip) => write!(f, "take away {vip}"),
+            RealServerStep::Remove(vip) => write!(f, "remove {vip}"),
             RealServerStep::TunnelDown => write!(f, "set interface {TUNNEL} down"),
             RealServerStep::RemoveFilter => write!(f, "remove {} of nftables", filter::table()),
-            RealServerStep::Restore { setting, value } => write!(f, "put {setting} back to {value}"),
+            RealServerStep::Restore { setting, value } => write!(f, "restore {setting} to {value}"),
             RealServerStep::Forget(setting) => write!(f, "leave {setting} as it is"),
             RealServerStep::WriteUnit(vip) => write!(f, "write and enable the unit {}", unit::name(*vip)),
             RealServerStep::RemoveUnit(vip) => write!(f, "disable and remove the unit {}", unit::name(*vip)),

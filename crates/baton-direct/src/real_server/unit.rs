@@ -130,8 +130,8 @@ pub(super) fn write(up: &ActiveVip) -> Result<(), KernelError> {
     };
     write().map_err(|error: std::io::Error| {
         let remedy = match error.kind() {
-            ErrorKind::NotFound => "there may be no systemd here; without --persistent it is up until the next boot",
-            _ => "run it as root, or leave --persistent out",
+            ErrorKind::NotFound => "systemd may be missing; without --persistent it is set up until the next boot",
+            _ => "run it as root, or omit --persistent",
         };
         KernelError::new(format!("unit {}", path.display()), error.to_string(), remedy)
     })?;

@@ -67,7 +67,7 @@ impl Xdp {
         if !is_renewed {
             self.take_over().inspect_err(|_| self.is_renewed = false)?;
         }
-        self.direct.as_mut().ok_or_else(|| KernelError::new("engine xdp", "its maps are gone", "try again"))
+        self.direct.as_mut().ok_or_else(|| KernelError::new("engine xdp", "its maps are missing", "try again"))
     }
 
     /// Puts this process's program into the links, and mends what a process left that was killed between two changes to the maps.
@@ -225,7 +225,7 @@ impl Engine for Xdp {
     }
 
     fn removal(&self) -> &'static str {
-        "its open connections go elsewhere: TCP ends with a reset, UDP goes on"
+        "its open connections go to other servers: TCP ends with a reset, UDP continues"
     }
 
     fn figures(&mut self) -> Result<Vec<Figures>, KernelError> {

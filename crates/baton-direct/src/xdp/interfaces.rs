@@ -24,7 +24,7 @@ impl Xdp {
     pub(super) fn missing(&self, links: &[Link]) -> impl Iterator<Item = String> {
         let is_missing = |name: &&String| links.iter().all(|link| link.name != **name);
         self.settings.interfaces.iter().filter(is_missing).map(|name| {
-            format!("interface {name}: it is not there (`ip link` lists them); packets are taken from it as soon as it is back")
+            format!("interface {name} does not exist (see `ip link`); its packets are processed as soon as it is back")
         })
     }
 
@@ -112,7 +112,7 @@ impl Xdp {
         // What becomes of a veth later, `unheard` says.
         let is_news = |link: &Link| !is_veth(link) || change.fresh.contains(link) || change.moves.contains(link);
         let deaf = deaf(links, ends, &attached).filter(|link| change.mode == XdpMode::Native && is_news(link));
-        let remedy = "leave `driver` out, and the program is in the stack";
+        let remedy = "without `driver` the program runs in the stack";
         if let Some(link) = deaf {
             failed = failed.or(Some(KernelError::new(format!("interface {}", link.name), unsent(&link), remedy)));
         }
@@ -230,7 +230,8 @@ impl Xdp {
         let taken = |link: &Link| Refused {
             what: format!("interface {}", link.name),
             why: format!(
-                "another XDP program is there, and it is left alone: end it (ip link set dev {} xdp off), or name another interface",
+                "it has another XDP program, which is not replaced: remove it (ip link set dev {} xdp off), or use another \
+                 interface",
                 link.name
             ),
         };
@@ -256,11 +257,11 @@ impl Xdp {
             let deaf = deaf(&links, &ends, &attached);
             refused.extend(deaf.map(|link| Refused {
                 what: format!("interface {}", link.name),
-                why: format!("{}: leave `driver` out, and the program is in the stack", unsent(&link)),
+                why: format!("{}: without `driver` the program runs in the stack", unsent(&link)),
             }));
             refused.extend(stripped(&links, &ends).map(|link| Refused {
                 what: format!("interface {}", link.name),
-                why: format!("{}, or leave `driver` out, and the program is in the stack", untagged(link)),
+                why: format!("{}, or without `driver` the program runs in the stack", untagged(link)),
             }));
         }
         refused.extend(self.against_moves(&change)?);
@@ -275,8 +276,8 @@ impl Xdp {
         Ok(tried.err().map(|fault| Refused {
             what: "mode direct".into(),
             why: format!(
-                "moving the program between driver and stack takes what is not there: {fault}; keep what was there, or end Baton \
-                 with `on-exit flush` and start it anew, which ends connections"
+                "the program cannot move between driver and stack: {fault}; keep the previous setting, or stop Baton with \
+                 `on-exit flush` and start it again, which ends connections"
             ),
         }))
     }
@@ -306,10 +307,10 @@ impl Xdp {
         for link in &change.fresh {
             let why = reason(settings.place, mode, Some(link), hindrance.as_deref());
             let besides = if receiving.contains(&link.index) { "" } else { "; to send by it" };
-            sentences.push(format!("tie the program to interface {} ({why}{besides})", link.name));
+            sentences.push(format!("attach the program to interface {} ({why}{besides})", link.name));
         }
         for link in links.iter().filter(|link| change.stale.contains(&link.index)) {
-            sentences.push(format!("take the program from interface {}", link.name));
+            sentences.push(format!("detach the program from interface {}", link.name));
         }
         let (from, to) = match mode {
             XdpMode::Native => ("the stack", "its driver"),
@@ -317,7 +318,7 @@ impl Xdp {
         };
         for link in &change.moves {
             sentences.push(format!(
-                "move the program on interface {} from {from} to {to}: what clients send at that moment they send again",
+                "move the program on interface {} from {from} to {to}: packets of that moment are retransmitted by clients",
                 link.name
             ));
         }

@@ -10,7 +10,7 @@ pub(crate) fn judge(service: &Service) -> Vec<String> {
     let virtual_at = match service.key {
         ServiceKey::Address { protocol, address } => {
             if address.ip().is_unspecified() || address.ip().is_multicast() {
-                reasons.push(format!("{} is no single address, and packets are found by theirs", address.ip()));
+                reasons.push(format!("{} is not a single address", address.ip()));
             }
             if service.one_packet && protocol == Protocol::Tcp {
                 reasons.push("TCP has no single packets".into());
@@ -19,7 +19,8 @@ pub(crate) fn judge(service: &Service) -> Vec<String> {
         }
         ServiceKey::Mark { .. } => {
             reasons.push(
-                "firewall marks are set after packets have passed the engine xdp; bind addresses, or use the engine ipvs".into(),
+                "firewall marks are set after the engine xdp has seen a packet; use addresses, or the engine ipvs"
+                    .into(),
             );
             None
         }
@@ -53,8 +54,8 @@ pub(crate) fn advise(service: &Service) -> Vec<String> {
 }
 
 /// Why a server on this machine gets nothing.
-pub(super) const LOCAL: &str = "the engine xdp cannot send to this machine itself: clients reach it only while no other server takes \
-     connections, and if the virtual address is on this machine; or use the engine ipvs";
+pub(super) const LOCAL: &str = "the engine xdp cannot send to this machine itself: clients reach it only while no other server \
+    accepts connections and if the virtual address is on this machine; or use the engine ipvs";
 
 fn of_destination(destination: &Destination, virtual_at: Option<SocketAddr>) -> Vec<String> {
     let mut reasons = Vec::new();
@@ -138,6 +139,6 @@ mod tests {
         refuses(|service| service.destinations[0].forwarding = Forwarding::Tunnel(Tunnel::IpIp), "no tunnels");
         refuses(|service| service.destinations[0].upper = 10, "no limits");
         refuses(|service| service.destinations[0].address.set_port(8080), "port is the service's");
-        refuses(|service| *service = self::service("0.0.0.0:80"), "no single address");
+        refuses(|service| *service = self::service("0.0.0.0:80"), "not a single address");
     }
 }

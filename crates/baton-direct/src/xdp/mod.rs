@@ -63,7 +63,7 @@ pub enum XdpHook {
 pub fn open(_settings: &XdpSettings) -> Result<Box<dyn Engine>, KernelError> {
     Err(KernelError::new(
         "engine xdp",
-        "this baton was built without it",
+        "this program was built without it",
         "install clang and build it with `make build` (cargo feature bpf), or use the engine ipvs",
     ))
 }
@@ -89,7 +89,7 @@ fn reason(reason: baton_kernel::bpf::direct::Reason) -> &'static str {
         Reason::Malformed => "passed as malformed",
         Reason::Tags => "passed with too many VLAN tags",
         Reason::NotOurs => "to other MAC addresses",
-        Reason::NoServer => "passed because no server takes new connections",
+        Reason::NoServer => "passed because no server accepts new connections",
         Reason::NoMac => "dropped because the server has no MAC address",
         Reason::TooBig => "dropped as too big for the server's interface",
         Reason::NoRoom => "dropped without room for a VLAN tag",

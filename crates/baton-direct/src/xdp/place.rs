@@ -141,7 +141,7 @@ pub(super) fn reason(place: XdpHook, mode: XdpMode, link: Option<&Link>, hindran
 /// What helps where only the driver is asked for.
 pub(super) fn advised(mut fault: KernelError, place: XdpHook) -> KernelError {
     if place == XdpHook::Driver && fault.remedy.is_empty() {
-        fault.remedy = "a smaller MTU may help; or leave `driver` out, and the program is in the stack".into();
+        fault.remedy = "a smaller MTU may help; or without `driver` the program runs in the stack".into();
     }
     fault
 }
@@ -150,12 +150,12 @@ pub(super) fn advised(mut fault: KernelError, place: XdpHook) -> KernelError {
 fn against_driver(link: &Link) -> Option<String> {
     let driver = driver(link.index)?;
     if !driver.runs {
-        return Some("its driver has no XDP: leave `driver` out, and the program is in the stack".into());
+        return Some("its driver has no XDP: without `driver` the program runs in the stack".into());
     }
     (is_veth(link) && !driver.sends).then(|| {
         format!(
             "what its driver sends back would be dropped, since the other end of the veth has neither GRO nor an XDP program: {}, or \
-             leave `driver` out, and the program is in the stack",
+             without `driver` the program runs in the stack",
             OTHER_END
         )
     })
@@ -265,7 +265,7 @@ fn hindrance(links: &[Link], ends: &XdpInterfaces, attached: &[(u32, XdpMode)]) 
             return Some(format!("what the driver of {}, a veth, sends may vanish", link.name));
         }
         let has_none = driver(link.index).is_some_and(|driver| !driver.runs);
-        has_none.then(|| format!("the driver of {} has no XDP", link.name))
+        has_none.then(|| format!("the driver of {} does not support XDP", link.name))
     };
     let found = links.iter().filter(|link| tied.contains(&link.index)).find_map(of_one);
     let untagged = || stripped(links, ends).map(|link| format!("{}: {}", link.name, untagged(link)));

@@ -113,18 +113,18 @@ impl Xdp {
     fn parts(&mut self) -> Result<(&mut Batch, &mut Direct), KernelError> {
         match (&mut self.batch, &mut self.direct) {
             (Some(batch), Some(direct)) => Ok((batch, direct)),
-            _ => Err(KernelError::new("engine xdp", "its maps are gone", "try again")),
+            _ => Err(KernelError::new("engine xdp", "its maps are missing", "try again")),
         }
     }
 
     fn found(&mut self, key: &ServiceKey) -> Result<u32, KernelError> {
         let number = self.parts()?.0.slots.number_of(key);
-        number.ok_or_else(|| fault(key, "it is not there", "it was removed by somebody else; try again"))
+        number.ok_or_else(|| fault(key, "it is not there", "another program removed it; try again"))
     }
 
     fn add_service(&mut self, service: &Service) -> Result<(), KernelError> {
         let Some(place) = words::place(&service.key) else {
-            return Err(fault(&service.key, "the engine xdp has no firewall marks", "use the engine ipvs"));
+            return Err(fault(&service.key, "the engine xdp does not support firewall marks", "use the engine ipvs"));
         };
         let (batch, direct) = self.parts()?;
         if batch.slots.number_of(&service.key).is_some() {
@@ -212,8 +212,8 @@ impl Xdp {
         let service = self.found(key)?;
         let (batch, direct) = self.parts()?;
         let Some((number, mut slot)) = batch.slots.server(service, address) else {
-            let reason = format!("server {address} is not there");
-            return Err(fault(key, reason, "it was removed by somebody else; try again"));
+            let reason = format!("server {address} does not exist");
+            return Err(fault(key, reason, "another program removed it; try again"));
         };
         slot.weight = weight;
         batch.slots.set_server(direct, number, &slot)?;

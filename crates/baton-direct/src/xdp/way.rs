@@ -67,7 +67,7 @@ pub(super) fn find(
         return Ok(Err(format!("its interface {} has no MAC addresses", link.name)));
     };
     let Some(to) = neighbour(routing, link.index, server)? else {
-        return Ok(Err(format!("nobody answers for its MAC address on {}", link.name)));
+        return Ok(Err(format!("no machine responds to ARP for it on {}", link.name)));
     };
     let below = match mode {
         XdpMode::Native => below(links, attached, link),

@@ -197,8 +197,8 @@ fn what_is_there_is_taken_over_and_said() {
         ];
         let plan = director.plan(&desired).unwrap().to_string();
         let expected = [
-            "take over service tcp 10.0.0.9:80, which is there already and not in our record",
-            "take over service udp 10.0.0.9:5060, which is there already and not in our record",
+            "take over service tcp 10.0.0.9:80, which exists in the kernel without a record",
+            "take over service udp 10.0.0.9:5060, which exists in the kernel without a record",
             "change service tcp 10.0.0.9:80: wrr, until now scheduler rr",
             "change server 10.0.1.9:80 of tcp 10.0.0.9:80: direct, weight 3, until now direct, weight 3",
             "change service udp 10.0.0.9:5060: wlc, until now scheduler lc, persistence engine sip",

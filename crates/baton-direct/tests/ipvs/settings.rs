@@ -144,7 +144,7 @@ fn what_is_missing_is_said_with_what_helps() {
         assert_eq!(auto.engine_name(), "ipvs");
         assert!(auto.reason().contains("the kernel has IPVS"), "{}", auto.reason());
         assert!(auto.manner().contains("IPVS 1.2.1 with 4096 buckets"), "{}", auto.manner());
-        assert_eq!(director().reason(), "the configuration asks for it");
+        assert_eq!(director().reason(), "set by the configuration");
 
         fs::write("/proc/sys/kernel/modprobe", "/bin/false").unwrap();
         let mut open = director();

@@ -22,7 +22,7 @@ fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
         ));
         assert!(found.iter().any(|found| found.contains("arp_ignore is 0 on eth0")), "{found:#?}");
         assert!(found.iter().any(|found| found.contains("arp_announce is 0 on eth0")), "{found:#?}");
-        assert!(found.iter().any(|found| found.contains("nobody listens on port 80")), "{found:#?}");
+        assert!(found.iter().any(|found| found.contains("nothing listens on port 80")), "{found:#?}");
         assert!(found.iter().any(|found| found.contains("2001:db8::77 is not on lo")), "{found:#?}");
 
         server.run("ip address add 192.0.2.7/24 dev lo");
@@ -49,7 +49,7 @@ fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
         set_up(&server, &asked(&[vip, vip6], ArpMethod::Auto));
         let found = wrong(&look());
         assert_eq!(found.len(), 2, "{found:#?}");
-        assert!(found[0].contains("nobody listens on 192.0.2.7 port 80, but on 192.0.2.11:80"), "{found:#?}");
+        assert!(found[0].contains("nothing listens on 192.0.2.7 port 80, but on 192.0.2.11:80"), "{found:#?}");
         drop(own);
         let _all = server.inside(|| TcpListener::bind("[::]:80").unwrap());
         assert_eq!(wrong(&look()), [""; 0]);
@@ -86,9 +86,9 @@ fn from_outside_who_answers_is_named() {
             from.inside(|| check::outside(&asked).unwrap())
         };
         let told = |findings: &[Finding]| -> Vec<String> { findings.iter().map(ToString::to_string).collect() };
-        assert_eq!(told(&look(&director, None, vec![], SHORT)), ["ok: nobody else answers for 192.0.2.7"]);
+        assert_eq!(told(&look(&director, None, vec![], SHORT)), ["ok: no other machine responds for 192.0.2.7"]);
         let known = Some(Answerer::Address(director.ipv4()));
-        assert_eq!(told(&look(&two, known, vec![], SHORT)), ["ok: the director alone answers for 192.0.2.7"]);
+        assert_eq!(told(&look(&two, known, vec![], SHORT)), ["ok: only the director responds for 192.0.2.7"]);
         let found = told(&look(&two, None, vec![], SHORT));
         assert!(found[0].starts_with(&format!("note: {}", director.mac())), "{found:?}");
 
@@ -107,9 +107,9 @@ fn from_outside_who_answers_is_named() {
             found[0].starts_with(&format!("WRONG: {} (192.0.2.11) answers for 192.0.2.7", one.mac())),
             "{found:#?}"
         );
-        assert!(found[1].contains("nobody listens on its port"), "{found:#?}");
+        assert!(found[1].contains("nothing listens on its port"), "{found:#?}");
         assert!(
-            found[2].contains("192.0.2.7 port 80 on 192.0.2.12: nobody answers for the virtual address there"),
+            found[2].contains("192.0.2.7 port 80 on 192.0.2.12: nothing responds for the virtual address there"),
             "{found:#?}"
         );
         // Where nobody else has the address, a real server that answers is not taken for the director.

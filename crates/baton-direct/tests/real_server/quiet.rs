@@ -106,10 +106,7 @@ fn what_others_want_is_respected() {
         set_up(&server, &asked(&[vip], ArpMethod::Auto));
         server.run("sysctl -qw net.ipv4.conf.all.arp_announce=1");
         let report = take_down(&server, &[vip]);
-        assert!(
-            report.remarks[0].contains("arp_announce is 1 by now, which somebody else has set: it stays"),
-            "{report:?}"
-        );
+        assert!(report.remarks[0].contains("arp_announce is now 1, set by another program: it is kept"), "{report:?}");
         assert!(server.run("sysctl net.ipv4.conf.all.arp_announce").contains("= 1"));
 
         // A value under which settings cannot do it.

@@ -60,7 +60,7 @@ pub(super) fn all(acts: &[KernelChange]) -> Result<(), KernelError> {
         if let Err(mut fault) = act.run() {
             for done in acts[..at].iter().rev() {
                 if let Err(second) = done.undo() {
-                    fault.reason.push_str(&format!("; and what was done before could not be undone: {second}"));
+                    fault.reason.push_str(&format!("; and the previous steps could not be undone: {second}"));
                 }
             }
             return Err(fault);

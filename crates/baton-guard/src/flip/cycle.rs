@@ -23,7 +23,7 @@ pub struct FlipCycle {
     pub reload_blue: String,
     /// How green is.
     pub reload_green: String,
-    /// How long a reload may take; then it is killed with what it started.
+    /// Timeout of a reload; after it the command is killed, with its children.
     pub limit: Duration,
     /// How to see whether the reloaded one serves.
     pub check: Check,
@@ -55,12 +55,16 @@ impl Flips {
             Observed::Absent | Observed::Broken(_) => stored.active.other(),
         };
         let setting = &stored.setting;
-        let mut done = FlipReport::line(format!("# {idle} is reloaded, {} s at most", cycle.limit.as_secs_f64()));
+        let mut done = FlipReport::line(format!("# reload {idle}, timeout {} s", cycle.limit.as_secs_f64()));
         done.add(command::typed(cycle.reload(idle), &variables(idle, &setting.doors(idle))));
-        done.add(format!("# its old listening sockets close beside new ones, {} s at most", cycle.wait.as_secs_f64()));
+        done.add(format!("# wait until its old listening sockets are closed, timeout {} s", cycle.wait.as_secs_f64()));
         done.add(format!("{}, {} s at most", cycle.check.plan(setting, idle), cycle.wait.as_secs_f64()));
         done.lines.extend(self.plan_step(setting, method.as_ref(), idle)?);
-        done.add(format!("# connections of {} end, {} s at most", idle.other(), cycle.drain.as_secs_f64()));
+        done.add(format!(
+            "# wait until the connections of {} end, timeout {} s",
+            idle.other(),
+            cycle.drain.as_secs_f64()
+        ));
         Ok(done)
     }
 
@@ -79,7 +83,7 @@ impl Flips {
             Observed::Absent | Observed::Broken(_) => stored.active.other(),
         };
         if let Some(left @ 1..) = open(stored.method, &setting, idle) {
-            tell(&format!("{idle} still has {left} open connections; they are in the hands of its reload"));
+            tell(&format!("{idle} still has {left} open connections; whether they survive depends on its reload"));
         }
         // What cannot be seen is not waited for.
         let before = Targets::new(setting.instance(idle).to_vec())
@@ -91,7 +95,7 @@ impl Flips {
         if let Some(settled) =
             before.and_then(|before| before.replaced(cycle.wait).ok()).filter(|settled| settled.left > 0)
         {
-            let why = format!("{} of its sockets are not served by the reloaded process alone", settled.left);
+            let why = format!("{} of its sockets are shared with another process than the reloaded one", settled.left);
             return Err(not_flipped(&setting, idle, why));
         }
         cycle.check.wait(&setting, idle, cycle.wait).map_err(|why| not_flipped(&setting, idle, why))?;
@@ -112,7 +116,7 @@ fn reload(setting: &Setting, colour: Colour, cycle: &FlipCycle) -> Result<(), Ke
         Ended::By(status) => format!("the reload of {colour}, '{words}', ended with {status}"),
         Ended::Late => {
             let limit = cycle.limit.as_secs_f64();
-            format!("the reload of {colour}, '{words}', did not end within {limit} s and was killed")
+            format!("the reload of {colour}, '{words}', took longer than {limit} s and was killed")
         }
     };
     Err(not_flipped(setting, colour, why))
@@ -120,7 +124,7 @@ fn reload(setting: &Setting, colour: Colour, cycle: &FlipCycle) -> Result<(), Ke
 
 /// The end of a cycle before its flip.
 fn not_flipped(setting: &Setting, idle: Colour, why: String) -> KernelError {
-    KernelError::new(format!("flip {}", setting.name), why, format!("{} goes on to get new connections", idle.other()))
+    KernelError::new(format!("flip {}", setting.name), why, format!("new connections still go to {}", idle.other()))
 }
 
 /// Waits until nobody is connected any more, and says what came of it.
@@ -131,11 +135,11 @@ fn drained(kind: FlipMethodKind, setting: &Setting, colour: Colour, patience: Du
             None => {
                 let taken = by_kind(kind).taken(setting, colour);
                 let taken = taken.map(|taken| format!(" of {taken} since it was set up")).unwrap_or_default();
-                return format!("{colour} drains; how many connections{taken} are open cannot be counted from here");
+                return format!("{colour} drains; its open connections{taken} cannot be counted from here");
             }
-            Some(0) => return format!("{colour} has no connections any more"),
+            Some(0) => return format!("{colour} has no connections left"),
             Some(left) if begin.elapsed() >= patience => {
-                return format!("{colour} goes on with {left} open connections, until they end");
+                return format!("{colour} keeps {left} open connections until they end");
             }
             Some(_) => thread::sleep(PAUSE),
         }

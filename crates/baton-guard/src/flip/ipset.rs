@@ -117,7 +117,7 @@ impl FlipMethod for Ipset {
         }
         for v4 in setting.served() {
             let Some(rules) = RULES.found(setting, v4)? else {
-                return Ok(Observed::Broken("the rules of iptables are not all there".into()));
+                return Ok(Observed::Broken("some iptables rules are missing".into()));
             };
             // The one that stands in while sets and rules are replaced.
             if let [rule] = rules.as_slice()
@@ -132,14 +132,16 @@ impl FlipMethod for Ipset {
                 colour_of(setting, v4, rule) == Some(colour) && is_as_made
             };
             if rules.len() != Colour::BOTH.len() || !rules.iter().zip(Colour::BOTH).all(leads) {
-                return Ok(Observed::Broken("the rules of iptables are others than were made".into()));
+                return Ok(Observed::Broken("the iptables rules were changed".into()));
             }
         }
         let is_in = |colour| found.contains(&PortSet { name: set(name, colour), ports: vec![setting.listen.port] });
         Ok(match (is_in(Colour::Blue), is_in(Colour::Green)) {
             (true, false) => Observed::Active(Colour::Blue),
             (false, true) => Observed::Active(Colour::Green),
-            (true, true) | (false, false) => Observed::Broken("the port is not in one of the two ipsets".into()),
+            (true, true) | (false, false) => {
+                Observed::Broken("the port is not in exactly one of the two ipsets".into())
+            }
         })
     }
 

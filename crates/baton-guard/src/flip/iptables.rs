@@ -43,13 +43,13 @@ impl FlipMethod for IptablesMethod {
         let mut active = None;
         for v4 in setting.served() {
             let Some(rules) = RULES.found(setting, v4)? else {
-                return Ok(Observed::Broken("the rules of iptables are not all there".into()));
+                return Ok(Observed::Broken("some iptables rules are missing".into()));
             };
             let [rule] = rules.as_slice() else {
-                return Ok(Observed::Broken(format!("there are {} rules of iptables where one was made", rules.len())));
+                return Ok(Observed::Broken(format!("there are {} iptables rules instead of one", rules.len())));
             };
             let Some(colour) = colour_of(setting, v4, rule) else {
-                return Ok(Observed::Broken("the rule of iptables leads to neither of the two".into()));
+                return Ok(Observed::Broken("the iptables rule leads to neither instance".into()));
             };
             if active.is_some_and(|active| active != colour) {
                 return Ok(Observed::Broken("IPv4 and IPv6 lead to different instances".into()));

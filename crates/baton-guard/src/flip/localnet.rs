@@ -80,9 +80,9 @@ impl Flips {
 /// The words for a switch that stays on.
 pub(super) fn warning(name: &Name) -> String {
     format!(
-        "warning: net.ipv4.conf.all.route_localnet stays on, for nothing remembers that Baton switched it on: without the guard of \
-         {name}, other machines of the network can reach what listens at 127.0.0.0/8; unless something else needs it: `sysctl -w \
-         net.ipv4.conf.all.route_localnet=0`"
+        "warning: net.ipv4.conf.all.route_localnet stays on, because there is no record that Baton switched it on: without the \
+         guard of {name}, other machines of the network can reach listeners on 127.0.0.0/8; unless something else needs it: \
+         `sysctl -w net.ipv4.conf.all.route_localnet=0`"
     )
 }
 
@@ -102,7 +102,7 @@ fn switch(on: bool) -> Result<(), KernelError> {
 }
 
 fn refused(error: &io::Error) -> KernelError {
-    let remedy = "clients from elsewhere cannot reach an instance at 127.0.0.1 without it: run as root where /proc/sys can be \
-                      written, or let the instances listen at another address, or at all (--blue :8000)";
+    let remedy = "remote clients cannot reach an instance on 127.0.0.1 without it: run as root where /proc/sys is writable, or \
+        let the instances listen on another address, or on all (--blue :8000)";
     KernelError::new(SWITCH, error.to_string(), remedy)
 }

@@ -63,7 +63,7 @@ impl FromStr for FlipMethodKind {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         FlipMethodKind::ALL.into_iter().find(|kind| kind.word() == text).ok_or_else(|| {
             let words = FlipMethodKind::ALL.map(FlipMethodKind::word).join(", ");
-            format!("'{text}' is no method; write auto, {words}")
+            format!("unknown method '{text}'; expected auto, {words}")
         })
     }
 }

@@ -47,7 +47,7 @@ pub struct Flips {
     state: State,
 }
 
-/// Nobody else works on a flip while this lives. The lock's file goes with it where there is no flip.
+/// Nobody else works on a flip while this lives. The lock's file goes with it where no flip is named.
 struct AtWork<'a> {
     flips: &'a Flips,
     name: &'a Name,
@@ -72,7 +72,7 @@ pub struct Init {
     pub active: Option<Colour>,
     /// How to see whether it answers.
     pub check: Check,
-    /// Also when it does not answer.
+    /// Also if it does not respond.
     pub force: bool,
 }
 
@@ -125,7 +125,7 @@ fn choose(setting: &Setting) -> Result<(Box<dyn FlipMethod>, String), KernelErro
     for kind in [FlipMethodKind::Nft, FlipMethodKind::Ipset, FlipMethodKind::Iptables] {
         let method = by_kind(kind);
         match method.check(setting) {
-            Ok(()) if refused.is_empty() => return Ok((method, format!("method {kind}: it works here"))),
+            Ok(()) if refused.is_empty() => return Ok((method, format!("method {kind}: works here"))),
             Ok(()) => return Ok((method, format!("method {kind}: {}", refused.join("; ")))),
             Err(fault) => refused.push(format!("{kind} does not work here ({fault})")),
         }
@@ -152,7 +152,11 @@ impl Flips {
 
     fn lock<'a>(&'a self, name: &'a Name) -> Result<AtWork<'a>, KernelError> {
         let lock = self.state.try_lock(KIND, name.as_str())?.ok_or_else(|| {
-            KernelError::new(format!("flip {name}"), "another `baton flip` is at work on it", "wait until it has ended")
+            KernelError::new(
+                format!("flip {name}"),
+                "another `baton flip` is changing it",
+                "wait until it has finished",
+            )
         })?;
         Ok(AtWork { flips: self, name, lock: Some(lock) })
     }
@@ -174,10 +178,10 @@ impl Flips {
         self.stored(name)?.ok_or_else(|| {
             let names = self.state.names(KIND).unwrap_or_default();
             let remedy = match names.as_slice() {
-                [] => format!("`baton flip init --name {name} --listen … --blue … --green …` makes one"),
-                some => format!("there are: {}", some.join(", ")),
+                [] => format!("create it with `baton flip init --name {name} --listen … --blue … --green …`"),
+                some => format!("existing flips: {}", some.join(", ")),
             };
-            KernelError::new(format!("flip {name}"), "there is none of this name", remedy)
+            KernelError::new(format!("flip {name}"), "it does not exist", remedy)
         })
     }
 
@@ -269,9 +273,9 @@ impl Flips {
                 let listen = other.setting.listen;
                 return Err(KernelError::new(
                     format!("flip {}", setting.name),
-                    format!("the flip {name} is about {listen} already, and one of the two would hide the other"),
+                    format!("the flip {name} already uses {listen}, and one would hide the other"),
                     format!(
-                        "`baton flip remove --name {name}` first, or let clients dial another address than {listen}"
+                        "remove it first with `baton flip remove --name {name}`, or use another address than {listen}"
                     ),
                 ));
             }
@@ -292,15 +296,17 @@ impl Flips {
         match (before, init.method) {
             (Some(before), Some(asked)) if before.method != asked => Err(KernelError::new(
                 format!("flip {name}"),
-                format!("it is set up by the method {}", before.method),
-                format!("`baton flip remove --name {name}` first: two methods at once would hide each other"),
+                format!("it is set up with method {}", before.method),
+                format!(
+                    "remove it first with `baton flip remove --name {name}`: two methods at once would hide each other"
+                ),
             )),
-            (Some(Stored { method, .. }), _) => Ok((by_kind(*method), format!("method {method}, as it was set up"))),
+            (Some(Stored { method, .. }), _) => Ok((by_kind(*method), format!("method {method}, as set up"))),
             (None, asked) => self.alone(|| match asked {
                 Some(kind) => {
                     let method = by_kind(kind);
                     let checked = method.check(&init.setting);
-                    checked.map(|()| (method, format!("method {kind}, as asked for")))
+                    checked.map(|()| (method, format!("method {kind}, as requested")))
                 }
                 None => choose(&init.setting),
             })?,
@@ -332,15 +338,15 @@ impl Flips {
             Observed::Absent | Observed::Halfway(_) | Observed::Broken(_) => {
                 let why = match observed {
                     Observed::Broken(why) => why,
-                    Observed::Halfway(_) => "a change was broken off".into(),
-                    Observed::Absent | Observed::Active(_) => "nothing of it was in the kernel".into(),
+                    Observed::Halfway(_) => "a change was interrupted".into(),
+                    Observed::Absent | Observed::Active(_) => "it was missing in the kernel".into(),
                 };
                 let is_guarded = method.kind().needs_localnet(setting);
                 if is_guarded {
                     self.open_localnet(setting, method.as_ref())?;
                 }
                 method.install(setting, to, is_guarded)?;
-                done.add(format!("{}: set up anew, for {why}", setting.name));
+                done.add(format!("{}: set up again, because {why}", setting.name));
             }
         }
         let listen = setting.listen;
@@ -445,13 +451,13 @@ fn answering(init: &Init, wished: Option<Colour>) -> Result<Colour, KernelError>
 /// All is done but what comes last.
 fn left_guard(setting: &Setting, went: &str, fault: KernelError) -> KernelError {
     let reason = format!(
-        "done, {went}; but the loopback's guard of the addresses before is left, which drops what other machines send to \
+        "done, {went}; but the loopback guard of the previous addresses is left, which drops packets from other machines to \
          127.0.0.0/8: {fault}"
     );
-    KernelError::new(format!("flip {}", setting.name), reason, "the same `baton flip init` tries again")
+    KernelError::new(format!("flip {}", setting.name), reason, "run the same `baton flip init` again")
 }
 
 fn not_answering(setting: &Setting, colour: Colour, why: String) -> KernelError {
-    let remedy = format!("nothing was changed; start it, or use --force to send connections to {colour} all the same");
+    let remedy = format!("nothing was changed; start it, or send connections to {colour} anyway with --force");
     KernelError::new(format!("flip {}", setting.name), why, remedy)
 }

@@ -214,15 +214,17 @@ impl FlipMethod for Nft {
             }
         }
         if nftables.rules(&table)? != rules(setting) {
-            return Ok(Observed::Broken(format!("{table} has other rules than were made")));
+            return Ok(Observed::Broken(format!("the rules of {table} were changed")));
         }
         let is_active =
             |colour| found.iter().all(|(map, elements)| elements.iter().eq(map.element(setting, colour).as_ref()));
         let is_halfway = nftables.has(&bridge(&setting.name))?;
         Ok(match Colour::BOTH.into_iter().find(|colour| is_active(*colour)) {
-            Some(_) if is_halfway => Observed::Broken("a change was broken off: connections may go elsewhere".into()),
+            Some(_) if is_halfway => {
+                Observed::Broken("a change was interrupted: connections may go to either instance".into())
+            }
             Some(colour) => Observed::Active(colour),
-            None => Observed::Broken(format!("{table} leads to neither of the two")),
+            None => Observed::Broken(format!("{table} leads to neither instance")),
         })
     }
 

@@ -116,13 +116,13 @@ impl Flips {
             done.lines.extend(method.plan_removal(name)?);
         }
         if let Err(fault) = &found.stored {
-            done.add(format!("# a file that cannot be read is removed: {}", fault.place));
+            done.add(format!("# remove the unreadable file: {}", fault.place));
         }
         if found.is_guarded && !is_closed && localnet::is_on() && !self.is_localnet_needed(name)? {
             done.add(format!("# {}", localnet::warning(name)));
         }
         if done.lines.is_empty() {
-            done.add(format!("# there is nothing of {name}"));
+            done.add(format!("# nothing of {name} exists"));
         }
         Ok(done)
     }

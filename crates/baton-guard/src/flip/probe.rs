@@ -24,7 +24,7 @@ const GOOD: std::ops::Range<u16> = 200..400;
 pub struct Check {
     /// How an instance is probed.
     pub how: ProbeKind,
-    /// How long one answer may take; a command that takes longer is killed with what it started.
+    /// Timeout of one check; a command that takes longer is killed, with its children.
     pub limit: Duration,
 }
 
@@ -70,10 +70,10 @@ impl std::str::FromStr for ProbeKind {
         let is_one_word = !text.contains(|sign: char| sign.is_whitespace() || sign.is_control());
         if let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
             if !scheme.eq_ignore_ascii_case("http") {
-                return Err(format!("'{text}': this asks by http:// alone; a command can do it: 'curl -fsS {text}'"));
+                return Err(format!("'{text}': only http:// is supported here; use a command: 'curl -fsS {text}'"));
             }
             if !is_one_word {
-                return Err(format!("'{text}' is no URL: it has spaces"));
+                return Err(format!("'{text}' is not a URL: it contains spaces"));
             }
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             judge_authority(authority).map_err(|why| {
@@ -86,7 +86,7 @@ impl std::str::FromStr for ProbeKind {
         if text.starts_with('/') && is_one_word && !std::path::Path::new(text).is_file() {
             return Ok(ProbeKind::Path(text.into()));
         }
-        if text.trim().is_empty() { Err("nothing to check by".into()) } else { Ok(ProbeKind::Command(text.into())) }
+        if text.trim().is_empty() { Err("the check is empty".into()) } else { Ok(ProbeKind::Command(text.into())) }
     }
 }
 
@@ -104,10 +104,10 @@ impl Check {
     pub fn plan(&self, setting: &Setting, colour: Colour) -> String {
         let doors = setting.doors(colour).iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" and ");
         match &self.how {
-            ProbeKind::Connect => format!("# {colour} ({doors}) is asked by a TCP connection"),
-            ProbeKind::Path(path) => format!("# {colour} ({doors}) is asked for {path} by HTTP"),
-            ProbeKind::Url(Url { authority, path }) => format!("# {colour} is asked by http://{authority}{path}"),
-            ProbeKind::Command(words) => format!("# {colour} ({doors}) is asked by '{words}'"),
+            ProbeKind::Connect => format!("# check {colour} ({doors}) with a TCP connection"),
+            ProbeKind::Path(path) => format!("# check {colour} ({doors}) with an HTTP request for {path}"),
+            ProbeKind::Url(Url { authority, path }) => format!("# check {colour} with http://{authority}{path}"),
+            ProbeKind::Command(words) => format!("# check {colour} ({doors}) with '{words}'"),
         }
     }
 
@@ -147,14 +147,14 @@ impl ProbeKind {
         match self {
             ProbeKind::Connect => {
                 for door in doors {
-                    connect(*door, left()).map_err(|error| format!("{who} ({door}) does not answer: {error}"))?;
+                    connect(*door, left()).map_err(|error| format!("{who} ({door}) does not respond: {error}"))?;
                 }
                 Ok(())
             }
             ProbeKind::Path(path) => {
                 for door in doors {
                     let told = get(*door, &door.to_string(), path, left());
-                    told.map_err(|why| format!("{who} (http://{door}{path}) does not answer as it should: {why}"))?;
+                    told.map_err(|why| format!("{who} (http://{door}{path}) does not respond as expected: {why}"))?;
                 }
                 Ok(())
             }
@@ -165,7 +165,7 @@ impl ProbeKind {
                     format!("{authority}:80")
                 };
                 let said =
-                    |why: String| format!("{who} (http://{authority}{path}) does not answer as it should: {why}");
+                    |why: String| format!("{who} (http://{authority}{path}) does not respond as expected: {why}");
                 let mut addresses = with_port.to_socket_addrs().map_err(|error| said(error.to_string()))?;
                 let address = addresses.next().ok_or_else(|| said("the name has no address".into()))?;
                 get(address, authority, path, left()).map_err(said)
@@ -175,7 +175,7 @@ impl ProbeKind {
                 Ok(Ended::By(status)) => Err(format!("{who} is not ready: '{words}' ended with {status}")),
                 Ok(Ended::Late) => {
                     let within = within.as_secs_f64();
-                    Err(format!("{who} is not ready: '{words}' did not end within {within} s and was killed"))
+                    Err(format!("{who} is not ready: '{words}' took longer than {within} s and was killed"))
                 }
                 Err(error) => Err(format!("{who} cannot be checked: sh: {error}")),
             },
@@ -199,7 +199,7 @@ fn is_scheme(text: &str) -> bool {
 fn judge_authority(text: &str) -> Result<(), &'static str> {
     let (host, rest) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (six, rest) = rest.split_once(']').ok_or("has an IPv6 address without its last bracket")?;
+            let (six, rest) = rest.split_once(']').ok_or("has an IPv6 address without a closing bracket")?;
             six.parse::<Ipv6Addr>().map_err(|_| "has no IPv6 address in its brackets")?;
             (six, rest)
         }
@@ -208,11 +208,11 @@ fn judge_authority(text: &str) -> Result<(), &'static str> {
     let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     match rest.strip_prefix(':') {
         _ if host.is_empty() => Err("names no host"),
-        _ if !host.bytes().all(is_sign) => Err("has a host that is none"),
-        Some(port) if !port.parse::<u16>().is_ok_and(|port| port > 0) => Err("has a port that is none: 1 to 65535"),
+        _ if !host.bytes().all(is_sign) => Err("has an invalid host"),
+        Some(port) if !port.parse::<u16>().is_ok_and(|port| port > 0) => Err("has an invalid port (1 to 65535)"),
         Some(_) => Ok(()),
         None if rest.is_empty() => Ok(()),
-        None => Err("has a host that is none"),
+        None => Err("has an invalid host"),
     }
 }
 
@@ -236,7 +236,7 @@ fn get(address: SocketAddr, host: &str, path: &str, limit: Duration) -> Result<(
     stream.write_all(asked.as_bytes()).map_err(words)?;
     let mut answer = Vec::with_capacity(ANSWER_MAX);
     while !answer.contains(&b'\n') && answer.len() < ANSWER_MAX {
-        let left = limit.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()).ok_or("no answer in time")?;
+        let left = limit.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()).ok_or("no response in time")?;
         stream.set_read_timeout(Some(left)).map_err(words)?;
         let mut piece = [0; ANSWER_MAX];
         match stream.read(&mut piece) {
@@ -244,7 +244,7 @@ fn get(address: SocketAddr, host: &str, path: &str, limit: Duration) -> Result<(
             Ok(length) => answer.extend_from_slice(&piece[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                return Err("no answer in time".into());
+                return Err("no response in time".into());
             }
             Err(error) => return Err(error.to_string()),
         }
@@ -259,8 +259,8 @@ fn judge(answer: &[u8]) -> Result<(), String> {
     match status.and_then(|status| status.parse::<u16>().ok()) {
         Some(status) if GOOD.contains(&status) => Ok(()),
         Some(status) => Err(format!("status {status}")),
-        None if answer.is_empty() => Err("it closed the connection without an answer".into()),
-        None => Err("no HTTP".into()),
+        None if answer.is_empty() => Err("it closed the connection without a response".into()),
+        None => Err("not HTTP".into()),
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
         assert!(judge(b"HTTP/1.1 200 OK\r\n").is_ok());
         assert!(judge(b"HTTP/1.0 302 Found\r\n").is_ok());
         assert_eq!(judge(b"HTTP/1.1 503 No\r\n"), Err("status 503".into()));
-        assert_eq!(judge(b"SSH-2.0-x\r\n"), Err("no HTTP".into()));
+        assert_eq!(judge(b"SSH-2.0-x\r\n"), Err("not HTTP".into()));
         assert!(judge(b"").is_err());
     }
 
@@ -297,15 +297,15 @@ mod tests {
             assert!(matches!(good.parse(), Ok(ProbeKind::Url(_))), "{good}");
         }
         for (wrong, why) in [
-            ("http://[bad", "without its last bracket"),
+            ("http://[bad", "without a closing bracket"),
             ("http://[bad]/", "no IPv6 address"),
-            ("http://[::1]80/", "a host that is none"),
+            ("http://[::1]80/", "an invalid host"),
             ("http://127.0.0.1:99999/", "1 to 65535"),
             ("http://127.0.0.1:0/", "1 to 65535"),
             ("http://host:/", "1 to 65535"),
             ("http:///x", "names no host"),
             ("http://::1/", "names no host"),
-            ("http://user@host/", "a host that is none"),
+            ("http://user@host/", "an invalid host"),
             ("ftp://x", "'curl -fsS ftp://x'"),
             ("HTTPS://x", "'curl -fsS HTTPS://x'"),
         ] {

@@ -25,14 +25,11 @@ impl Flips {
         }
         self.state.remove(KIND, name.as_str())?;
         let mut done = FlipReport::line(match (&found.stored, there.is_empty()) {
-            (Ok(None), true) => format!("there was nothing of {name}"),
+            (Ok(None), true) => format!("nothing of {name} existed"),
             (Ok(_), _) => format!("{name} is removed"),
-            (Err(fault), false) => format!("{name} is removed, and its file, which could not be read: {}", fault.place),
+            (Err(fault), false) => format!("{name} is removed, with its unreadable file: {}", fault.place),
             (Err(fault), true) => {
-                format!(
-                    "there was nothing of {name} but a file that could not be read, which is removed: {}",
-                    fault.place
-                )
+                format!("only an unreadable file of {name} existed and is removed: {}", fault.place)
             }
         });
         if was_guarded {

@@ -59,7 +59,7 @@ impl FromStr for Colour {
         Colour::BOTH
             .into_iter()
             .find(|colour| colour.word() == text)
-            .ok_or_else(|| format!("'{text}' is no colour; write blue or green"))
+            .ok_or_else(|| format!("'{text}' is not a colour; expected blue or green"))
     }
 }
 
@@ -82,7 +82,7 @@ impl FromStr for Name {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         match !text.is_empty() && text.len() <= NAME_MAX && text.bytes().all(fits) {
             true => Ok(Name(text.to_owned())),
-            false => Err(format!("'{text}' cannot name a flip: at most {NAME_MAX} letters, digits, '-' and '_'")),
+            false => Err(format!("'{text}' is not a valid name: at most {NAME_MAX} letters, digits, '-' and '_'")),
         }
     }
 }
@@ -116,7 +116,7 @@ pub struct Setting {
     pub listen: Target,
     /// Where the blue instance listens: one address, or one of each family; or a port alone, of every address.
     pub blue: Vec<Target>,
-    /// Where the green instance listens.
+    /// Address of the green instance.
     pub green: Vec<Target>,
 }
 
@@ -129,9 +129,7 @@ impl Setting {
         let setting = Setting { name, listen, blue, green };
         for place in [&setting.listen].into_iter().chain(&setting.blue).chain(&setting.green) {
             if place.address.is_some_and(is_of_many) {
-                return Err(format!(
-                    "{place}: a connection has one machine at its end, and this is an address of many"
-                ));
+                return Err(format!("{place}: this is a multicast or broadcast address"));
             }
         }
         for colour in Colour::BOTH {
@@ -164,7 +162,7 @@ impl Setting {
     fn check_instance(&self, colour: Colour) -> Result<(), String> {
         let places = self.instance(colour);
         if places.is_empty() || places.len() > PLACES_MAX {
-            return Err(format!("{colour} has {} addresses; one, or one of each family, is right", places.len()));
+            return Err(format!("{colour} has {} addresses; expected one, or one of each family", places.len()));
         }
         if let [one, other] = places
             && (one.address.map(|address| address.is_ipv4()) == other.address.map(|address| address.is_ipv4())
@@ -175,7 +173,7 @@ impl Setting {
         }
         match places.iter().find(|place| place.overlaps(&self.listen)) {
             Some(place) => Err(format!(
-                "{colour} ({place}) is what clients dial ({}): the instances need ports or addresses of their own",
+                "{colour} ({place}) is the address that clients connect to ({}): the instances need their own ports or addresses",
                 self.listen
             )),
             None => Ok(()),
@@ -236,10 +234,10 @@ impl Setting {
     pub fn remarks(&self, kind: FlipMethodKind) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.listen.address.is_none() && self.served() == [true] {
-            remarks.push(format!("IPv4 only: connections by IPv6 to {} are left as they are", self.listen));
+            remarks.push(format!("IPv4 only: IPv6 connections to {} are not changed", self.listen));
         }
         if self.listen.address.is_none() && self.served() == [false] {
-            remarks.push(format!("IPv6 only: connections by IPv4 to {} are left as they are", self.listen));
+            remarks.push(format!("IPv6 only: IPv4 connections to {} are not changed", self.listen));
         }
         let is_loopback = |place: &Target| matches!(place.address, Some(IpAddr::V6(address)) if address.is_loopback());
         if kind.translates()
@@ -247,8 +245,8 @@ impl Setting {
             && self.blue.iter().chain(&self.green).any(is_loopback)
         {
             remarks.push(
-                "no kernel sends connections from elsewhere to ::1: by IPv6 only clients on this machine are served; \
-                 let the instances listen at every address, or at one that is not the loopback"
+                "remote connections cannot reach ::1: with IPv6 only local clients are served; let the instances listen on \
+                 every address, or on one outside the loopback"
                     .into(),
             );
         }
@@ -292,7 +290,7 @@ mod tests {
     #[test]
     fn a_setting_that_cannot_work_is_refused_with_what_would() {
         for (listen, blue, green, expected) in [
-            (":80", &[":80"][..], &[":8001"][..], "blue (:80) is what clients dial"),
+            (":80", &[":80"][..], &[":8001"][..], "blue (:80) is the address that clients connect to"),
             (":80", &[":8000"], &[":8000"], "the same place"),
             (":80", &["127.0.0.1:8000"], &["[::1]:8001"], "same kinds of addresses"),
             (":80", &["127.0.0.1:8000", "127.0.0.2:8000"], &[":8001"], "not IPv4 and IPv6"),
@@ -303,9 +301,9 @@ mod tests {
                 "different families of addresses; let the instances listen by IPv4",
             ),
             (":80", &[], &[":8001"], "blue has 0 addresses"),
-            ("224.0.0.1:80", &[":8000"], &[":8001"], "an address of many"),
-            (":80", &["255.255.255.255:8000"], &["127.0.0.1:8001"], "an address of many"),
-            ("[ff02::1]:80", &[":8000"], &[":8001"], "an address of many"),
+            ("224.0.0.1:80", &[":8000"], &[":8001"], "a multicast or broadcast address"),
+            (":80", &["255.255.255.255:8000"], &["127.0.0.1:8001"], "a multicast or broadcast address"),
+            ("[ff02::1]:80", &[":8000"], &[":8001"], "a multicast or broadcast address"),
         ] {
             let said = setting(listen, blue, green).unwrap_err();
             assert!(said.contains(expected), "{said}");

@@ -92,15 +92,15 @@ fn candidates(place: &Target, v4: bool) -> Result<Vec<Listener>, KernelError> {
 fn socket(setting: &Setting, colour: Colour, v4: bool) -> Result<Borrowed, KernelError> {
     let place =
         setting.place_for(colour, v4).ok_or_else(|| KernelError::new(colour.word(), "it has no such address", ""))?;
-    let mut reason = "nobody listens there".to_owned();
+    let mut reason = "nothing listens there".to_owned();
     for listener in candidates(&place, v4)? {
         match borrow::socket(listener.inode) {
             Ok(borrowed) => return Ok(borrowed),
-            Err(error) => reason = format!("its listening socket cannot be had: {error}"),
+            Err(error) => reason = format!("cannot get its listening socket: {error}"),
         }
     }
     let remedy = match reason.contains("denied") {
-        true => "run it as root, or give it the capability CAP_SYS_PTRACE",
+        true => "run it as root, or grant CAP_SYS_PTRACE",
         false => "start it first",
     };
     Err(KernelError::new(format!("{colour} ({place})"), reason, remedy))
@@ -140,7 +140,7 @@ impl FlipMethod for SkLookup {
         there.sort_unstable();
         wanted.sort_unstable();
         if there != wanted {
-            return Ok(Observed::Broken("it is about other addresses".into()));
+            return Ok(Observed::Broken("it is for other addresses".into()));
         }
         let colour = if active == 0 { Colour::Blue } else { Colour::Green };
         for v4 in setting.served() {
@@ -210,7 +210,7 @@ impl FlipMethod for SkLookup {
             PlanStep::Install { active, .. } => vec![
                 format!("# a BPF program chooses the listening socket for {listen}, pinned in {}", folder.display()),
                 put(active),
-                format!("{}, if it is there", put(active.other())),
+                format!("{}, if it exists", put(active.other())),
                 format!("# {active} is the active colour"),
                 "# the program is tied to this network namespace".into(),
             ],

@@ -60,7 +60,7 @@ impl Flips {
                 Ok(None) => {}
                 Ok(Some(stored)) => all.push(observed(&stored, by_kind(stored.method).as_ref())),
                 Err(fault) => {
-                    let remedy = format!("the same `baton flip init` again, after `baton flip remove --name {name}`");
+                    let remedy = format!("run `baton flip remove --name {name}` and the same `baton flip init` again");
                     unreadable.push((name, KernelError { remedy, ..fault }));
                 }
             }
@@ -84,27 +84,27 @@ fn observed(stored: &Stored, method: &dyn FlipMethod) -> Status {
     let is_there = !matches!(found, Ok(Observed::Absent));
     let (active, problem) = match found {
         Ok(Observed::Active(colour)) if method.kind().needs_localnet(setting) && !localnet::is_on() => {
-            let why = "net.ipv4.conf.all.route_localnet was switched off: connections from elsewhere are dropped";
-            (Some(colour), Some(format!("{why}; the same `baton flip init` mends it")))
+            let why = "net.ipv4.conf.all.route_localnet was switched off: remote connections are dropped";
+            (Some(colour), Some(format!("{why}; run the same `baton flip init` to repair it")))
         }
         Ok(Observed::Active(colour)) if !method.kind().needs_localnet(setting) && has_guard(method, name) => {
             let why =
-                "the loopback's guard of other addresses is left, which drops what other machines send to 127.0.0.0/8";
-            (Some(colour), Some(format!("{why}; the same `baton flip init` removes it")))
+                "the loopback guard of other addresses is left, which drops packets from other machines to 127.0.0.0/8";
+            (Some(colour), Some(format!("{why}; run the same `baton flip init` to remove it")))
         }
         Ok(Observed::Active(colour)) => (Some(colour), None),
-        Ok(Observed::Halfway(colour)) => (Some(colour), Some(format!("a change was broken off; {mend}"))),
+        Ok(Observed::Halfway(colour)) => (Some(colour), Some(format!("a change was interrupted; {mend}"))),
         Ok(Observed::Absent) => {
             let exposed = if method.kind().needs_localnet(setting) && localnet::is_on() {
                 ", and 127.0.0.0/8 can be reached from the network (net.ipv4.conf.all.route_localnet)"
             } else {
                 ""
             };
-            (None, Some(format!("nothing of it is in the kernel, so that nothing is flipped{exposed}; {mend}")))
+            (None, Some(format!("it is missing in the kernel and has no effect{exposed}; {mend}")))
         }
         Ok(Observed::Broken(why)) if stored.is_begun => {
-            let meanwhile = "new connections may still go to the addresses before";
-            (None, Some(format!("a change was broken off ({why}), and {meanwhile}; {mend}")))
+            let meanwhile = "new connections may still go to the previous addresses";
+            (None, Some(format!("a change was interrupted ({why}), and {meanwhile}; {mend}")))
         }
         Ok(Observed::Broken(why)) => (None, Some(format!("{why}; {mend}"))),
         Err(fault) => (None, Some(fault.to_string())),
@@ -127,8 +127,7 @@ fn has_guard(method: &dyn FlipMethod, name: &Name) -> bool {
 }
 
 fn forgotten(name: Name, kind: FlipMethodKind) -> Status {
-    let problem =
-        format!("it is in the kernel, and no file says what it is for; `baton flip remove --name {name}` removes it");
+    let problem = format!("it is in the kernel without a file; remove it with `baton flip remove --name {name}`");
     Status {
         name,
         method: kind,
@@ -159,12 +158,12 @@ impl std::fmt::Display for Status {
             (Some(listen), None) if self.is_there => {
                 writeln!(f, "{listen}, not as it was set up (method {})", self.method)?
             }
-            (Some(listen), None) => writeln!(f, "{listen}, not flipped (method {})", self.method)?,
+            (Some(listen), None) => writeln!(f, "{listen}, not active (method {})", self.method)?,
             (None, _) => writeln!(f, "method {}", self.method)?,
         }
         for instance in &self.instances {
             let is_active = if self.active == Some(instance.colour) { "active" } else { "idle" };
-            let answers = if instance.answers { "answers" } else { "does not answer" };
+            let answers = if instance.answers { "answers" } else { "does not respond" };
             write!(f, "  {:5}  {}  {is_active}, {answers}", instance.colour.word(), nft::places(&instance.addresses))?;
             match (instance.connections, instance.taken) {
                 (Some(1), _) => writeln!(f, ", 1 connection open")?,

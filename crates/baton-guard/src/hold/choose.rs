@@ -25,7 +25,7 @@ pub struct Choice {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.why.is_empty() {
-            true => write!(f, "method {}, as asked for", self.method),
+            true => write!(f, "method {}, as requested", self.method),
             false => write!(f, "method {}: {}", self.method, self.why),
         }
     }
@@ -69,12 +69,12 @@ fn judge_interfaces(order: &HoldOrder) -> Result<(), KernelError> {
 /// Whether all sockets that listen at the targets share their addresses (SO_REUSEPORT), so that a new process can listen beside
 /// them; with the reason for either.
 fn shared(targets: &Targets) -> Result<String, String> {
-    let listeners = listening(targets).map_err(|fault| format!("nobody can tell who listens ({fault})"))?;
+    let listeners = listening(targets).map_err(|fault| format!("cannot find the listeners ({fault})"))?;
     let mut count = 0;
     for target in targets.iter() {
         let serving: Vec<_> = listeners.iter().filter(|listener| target.is_served_by(listener.local)).collect();
         if serving.is_empty() {
-            return Err(format!("nobody listens at {target}"));
+            return Err(format!("nothing listens on {target}"));
         }
         count += serving.len();
         for listener in serving {
@@ -86,8 +86,8 @@ fn shared(targets: &Targets) -> Result<String, String> {
         }
     }
     Ok(format!(
-        "{count} listening socket{} at {targets} share{} the address (SO_REUSEPORT, tried by binding beside it), so that the \
-         kernel can move what waits in one to a newer one",
+        "{count} listening socket{} on {targets} share{} the address (SO_REUSEPORT, tested with a second socket), so that the \
+         kernel can move waiting connections to a newer one",
         if count == 1 { "" } else { "s" },
         if count == 1 { "s" } else { "" },
     ))
@@ -108,12 +108,13 @@ fn try_beside(at: SocketAddr, user: u32) -> Result<(), String> {
     match bind() {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AddrInUse && user == nix::unistd::geteuid().as_raw() => {
-            Err(format!("the socket at {at} does not share its address (no SO_REUSEPORT)"))
+            Err(format!("the socket on {at} does not share its address (no SO_REUSEPORT)"))
         }
-        Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            Err(format!("the socket at {at} is of user {user}, and nobody else can tell whether it shares its address"))
-        }
-        Err(error) => Err(format!("nobody can tell whether the socket at {at} shares its address ({error})")),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Err(format!(
+            "the socket on {at} belongs to user {user}; only this user and root can test whether it shares its \
+                address"
+        )),
+        Err(error) => Err(format!("cannot test whether the socket on {at} shares its address ({error})")),
     }
 }
 
@@ -145,13 +146,13 @@ mod tests {
             let one = sharing(at);
             let at = one.local_addr().unwrap().as_socket().unwrap();
             let why = shared(&targets(at)).unwrap();
-            assert!(why.starts_with("1 listening socket at"), "{why}");
+            assert!(why.starts_with("1 listening socket on"), "{why}");
             let _other = sharing(&at.to_string());
             let why = shared(&targets(at)).unwrap();
-            assert!(why.starts_with("2 listening sockets at"), "{why}");
+            assert!(why.starts_with("2 listening sockets on"), "{why}");
         }
         drop(alone);
         let nobody = Targets::new(vec!["127.0.0.1:1".parse().unwrap()]).unwrap();
-        assert!(shared(&nobody).unwrap_err().contains("nobody listens at 127.0.0.1:1"));
+        assert!(shared(&nobody).unwrap_err().contains("nothing listens on 127.0.0.1:1"));
     }
 }

@@ -74,17 +74,15 @@ impl HoldMethod for Drop {
         let max = self.order.max;
         let at = |interface: &str| if interface.is_empty() { String::new() } else { format!("iifname {interface} ") };
         let rules = interfaces(&self.order).map(|interface| {
-            format!("tcp SYNs {}to {} are counted and dropped, for {max:?} at most", at(interface), self.order.targets)
+            format!("TCP SYNs {}to {} are counted and dropped, for at most {max:?}", at(interface), self.order.targets)
         });
         Plan {
             begin: std::iter::once(format!("{table}, with a chain at prerouting, before connections are tracked:"))
                 .chain(rules)
                 .chain(["(without nftables in the kernel: the same by iptables)".to_owned()])
                 .collect(),
-            end: vec![format!(
-                "{table} is deleted; clients send their SYNs again, 1 s after the first, then 2 s, 4 s …"
-            )],
-            safety: format!("the elements of its sets end {max:?} after they were made; what is left drops nothing"),
+            end: vec![format!("{table} is deleted; clients retransmit their SYNs after 1 s, then 2 s, 4 s …")],
+            safety: format!("the elements of its sets expire after {max:?}; the rest drops nothing"),
         }
     }
 
@@ -120,7 +118,7 @@ impl HoldMethod for Drop {
             Some(DropMechanism::Iptables) => {
                 remove_chain(&self.order)?;
                 self.by = None;
-                let remark = "by iptables, which was not asked how many SYNs it dropped".to_owned();
+                let remark = "by iptables, without a count of the dropped SYNs".to_owned();
                 Ok(HoldCounts { remarks: vec![remark], ..HoldCounts::default() })
             }
         }

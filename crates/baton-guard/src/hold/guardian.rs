@@ -126,7 +126,7 @@ impl Guardian {
             Some(GuardianMessage::Begun) => Ok(()),
             Some(GuardianMessage::Failed(fault)) => Err(fault),
             Some(GuardianMessage::Ended { .. }) | None => {
-                let reason = format!("did not say within {BEGIN_MAX:?} that it holds new connections");
+                let reason = format!("did not confirm within {BEGIN_MAX:?} that it holds new connections");
                 Err(KernelError::new("the guardian process", reason, "see above, or try --method drop"))
             }
         }
@@ -294,7 +294,7 @@ fn live() -> io::Result<()> {
     }
     match (cause, &held) {
         (Cause::Orphaned, Ok(_)) => {
-            complain(format_args!("`baton hold` was killed: new connections to {} go on", order.targets));
+            complain(format_args!("`baton hold` was killed: new connections to {} are released", order.targets));
         }
         (Cause::Orphaned, Err(fault)) => complain(format_args!("{fault}; see `baton hold status`")),
         _ => {}
@@ -343,7 +343,7 @@ impl Watch<'_> {
     fn remark(&self, order: &HoldOrder) -> Option<String> {
         self.is_gone.then(|| {
             format!(
-                "the server was gone in between: nobody listened at {} for a while, and who connected then was refused; use \
+                "the server stopped in between: nothing listened on {} for a while, and new connections were refused; use \
                  --method queue for a command that stops the server before it starts it again",
                 order.targets
             )

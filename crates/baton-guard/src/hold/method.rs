@@ -66,7 +66,7 @@ impl FromStr for MethodName {
     fn from_str(text: &str) -> Result<MethodName, String> {
         let found = MethodName::ALL.into_iter().find(|name| name.word() == text);
         found.ok_or_else(|| {
-            format!("'{text}' is no method; write auto, {}", MethodName::ALL.map(MethodName::word).join(", "))
+            format!("unknown method '{text}'; expected auto, {}", MethodName::ALL.map(MethodName::word).join(", "))
         })
     }
 }

@@ -43,8 +43,8 @@ impl SavedSetting {
 /// Whether the kernel has the setting, and it does what was asked for.
 pub(super) fn usable(order: &HoldOrder) -> Result<(), KernelError> {
     if !order.interfaces.is_empty() {
-        let reason = "the setting is one for the whole network namespace, and knows no interfaces";
-        return Err(KernelError::new("method migrate", reason, "leave --interface out, or choose another --method"));
+        let reason = "the setting applies to the whole network namespace, not to an interface";
+        return Err(KernelError::new("method migrate", reason, "omit --interface, or choose another --method"));
     }
     value().map(|_| ())
 }
@@ -79,11 +79,11 @@ struct Running {
 
 impl HoldMethod for Migrate {
     fn plan(&self) -> Plan {
-        let back = format!("{SETTING_NAME} = {} again, unless another run needs it still", self.before);
+        let back = format!("{SETTING_NAME} = {} again, unless another run still needs it", self.before);
         Plan {
             begin: vec![format!("{SETTING_NAME} = 1 (now {}), for the whole network namespace", self.before)],
             end: vec![back],
-            safety: "the setting stays on, which harms nobody; the next run, or `baton hold release`, puts it back"
+            safety: "the setting stays on, which is harmless; the next run, or `baton hold release`, restores it"
                 .into(),
         }
     }
@@ -128,7 +128,7 @@ impl Migrate {
                 return Ok(());
             }
         }
-        Err(KernelError::new(SETTING_NAME, "is switched on and off by others all the time", "try again"))
+        Err(KernelError::new(SETTING_NAME, "is switched on and off by another program", "try again"))
     }
 }
 
@@ -147,8 +147,8 @@ fn value() -> Result<String, KernelError> {
     let text = fs::read_to_string(SETTING).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => KernelError::new(
             SETTING_NAME,
-            "this kernel does not have it",
-            "it came with Linux 5.14; choose another --method",
+            "this kernel does not support it",
+            "it needs Linux 5.14; choose another --method",
         ),
         _ => KernelError::io(SETTING_NAME, &error),
     })?;

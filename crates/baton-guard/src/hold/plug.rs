@@ -45,9 +45,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Whether the connections of these targets can be taken to come by, for one who did not ask for this method.
 pub(super) fn suits(order: &HoldOrder) -> Result<(), String> {
     let far = order.targets.iter().find(|target| !is_loopback(target)).filter(|_| order.interfaces.is_empty());
-    far.map_or(Ok(()), |far| {
-        Err(format!("clients that dial {far} from elsewhere do not pass the interface {LOOPBACK}"))
-    })
+    far.map_or(Ok(()), |far| Err(format!("remote connections to {far} do not pass the interface {LOOPBACK}")))
 }
 
 /// Whether the kernel has what is needed, and nothing of somebody else is in the way.
@@ -93,13 +91,13 @@ pub fn setup(order: &HoldOrder) -> Result<Vec<String>, KernelError> {
             let missing: Vec<Match> = wanted.iter().filter(|one| !present.contains(one)).copied().collect();
             missing.iter().try_for_each(|one| traffic.lead(*one, STANDING.lane(LANES)))?;
             return Ok(format!(
-                "{name}: the lane stands already; {} of {} filters are new",
+                "{name}: the plug is already set up; {} of {} filters are new",
                 missing.len(),
                 wanted.len()
             ));
         }
         build(&mut traffic, STANDING, &wanted, order.limit)?;
-        Ok(format!("{name}: a lane with a plug, open, for {}", order.targets))
+        Ok(format!("{name}: plug set up, open, for {}", order.targets))
     });
     each.collect()
 }
@@ -113,7 +111,7 @@ pub fn teardown(chosen: &[String]) -> Result<Vec<String>, KernelError> {
         let mut traffic = Traffic::of(name)?;
         open(&mut traffic)?;
         let was_there = remove(&mut traffic, STANDING)?;
-        Ok(format!("{name}: {}", if was_there { "the lane is down" } else { "no lane stands here" }))
+        Ok(format!("{name}: {}", if was_there { "the plug is removed" } else { "no plug is set up here" }))
     });
     each.collect()
 }
@@ -185,8 +183,9 @@ impl InterfaceLane {
             Some(found) if found.handle == STANDING => {
                 let present = led(&mut traffic, STANDING)?;
                 if let Some(missing) = wanted.iter().find(|one| !present.contains(one)) {
-                    let reason = format!("the lane that stands there is not for {missing}");
-                    let remedy = "add it by `baton hold setup --method plug --to …`, or remove the lane by `baton hold teardown`";
+                    let reason = format!("the plug there is not set up for {missing}");
+                    let remedy = "add it with `baton hold setup --method plug --to …`, or remove the plug with `baton hold \
+                        teardown`";
                     return Err(KernelError::new(place, reason, remedy));
                 }
                 STANDING
@@ -194,8 +193,11 @@ impl InterfaceLane {
             // What is left of a run is removed when this one begins.
             Some(found) if found.handle == OF_RUN => OF_RUN,
             Some(found) if !found.is_default() => {
-                let reason = format!("the root is '{} {}', which somebody has put there", found.kind, found.handle);
-                let remedy = "a plug would take its place: choose another method, or remove it yourself first";
+                let reason = format!(
+                    "the root queueing discipline is '{} {}', set by another program",
+                    found.kind, found.handle
+                );
+                let remedy = "a plug would replace it: choose another method, or remove it first";
                 return Err(KernelError::new(place, reason, remedy));
             }
             _ => OF_RUN,
@@ -253,15 +255,15 @@ impl HoldMethod for Plugged {
             }
             let limit = self.order.limit;
             begin.push(format!(
-                "{name}: plug {PLUG} of {lane} is closed; {limit} SYNs wait there at most, others are dropped"
+                "{name}: plug {PLUG} of {lane} is closed; at most {limit} SYNs wait, the rest are dropped"
             ));
-            end.push(format!("{name}: plug {PLUG} of {lane} is opened; what waited goes on in its order"));
+            end.push(format!("{name}: plug {PLUG} of {lane} is opened; the waiting SYNs pass in order"));
             if *root == OF_RUN {
-                end.push(format!("{name}: 'prio {root}' is removed with all of it; the kernel's own choice is back"));
+                end.push(format!("{name}: 'prio {root}' is removed; the kernel's default is restored"));
             }
         }
-        let safety = "the plug stays closed until `baton hold release`, or the next run of this method; what exceeds its limit is \
-            dropped, and clients send it again";
+        let safety = "the plug stays closed until `baton hold release` or the next run of this method; SYNs above the limit \
+            are dropped, and clients retransmit them";
         Plan { begin, end, safety: safety.into() }
     }
 
@@ -296,11 +298,11 @@ impl HoldMethod for Plugged {
         let longest = self.since.take().map(|since| since.elapsed());
         held.delay = longest.filter(|_| held.connections > 0).map(|longest| Delay { median: None, longest });
         if held.over_limit > 0 {
-            held.remarks.push("what came above the limit was dropped; clients send it again after a second".into());
+            held.remarks.push("SYNs above the limit were dropped; clients retransmit them after a second".into());
         }
         if longest.is_some() && self.lanes.iter().any(|lane| lane.root == OF_RUN) {
-            let remark = "putting the lane up and taking it down may each have lost what was on its way on a busy interface, which TCP \
-                sends again; `baton hold setup --method plug` puts it up once for many runs";
+            let remark = "setting the plug up and removing it may each have lost queued packets of a busy interface, which TCP \
+                retransmits; set it up once for many runs with `baton hold setup --method plug`";
             held.remarks.push(remark.into());
         }
         Ok(held)

@@ -65,10 +65,9 @@ impl HoldMethod for QueueMethod {
         begin.extend(self.way.describe(&self.order));
         Plan {
             begin,
-            end: vec!["let go of what waits, in its order; remove the rules; close the queue".to_owned()],
-            safety:
-                "new connections pass (bypass); the SYNs that waited are lost, and their clients repeat them after 1 s"
-                    .to_owned(),
+            end: vec!["release the waiting SYNs in order, remove the rules, close the queue".to_owned()],
+            safety: "new connections pass (bypass); the waiting SYNs are lost, and clients retransmit them after 1 s"
+                .to_owned(),
         }
     }
 
@@ -99,7 +98,7 @@ impl HoldMethod for QueueMethod {
         let mut remarks = Vec::from_iter(rules::unmake(&self.order, &self.way)?);
         self.may_have_rules = false;
         if tally.repeated > 0 {
-            remarks.push(format!("{} SYNs came again while the first one waited", tally.repeated));
+            remarks.push(format!("{} SYNs were retransmitted while the first one waited", tally.repeated));
         }
         Ok(HoldCounts { connections: tally.released, over_limit: tally.over_limit, delay: tally.delay(), remarks })
     }

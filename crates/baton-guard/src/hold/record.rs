@@ -102,7 +102,7 @@ impl RunRecord {
         let Some(guardian) = self.guardian else {
             let lock = state.folder().join(format!("{KIND}-{}.lock", self.order.run));
             let remedy = format!("`fuser -v {}` shows it: end it, then `baton hold release`", lock.display());
-            return Err(KernelError::new(place, "hangs, and its number was not written down", remedy));
+            return Err(KernelError::new(place, "hangs, and its PID is not recorded", remedy));
         };
         guardian.kill(KILL_MAX).map_err(|error| {
             let reason = format!("process {} hangs and could not be ended: {error}", guardian.pid);
@@ -160,7 +160,7 @@ impl Claimed {
             let Some(other) = others.into_iter().find(|other| other.excludes(&record)) else {
                 let name = record.name();
                 let lock = state.try_lock(KIND, &name)?.ok_or_else(|| {
-                    KernelError::new(format!("run {name}"), "is there already", "see `baton hold status`")
+                    KernelError::new(format!("run {name}"), "exists already", "see `baton hold status`")
                 })?;
                 state.write(KIND, &name, &record)?;
                 return Ok(Claimed { state, record, lock, unreadable });
@@ -420,8 +420,10 @@ fn files(state: &State) -> Result<(Vec<RunRecord>, Vec<UnreadableRecord>), Kerne
 fn unreadable(state: &State, name: String, fault: KernelError) -> Result<UnreadableRecord, KernelError> {
     let is_living = is_locked(state, &name)?;
     let remedy = match is_living {
-        true => "a run has it that lives, perhaps of another version: `baton hold status` again when it has ended",
-        false => "`baton hold release` removes it, and undoes what its run may have left",
+        true => {
+            "a running `baton hold` uses it, perhaps of another version: run `baton hold status` again when it has ended"
+        }
+        false => "`baton hold release` removes it, with leftovers of its run",
     };
     let fault = KernelError { remedy: remedy.to_owned(), ..fault };
     Ok(UnreadableRecord { fault, run: name.parse().ok(), is_living, name })

@@ -17,7 +17,7 @@ impl HoldReport {
             out.push(self.held(method));
         }
         if self.held.over_limit > 0 {
-            out.push(format!("{} more came above the limit and were let through", self.held.over_limit));
+            out.push(format!("{} more exceeded the limit and passed", self.held.over_limit));
         }
         out.extend(self.held.remarks.iter().cloned());
         out.extend(self.early(cause).map(str::to_owned));
@@ -49,11 +49,12 @@ impl HoldReport {
         let HoldCounts { connections, delay, .. } = self.held;
         match method {
             MethodName::Migrate => format!(
-                "migrate: for {time} the kernel moved {} of this network namespace, those to {targets} among them; nobody waited",
+                "migrate: for {time} the kernel moved {} of this network namespace, including those to {targets}; none was \
+                 delayed",
                 count(connections, "connection")
             ),
             MethodName::Drop => format!(
-                "drop: {} to {targets} dropped for {time}; clients send them again, 1 s after the first, then 2 s, 4 s …",
+                "drop: {} to {targets} dropped for {time}; clients retransmit them after 1 s, then 2 s, 4 s …",
                 count(connections, "SYN")
             ),
             MethodName::Queue | MethodName::Plug => {
@@ -61,10 +62,10 @@ impl HoldReport {
                     None => String::new(),
                     Some(delay) => {
                         let median = delay.median.map(|median| format!("{} in the median, ", rounded(median)));
-                        format!("; waited {}{} at most", median.unwrap_or_default(), rounded(delay.longest))
+                        format!("; waited {}max {}", median.unwrap_or_default(), rounded(delay.longest))
                     }
                 };
-                format!("{method}: {} to {targets} held, for {time} in all{delay}", count(connections, "connection"))
+                format!("{method}: {} to {targets} held, {time} in total{delay}", count(connections, "connection"))
             }
         }
     }
@@ -74,11 +75,11 @@ impl HoldReport {
         match cause {
             Cause::Command => None,
             Cause::Deadline => {
-                Some("the deadline (--max) came before the command's end: from then on new connections were not held")
+                Some("the limit (--max) was reached before the command ended: later connections were not held")
             }
-            Cause::Signal => Some("the guardian process was told to end: from then on new connections were not held"),
+            Cause::Signal => Some("the guardian process was stopped: later connections were not held"),
             Cause::Killed | Cause::Orphaned => Some(
-                "the guardian process was killed or hung: what it did is undone, and new connections were not held from then on",
+                "the guardian process was killed or hung: its changes are undone, and later connections were not held",
             ),
         }
     }
@@ -130,16 +131,13 @@ mod tests {
         let delay = Delay { median: Some(Duration::from_micros(6100)), longest: Duration::from_millis(120) };
         let held = HoldCounts { connections: 12, delay: Some(delay), ..HoldCounts::default() };
         let text = report(MethodName::Queue, Cause::Command, held);
-        assert_eq!(
-            text,
-            "queue: 12 connections to :80 held, for 143 ms in all; waited 6.1 ms in the median, 120 ms at most"
-        );
+        assert_eq!(text, "queue: 12 connections to :80 held, 143 ms in total; waited 6.1 ms in the median, max 120 ms");
         let text = report(MethodName::Migrate, Cause::Command, HoldCounts { connections: 1, ..HoldCounts::default() });
         assert_eq!(
             text,
-            "migrate: for 143 ms the kernel moved 1 connection of this network namespace, those to :80 among them; nobody waited"
+            "migrate: for 143 ms the kernel moved 1 connection of this network namespace, including those to :80; none was delayed"
         );
         let text = report(MethodName::Drop, Cause::Deadline, HoldCounts { over_limit: 2, ..HoldCounts::default() });
-        assert!(text.contains("0 SYNs to :80") && text.contains("2 more came") && text.contains("--max"), "{text}");
+        assert!(text.contains("0 SYNs to :80") && text.contains("2 more exceeded") && text.contains("--max"), "{text}");
     }
 }

@@ -56,7 +56,7 @@ pub struct HoldOptions {
     pub command: Vec<OsString>,
     /// Wait for others that hold the same.
     pub wait: bool,
-    /// Run the command even when nothing can be held.
+    /// Run the command even if connections cannot be held.
     pub anyway: bool,
 }
 
@@ -143,7 +143,7 @@ fn begin(asked: &HoldOptions, tell: &mut dyn FnMut(&str)) -> Result<ActiveHold, 
                 other.age(),
                 other.command
             );
-            return Err(KernelError::new(asked.targets.to_string(), who, "wait for it by --wait"));
+            return Err(KernelError::new(asked.targets.to_string(), who, "wait for it with --wait"));
         }
     };
     claimed.unreadable.iter().for_each(|file| tell(&file.fault.to_string()));
@@ -156,7 +156,7 @@ fn begin(asked: &HoldOptions, tell: &mut dyn FnMut(&str)) -> Result<ActiveHold, 
             Err(match claimed.undo() {
                 Ok(()) => fault,
                 Err(left) => {
-                    let reason = format!("{}; and what was begun could not be undone: {left}", fault.reason);
+                    let reason = format!("{}; and the first steps could not be undone: {left}", fault.reason);
                     KernelError { reason, remedy: "`baton hold release` tries again".into(), ..fault }
                 }
             })
@@ -171,8 +171,8 @@ fn has_right() -> Result<(), KernelError> {
         true => Ok(()),
         false => Err(KernelError::new(
             "holding new connections",
-            "it takes the capability CAP_NET_ADMIN, which this process does not have",
-            "run it as root, by systemd with AmbientCapabilities=CAP_NET_ADMIN, or the command alone by --anyway",
+            "it needs CAP_NET_ADMIN, which this process does not have",
+            "run it as root, in systemd with AmbientCapabilities=CAP_NET_ADMIN, or run the command without a hold with --anyway",
         )),
     }
 }

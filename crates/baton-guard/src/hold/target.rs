@@ -49,7 +49,7 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Target, String> {
         let wrong = |why: &str| {
             format!(
-                "'{text}' is no address with a port: {why}; write 192.0.2.1:80, [2001:db8::1]:80, or :80 for all addresses"
+                "'{text}' is not an address with a port: {why}; write 192.0.2.1:80, [2001:db8::1]:80, or :80 for all addresses"
             )
         };
         let (host, port) = text.rsplit_once(':').ok_or_else(|| wrong("the port is missing"))?;
@@ -60,8 +60,8 @@ impl FromStr for Target {
         let inside = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let address = match (host, inside) {
             ("" | "*", _) => None,
-            (_, Some(six)) => Some(IpAddr::V6(six.parse().map_err(|_| wrong("an IPv6 address stands in brackets"))?)),
-            (four, None) => Some(IpAddr::V4(four.parse().map_err(|_| wrong("names are not looked up"))?)),
+            (_, Some(six)) => Some(IpAddr::V6(six.parse().map_err(|_| wrong("an IPv6 address needs brackets"))?)),
+            (four, None) => Some(IpAddr::V4(four.parse().map_err(|_| wrong("names are not resolved"))?)),
         };
         let address = address.map(|address| address.to_canonical()).filter(|address| !address.is_unspecified());
         Ok(Target { address, port })

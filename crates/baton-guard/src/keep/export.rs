@@ -63,11 +63,10 @@ fn talk(mut stream: UnixStream, kept: &[KeptSocket]) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let Some(question) = question(&mut stream)? else {
-        return stream.write_all(b"error a line of 256 bytes at most is expected\n");
+        return stream.write_all(b"error expected a line of at most 256 bytes\n");
     };
     let Ok(question) = String::from_utf8(question) else {
-        return stream
-            .write_all(b"error the question is no text in UTF-8; there are: get, get NAME, list, _getsocks\n");
+        return stream.write_all(b"error the request is not UTF-8 text; expected get, get NAME, list or _getsocks\n");
     };
     let mut words = question.split_ascii_whitespace();
     match (words.next(), words.next(), words.next()) {
@@ -76,9 +75,9 @@ fn talk(mut stream: UnixStream, kept: &[KeptSocket]) -> io::Result<()> {
         (Some("get"), None, _) => give(&stream, &kept.iter().collect::<Vec<_>>()),
         (Some("get"), Some(name), None) => match kept.iter().find(|kept| kept.name == name) {
             Some(found) => give(&stream, &[found]),
-            None => stream.write_all(b"error no socket of this name; 'list' tells the names\n"),
+            None => stream.write_all(b"error no socket of this name; 'list' lists the names\n"),
         },
-        _ => stream.write_all(b"error unknown question; there are: get, get NAME, list, _getsocks\n"),
+        _ => stream.write_all(b"error unknown request; expected get, get NAME, list or _getsocks\n"),
     }
 }
 

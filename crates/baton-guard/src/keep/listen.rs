@@ -59,7 +59,7 @@ fn checked(name: &str) -> Result<String, String> {
     let is_good = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     match !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(is_good) {
         true => Ok(name.to_owned()),
-        false => Err(format!("'{name}' is no name: letters, digits, '-', '_' and '.' make one, {NAME_MAX} at most")),
+        false => Err(format!("'{name}' is not a valid name: at most {NAME_MAX} letters, digits, '-', '_' and '.'")),
     }
 }
 
@@ -75,7 +75,8 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
     if let Some(path) = path.filter(|path| !path.is_empty()) {
         return Ok(Endpoint::Unix(path.into()));
     }
-    let wrong = || format!("'{text}' is no address: write such as ':80', '127.0.0.1:80', '[::]:80', '/run/web.sock'");
+    let wrong =
+        || format!("'{text}' is not an address: write such as ':80', '127.0.0.1:80', '[::]:80', '/run/web.sock'");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let port = port.parse().map_err(|_| wrong());
     let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -85,7 +86,7 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
         ("::", None) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         (_, Some(six)) => IpAddr::V6(six.parse().map_err(|_| wrong())?),
         (six, None) if six.contains(':') => {
-            return Err(format!("'{text}': an IPv6 address stands in brackets, as in [2001:db8::1]:80"));
+            return Err(format!("'{text}': an IPv6 address needs brackets, as in [2001:db8::1]:80"));
         }
         (four, None) => IpAddr::V4(four.parse().map_err(|_| wrong())?),
     };
@@ -117,8 +118,8 @@ fn option(word: &str, endpoint: &Endpoint, options: &mut ListenOptions) -> Resul
             Ok(())
         }
         _ => Err(format!(
-            "'{word}' is no option of this address; there are backlog=N, interface=NAME, transparent, v6only and v4v6 for \
-             IPv6, mode=0660 for paths"
+            "'{word}' is not an option of this address; options are backlog=N, interface=NAME, transparent, v6only and v4v6 \
+             for IPv6, mode=0660 for paths"
         )),
     }
 }
@@ -162,7 +163,7 @@ pub(super) fn open_new(endpoint: &Endpoint, options: &ListenOptions) -> Result<L
     if let Endpoint::Unix(path) = endpoint
         && is_served(path)
     {
-        return Err(format!("{}: another process listens there; end it, or take another path", path.display()));
+        return Err(format!("{}: another process listens there; stop it, or use another path", path.display()));
     }
     listen::open(endpoint, options).map_err(|error| error.to_string())
 }
@@ -189,7 +190,7 @@ pub fn open(wanted: &[Listen]) -> Result<Vec<KeptSocket>, String> {
         let (listening, is_ours) = match at {
             Some(at) => (given.remove(at).1, false),
             None if wanted[..number].iter().any(|other| other.is_same_place(listen)) => {
-                return Err(format!("--listen {listen} is there twice: leave one out"));
+                return Err(format!("--listen {listen} is given twice: remove one"));
             }
             None => (open_new(&listen.endpoint, &listen.options)?, true),
         };
@@ -204,7 +205,7 @@ pub fn open(wanted: &[Listen]) -> Result<Vec<KeptSocket>, String> {
         return Err("nothing to keep: give --listen ADDRESS, or start it by socket activation".into());
     }
     if kept.len() > SOCKETS_MAX {
-        return Err(format!("{} sockets are to be kept, and {SOCKETS_MAX} are the most", kept.len()));
+        return Err(format!("{} sockets; the maximum is {SOCKETS_MAX}", kept.len()));
     }
     distinct(&mut kept);
     Ok(kept)
@@ -218,7 +219,7 @@ fn passed() -> Result<Vec<(String, Listening)>, String> {
         return Ok(Vec::new());
     }
     if count as usize > SOCKETS_MAX {
-        return Err(format!("LISTEN_FDS is {count}, and {SOCKETS_MAX} are the most that are kept"));
+        return Err(format!("LISTEN_FDS is {count}; the maximum is {SOCKETS_MAX}"));
     }
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
@@ -290,21 +291,21 @@ mod tests {
     #[test]
     fn what_is_none_is_refused() {
         for (text, words) in [
-            ("80", "is no address"),
-            ("host:80", "is no address"),
-            (":99999", "is no address"),
-            ("", "is no address"),
-            ("a b=:80", "is no name"),
-            ("=:80", "is no name"),
+            ("80", "is not an address"),
+            ("host:80", "is not an address"),
+            (":99999", "is not an address"),
+            ("", "is not an address"),
+            ("a b=:80", "is not a valid name"),
+            ("=:80", "is not a valid name"),
             (":80,v4v6", "for IPv6"),
-            (":80,mode=0600", "no option"),
+            (":80,mode=0600", "not an option"),
             (":80,backlog=0", "1 or more"),
             ("/x,mode=9", "octal"),
-            (":80,", "no option"),
-            ("::1:80", "stands in brackets"),
-            ("2001:db8::a", "stands in brackets"),
-            ("web=::1:80,v6only", "stands in brackets"),
-            ("[127.0.0.1]:80", "is no address"),
+            (":80,", "not an option"),
+            ("::1:80", "needs brackets"),
+            ("2001:db8::a", "needs brackets"),
+            ("web=::1:80,v6only", "needs brackets"),
+            ("[127.0.0.1]:80", "is not an address"),
             ("abns@", "has no name"),
             ("a=abns@", "has no name"),
         ] {

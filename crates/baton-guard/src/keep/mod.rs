@@ -46,7 +46,7 @@ pub struct Keep {
     pub export: Option<PathBuf>,
     /// Whom to become once the sockets are open: user, group, all groups.
     pub user: Option<(u32, u32, Vec<u32>)>,
-    /// Whose way of taking sockets is spoken besides systemd's.
+    /// Also pass the sockets as this program expects them.
     pub dialect: Dialect,
 }
 

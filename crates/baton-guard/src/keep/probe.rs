@@ -31,9 +31,9 @@ impl FromStr for Probe {
         let Some(address) = text.strip_prefix("tcp://") else {
             return Ok(Probe { how: text.parse()?, doors: Vec::new() });
         };
-        let door = address
-            .parse()
-            .map_err(|_| format!("'{text}' is no address: write such as tcp://127.0.0.1:8080 or tcp://[::1]:8080"))?;
+        let door = address.parse().map_err(|_| {
+            format!("'{text}' is not an address: write such as tcp://127.0.0.1:8080 or tcp://[::1]:8080")
+        })?;
         Ok(Probe { how: ProbeKind::Connect, doors: vec![door] })
     }
 }
@@ -48,9 +48,9 @@ impl Probe {
             self.doors = kept.iter().filter_map(|kept| kept.listening.local().inet()).map(dialled).collect();
         }
         match &self.how {
-            ProbeKind::Path(path) if self.doors.is_empty() => Err(format!(
-                "--probe {path}: no address of TCP is kept where that could be asked for; write a URL or a command"
-            )),
+            ProbeKind::Path(path) if self.doors.is_empty() => {
+                Err(format!("--probe {path}: there is no TCP address to request it from; use a URL or a command"))
+            }
             _ => Ok(self),
         }
     }
@@ -89,11 +89,11 @@ mod tests {
         assert_eq!(probe(format!("tcp://{address}")).ask(1, 9, ANSWER_MAX), Ok(()));
         drop(listener);
         let why = probe(format!("tcp://{address}")).ask(2, 9, ANSWER_MAX).unwrap_err();
-        assert!(why.starts_with(&format!("start 2 ({address}) does not answer")), "{why}");
+        assert!(why.starts_with(&format!("start 2 ({address}) does not respond")), "{why}");
         assert_eq!(probe("test $BATON_KEEP_PID-$BATON_KEEP_START = 9-3".into()).ask(3, 9, ANSWER_MAX), Ok(()));
         assert!(probe("exit 4".into()).ask(3, 9, ANSWER_MAX).unwrap_err().contains("exit status: 4"));
         assert!("tcp://localhost:80".parse::<Probe>().unwrap_err().contains("tcp://127.0.0.1:8080"));
-        assert!("/health".parse::<Probe>().unwrap().at(&[]).unwrap_err().contains("no address of TCP"));
+        assert!("/health".parse::<Probe>().unwrap().at(&[]).unwrap_err().contains("no TCP address"));
     }
 
     #[test]

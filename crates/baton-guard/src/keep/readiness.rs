@@ -168,12 +168,12 @@ pub fn account(text: &str) -> Result<(u32, u32, Vec<u32>), String> {
         (_, Ok(uid)) => Some(users::Account { name: String::new(), uid, gid: uid }),
         _ => None,
     };
-    let account = known.ok_or_else(|| format!("there is no user '{user}'"))?;
+    let account = known.ok_or_else(|| format!("unknown user '{user}'"))?;
     let gid = match group {
         None => account.gid,
         Some(name) => match (users::group(name), name.parse()) {
             (Ok(Some(gid)), _) | (_, Ok(gid)) => gid,
-            _ => return Err(format!("there is no group '{name}'")),
+            _ => return Err(format!("unknown group '{name}'")),
         },
     };
     let groups = if account.name.is_empty() { Vec::new() } else { users::groups_of(&account).unwrap_or_default() };
@@ -236,7 +236,7 @@ mod tests {
     fn users_are_found_by_name_and_number() {
         assert_eq!(account("root").unwrap(), (0, 0, vec![0]));
         assert_eq!(account("61237:61238").unwrap(), (61237, 61238, vec![61238]));
-        assert!(account("no-such-user-at-all").unwrap_err().contains("no user"));
+        assert!(account("no-such-user-at-all").unwrap_err().contains("unknown user"));
         assert!(account("root:no-such-group").unwrap_err().contains("no group"));
     }
 }

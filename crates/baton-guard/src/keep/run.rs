@@ -76,7 +76,7 @@ pub fn run(keep: &Keep) -> Result<u8, String> {
     let exported = keep.export.as_deref().map(|path| open_export(path, keep)).transpose()?;
     if let Some((uid, gid, groups)) = keep.user.clone() {
         let identity = Credentials { uid: Some(uid), gid: Some(gid), groups: Some(groups), capabilities: None };
-        drop_to(&identity).map_err(|error| format!("--user: {error}; start as root, or leave it out"))?;
+        drop_to(&identity).map_err(|error| format!("--user: {error}; start as root, or omit it"))?;
     }
     let fds: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
     let no_room = |error: io::Error| format!("no room for the sockets: {error}; {MORE_FILES}");
@@ -165,9 +165,9 @@ fn not_started(program: &OsStr, error: &io::Error) -> String {
         }
         _ if error.kind() != io::ErrorKind::NotFound => format!("{name}: {error}"),
         _ if program.as_bytes().contains(&b'/') => {
-            format!("{name}: no such file, or what its first line names is none")
+            format!("{name}: no such file, or its interpreter (first line) does not exist")
         }
-        _ => format!("{name}: no such program in PATH; write the whole path, or set PATH"),
+        _ => format!("{name}: no such program in PATH; use the full path, or set PATH"),
     }
 }
 

@@ -200,7 +200,7 @@ impl Supervisor {
         }
         if self.draining.len() >= DRAINING_MAX {
             return vec![Action::Say(format!(
-                "not restarted: {DRAINING_MAX} old programs still drain; end them, or limit their time with --max-drain"
+                "not restarted: {DRAINING_MAX} old instances still drain; stop them, or limit their time with --max-drain"
             ))];
         }
         vec![Action::TellReloading, self.start(now)]
@@ -271,11 +271,11 @@ impl Supervisor {
             drains(self.limits.drain_max.map(|max| now + max));
             // Who was about to replace it does so.
             if self.coming.is_some() {
-                all.push(Action::Say(format!("start {number} ended by itself ({how}); the next one is coming")));
+                all.push(Action::Say(format!("start {number} ended ({how}); the next one is starting")));
             } else {
                 let is_steady = now.saturating_duration_since(served.since) >= STEADY;
                 self.failures = if is_steady { 0 } else { self.failures + 1 };
-                all.push(self.again_later(&format!("start {number} ended by itself ({how})"), now));
+                all.push(self.again_later(&format!("start {number} ended ({how})"), now));
             }
         } else if !has_left {
             self.draining.retain(|draining| draining.number != number);
@@ -289,11 +289,11 @@ impl Supervisor {
         if let Some(late) = self.coming.take_if(|coming| coming.until <= now) {
             all.push(self.give_up(late.number, now));
             let why = late.why.map(|why| format!(" ({why})")).unwrap_or_default();
-            all.extend(self.failed(&format!("it did not serve within {:?}{why}", self.limits.ready_within), now));
+            all.extend(self.failed(&format!("it was not ready within {:?}{why}", self.limits.ready_within), now));
         }
         for draining in self.draining.iter_mut().filter(|draining| draining.kill_at.is_some_and(|at| at <= now)) {
             draining.kill_at = None;
-            all.push(Action::Say(format!("start {} has not ended in its time and is killed", draining.number)));
+            all.push(Action::Say(format!("start {} did not stop in time and is killed", draining.number)));
             all.push(Action::Kill(draining.number));
         }
         if self.retry.is_some_and(|at| at <= now) {
@@ -308,7 +308,7 @@ impl Supervisor {
         if let Some(serving) = &self.serving {
             let serving = serving.number;
             let mut all = vec![
-                Action::Say(format!("not restarted: {why}; start {serving} goes on")),
+                Action::Say(format!("not restarted: {why}; start {serving} keeps serving")),
                 Action::TellReady(format!("start {serving} serves; the last restart failed: {why}")),
             ];
             if std::mem::take(&mut self.again) {
@@ -332,7 +332,7 @@ impl Supervisor {
             failures => BACK_OFF.0.saturating_mul(1 << (failures - 1).min(16)).min(BACK_OFF.1),
         };
         self.retry = Some(now + wait);
-        Action::Say(format!("{why}; started again in {wait:?}, and who connects waits"))
+        Action::Say(format!("{why}; restarting in {wait:?}, new connections wait"))
     }
 
     fn drain(&mut self, number: Number, now: Instant) -> Action {

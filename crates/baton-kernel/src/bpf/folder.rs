@@ -126,7 +126,7 @@ impl Folder {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let opened = openat(&self.own, name, flags, Rights::empty())?;
         if SFlag::from_bits_truncate(fstat(&opened)?.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
-            return Err(io::Error::other("it is no pinned object, but a link or a folder that somebody put there"));
+            return Err(io::Error::other("it is not a pinned object, but a link or a directory"));
         }
         Ok(HeldPath(opened))
     }
@@ -173,7 +173,7 @@ impl Folder {
         };
         thread::scope(|scope| {
             let standing = thread::Builder::new().name("baton/pin".into()).spawn_scoped(scope, stand)?;
-            standing.join().unwrap_or_else(|_| Err(io::Error::other("a thread ended by a fault of its own")))
+            standing.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
         })
     }
 
@@ -251,8 +251,8 @@ fn step(from: &OwnedFd, name: &Path, path: &Path, is_made: bool) -> Result<Optio
     }
     match openat(from, name, STEP, Rights::empty()) {
         Err(Errno::ELOOP | Errno::ENOTDIR) => {
-            let remedy = format!("see who put it there, and remove it (rm {})", path.display());
-            Err(KernelError::new(path.display().to_string(), "it is no folder, but a link or a file", remedy))
+            let remedy = format!("find out who created it, and remove it (rm {})", path.display());
+            Err(KernelError::new(path.display().to_string(), "it is a link or a file, not a directory", remedy))
         }
         opened => there(path, opened),
     }
@@ -269,9 +269,10 @@ fn there(path: &Path, opened: nix::Result<OwnedFd>) -> Result<Option<OwnedFd>, K
 fn somebodys(path: &Path, root: &Path, stat: &FileStat) -> KernelError {
     KernelError::new(
         path.display().to_string(),
-        format!("it belongs to user {}, who could put anything there", stat.st_uid),
+        format!("it belongs to user {}, who can change its content", stat.st_uid),
         format!(
-            "if nothing of that user's needs it, remove it (rm -r {}), and let nobody else make folders there (chmod 700 {})",
+            "if this user does not need it, remove it (rm -r {}), and forbid other users to create directories there (chmod \
+             700 {})",
             path.display(),
             root.display()
         ),
@@ -284,8 +285,8 @@ fn writable(path: &Path, stat: &FileStat) -> Result<(), KernelError> {
     }
     Err(KernelError::new(
         path.display().to_string(),
-        format!("others than its owner may write to it (mode {:o})", stat.st_mode & 0o7777),
-        format!("look at what is in it, and take that away (chmod go-w {})", path.display()),
+        format!("it is writable for others than its owner (mode {:o})", stat.st_mode & 0o7777),
+        format!("check its content, and remove the permission (chmod go-w {})", path.display()),
     ))
 }
 

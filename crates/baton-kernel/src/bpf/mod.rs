@@ -206,7 +206,7 @@ impl Choice {
     ) -> Result<(), BpfError> {
         self.check()?;
         if places.len() > PLACES_MAX {
-            let said = format!("{} addresses, and {PLACES_MAX} are the most", places.len());
+            let said = format!("{} addresses; the maximum is {PLACES_MAX}", places.len());
             return Err(BpfError {
                 doing: "the addresses",
                 said,
@@ -240,7 +240,7 @@ impl Choice {
             .map_err(refused("the type of the BPF program"))?;
         program.load().map_err(refused("loading the BPF program"))?;
         let namespace = fs::File::open(NAMESPACE).map_err(refused("the network namespace"))?;
-        let link = program.attach(namespace).map_err(refused("tying the BPF program to the network namespace"))?;
+        let link = program.attach(namespace).map_err(refused("attaching the BPF program to the network namespace"))?;
         let link: FdLink = program.take_link(link).map_err(refused("the link of the BPF program"))?.into();
         link.pin(folder.way(LINK)).map_err(refused("pinning the link of the BPF program"))?;
         Ok(())
@@ -383,8 +383,8 @@ fn is_of_this_namespace(link: &FdLink) -> Result<(), BpfError> {
     let said = match found {
         Some(found) if found == ours => return Ok(()),
         Some(0) => "its network namespace has ended".to_owned(),
-        Some(other) => format!("it is tied to another network namespace ({other})"),
-        None => "the kernel does not say which network namespace it is tied to".to_owned(),
+        Some(other) => format!("it is attached to another network namespace ({other})"),
+        None => "the kernel does not report which network namespace it is attached to".to_owned(),
     };
     Err(BpfError { doing: DOING, said, remedy: String::new(), is_no_right: false })
 }

@@ -42,11 +42,11 @@ const FIXED: usize = 4;
 /// Refusals of ipset's own (`enum ipset_errno`), and what they mean.
 const REFUSALS: &[(i32, &str)] = &[
     (4098, "this kernel has no sets of ports (CONFIG_IP_SET_BITMAP_PORT, modprobe ip_set_bitmap_port)"),
-    (4099, "there are as many sets as this kernel allows"),
-    (4100, "a rule looks into the set"),
-    (4101, "there is no second set to swap with"),
+    (4099, "the maximum number of sets is reached"),
+    (4100, "a rule uses the set"),
+    (4101, "the second set to swap with does not exist"),
     (4102, "the two sets are of different types"),
-    (4103, "it is in the set already"),
+    (4103, "it is already in the set"),
     (4108, "a rule or another set refers to it"),
 ];
 
@@ -263,7 +263,7 @@ mod tests {
             assert!(sets.create("baton-a", 80).is_err());
             assert!(sets.destroy("baton-none").unwrap_err().to_string().contains("removal of set baton-none"));
             let refused = sets.swap("baton-a", "baton-none").unwrap_err();
-            assert!(refused.to_string().contains("no second set"), "{refused}");
+            assert!(refused.to_string().contains("the second set"), "{refused}");
             caps::clear(None, caps::CapSet::Effective).unwrap();
             let refused = sets.add("baton-a", 80).unwrap_err();
             assert!(refused.to_string().contains("CAP_NET_ADMIN"), "{refused}");

@@ -428,7 +428,7 @@ impl fmt::Display for ServiceKey {
 }
 
 fn refusal(what: String, fault: netlink::NetlinkError) -> IpvsError {
-    let remedy = fault.is_no_right().then_some("it takes CAP_NET_ADMIN: run as root, or give the capability");
+    let remedy = fault.is_no_right().then_some("it needs CAP_NET_ADMIN: run as root, or grant the capability");
     IpvsError { what, fault, remedy: remedy.map(str::to_owned) }
 }
 
@@ -442,7 +442,7 @@ fn one<T>(replies: &[Reply], what: &str, read: impl Fn(&Reply) -> Option<T>) -> 
 }
 
 fn senseless(what: &str) -> IpvsError {
-    let error = std::io::Error::new(std::io::ErrorKind::InvalidData, "an answer of the kernel makes no sense");
+    let error = std::io::Error::new(std::io::ErrorKind::InvalidData, "invalid reply of the kernel");
     IpvsError { what: what.to_owned(), fault: error.into(), remedy: None }
 }
 

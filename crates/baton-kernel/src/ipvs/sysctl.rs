@@ -65,9 +65,7 @@ impl Sysctls {
 fn fault(name: &str, error: &io::Error) -> KernelError {
     let place = format!("{NAME}.{name}");
     match error.kind() {
-        io::ErrorKind::NotFound => {
-            KernelError::new(place, "there is no such setting", "leave it out, or mount /proc/sys")
-        }
+        io::ErrorKind::NotFound => KernelError::new(place, "there is no such setting", "omit it, or mount /proc/sys"),
         _ => KernelError::io(place, error),
     }
 }

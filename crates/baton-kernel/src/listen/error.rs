@@ -70,18 +70,18 @@ impl ListenReason {
         Some(match self {
             ListenReason::InUse => "find the other listener with `ss -ltnp`, or choose another address",
             ListenReason::PrivilegedPort(_) => "start as root or with CAP_NET_BIND_SERVICE",
-            ListenReason::PermissionDenied => "check the rights of the directory and its parents",
+            ListenReason::PermissionDenied => "check the permissions of the directory and its parents",
             ListenReason::NoSuchAddress => {
-                "add the address to an interface, or use `transparent` to bind one that may come later"
+                "add the address to an interface, or use `transparent` to bind it before it exists"
             }
-            ListenReason::NoSuchInterface(_) => "`ip link` lists the interfaces there are",
-            ListenReason::NoSuchNamespace(_) => "`ip netns` lists the namespaces there are, `ip netns add` makes one",
+            ListenReason::NoSuchInterface(_) => "see `ip link` for the interfaces",
+            ListenReason::NoSuchNamespace(_) => "see `ip netns` for the namespaces; create one with `ip netns add`",
             ListenReason::NamespaceDenied(_) => {
                 "start as root or with CAP_SYS_ADMIN, and keep that with 'setcap cap_sys_admin' if it is to be opened later"
             }
             ListenReason::NamespacesIndistinct => "`namespace` needs Linux 5.14 or later",
             ListenReason::FamilyUnavailable => "enable it in the kernel, or use an address of another family",
-            ListenReason::NameTooLong => "a socket's name has room for 107 bytes, including the suffix `.PID.tmp`",
+            ListenReason::NameTooLong => "the maximum is 107 bytes, including the suffix `.PID.tmp`",
             ListenReason::NoDirectory => "create the directory first",
             ListenReason::NotASocketFile => "remove it, or choose another path",
             ListenReason::BadDescriptor => "the parent process must pass it on without close-on-exec",
@@ -107,8 +107,10 @@ impl fmt::Display for ListenReason {
             ListenReason::NoSuchAddress => write!(f, "no interface has this address"),
             ListenReason::NoSuchInterface(name) => write!(f, "there is no interface '{name}'"),
             ListenReason::NoSuchNamespace(name) => write!(f, "there is no network namespace '{name}'"),
-            ListenReason::NamespaceDenied(name) => write!(f, "the network namespace '{name}' may not be entered"),
-            ListenReason::NamespacesIndistinct => write!(f, "the kernel does not tell network namespaces apart"),
+            ListenReason::NamespaceDenied(name) => {
+                write!(f, "entering the network namespace '{name}' is not permitted")
+            }
+            ListenReason::NamespacesIndistinct => write!(f, "the kernel does not support network namespaces"),
             ListenReason::FamilyUnavailable => write!(f, "the kernel does not offer this address family"),
             ListenReason::NameTooLong => write!(f, "the name is too long"),
             ListenReason::NoDirectory => write!(f, "the directory does not exist"),

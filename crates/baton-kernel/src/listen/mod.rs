@@ -246,7 +246,7 @@ impl Listening {
     }
 
     /// One connection, non-blocking and close-on-exec, with its address (`None` on a unix socket); `None` when
-    /// none waits.
+    /// hold none) waits.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`: nothing was taken from the queue. A connection that its client gave up

@@ -86,7 +86,7 @@ fn is_no_socket(path: &Path) -> bool {
 fn own(path: &Path, options: &ListenOptions) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() || found.nlink() != 1 {
-        return Err(io::Error::other("somebody has put something else in its place"));
+        return Err(io::Error::other("another program has replaced it"));
     }
     let uid = options.uid.filter(|&uid| uid != found.uid());
     let gid = options.gid.filter(|&gid| gid != found.gid());

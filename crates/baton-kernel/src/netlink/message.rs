@@ -101,7 +101,7 @@ pub(super) fn answers(datagram: &[u8]) -> io::Result<impl Iterator<Item = io::Re
 }
 
 fn judge(kind: u16, flags: u16, body: &[u8]) -> io::Result<ReplyKind> {
-    let short = || io::Error::new(io::ErrorKind::InvalidData, "an answer of the kernel is too short");
+    let short = || io::Error::new(io::ErrorKind::InvalidData, "a reply of the kernel is too short");
     match i32::from(kind) {
         libc::NLMSG_ERROR | libc::NLMSG_DONE => {
             // The end of a list may carry an error too; without one it may be empty.
@@ -122,7 +122,7 @@ fn judge(kind: u16, flags: u16, body: &[u8]) -> io::Result<ReplyKind> {
             let unnamed = || (errno == Errno::UnknownErrno).then(|| format!("{UNNAMED}{number}"));
             Ok(ReplyKind::Refused(errno, said(flags, body).or_else(unnamed)))
         }
-        libc::NLMSG_OVERRUN => Err(io::Error::other("the kernel lost an answer")),
+        libc::NLMSG_OVERRUN => Err(io::Error::other("the kernel lost a reply")),
         _ => Ok(ReplyKind::Reply(Reply { kind, body: body.to_vec() })),
     }
 }

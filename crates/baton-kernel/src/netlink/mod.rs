@@ -65,7 +65,7 @@ impl Protocol {
 }
 
 /// What to do where the right to change or see the network's rules is missing.
-pub const NO_RIGHT: &str = "it takes CAP_NET_ADMIN in this network namespace: run as root, or give the capability";
+pub const NO_RIGHT: &str = "it needs CAP_NET_ADMIN in this network namespace: run as root, or grant the capability";
 
 /// Why a request to the kernel failed.
 #[derive(Debug)]

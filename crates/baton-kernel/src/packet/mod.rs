@@ -77,7 +77,7 @@ impl PacketSocket {
         };
         open().map_err(|error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => {
-                KernelError::new(&place, error.to_string(), "run it as root, or give it the capability CAP_NET_RAW")
+                KernelError::new(&place, error.to_string(), "run it as root, or grant CAP_NET_RAW")
             }
             _ => KernelError::io(&place, &error),
         })

@@ -35,7 +35,7 @@ pub struct DropError {
 
 impl fmt::Display for DropError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot give up rights at {}: {}", self.step, self.source)
+        write!(f, "cannot drop privileges at {}: {}", self.step, self.source)
     }
 }
 

@@ -39,7 +39,7 @@ impl FromStr for Mac {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Mac, String> {
-        let wrong = || format!("'{text}' is no hardware address, such as 02:fc:00:00:00:01");
+        let wrong = || format!("'{text}' is not a MAC address, such as 02:fc:00:00:00:01");
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(mac.to_string(), "02:fc:00:00:00:01");
         assert!(!mac.is_group() && !mac.is_zero() && Mac::BROADCAST.is_group());
         for wrong in ["", "02", "02:fc:00:00:00", "02:fc:00:00:00:01:02", "02:fc:00:00:00:xx", "002:fc:00:00:00:01"] {
-            assert!(wrong.parse::<Mac>().unwrap_err().contains("hardware address"), "{wrong}");
+            assert!(wrong.parse::<Mac>().unwrap_err().contains("MAC address"), "{wrong}");
         }
     }
 }

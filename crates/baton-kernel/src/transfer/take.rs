@@ -56,20 +56,20 @@ pub enum TakeError {
 impl fmt::Display for TakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TakeError::Connect(error) => write!(f, "nobody can be asked there: {error}"),
+            TakeError::Connect(error) => write!(f, "cannot connect: {error}"),
             TakeError::NotExposed => {
-                write!(f, "the old process does not give its sockets; its 'stats socket' needs 'expose-fd listeners'")
+                write!(f, "the old process does not pass its sockets; its 'stats socket' needs 'expose-fd listeners'")
             }
-            TakeError::Talk(error) => write!(f, "the old process does not answer as expected: {error}"),
+            TakeError::Talk(error) => write!(f, "unexpected reply of the old process: {error}"),
             TakeError::TooMany { offered, limit } => {
-                write!(f, "the old process has {offered} sockets, and {limit} are the most that are taken")
+                write!(f, "the old process has {offered} sockets; the maximum is {limit}")
             }
             TakeError::NoRoom { offered, free } => write!(
                 f,
                 "the old process has {offered} sockets, and only {free} more descriptors may be opened; raise the limit \
                  of open files (`ulimit -n`, LimitNOFILE=)"
             ),
-            TakeError::Malformed(what) => write!(f, "the old process does not speak as expected: {what}"),
+            TakeError::Malformed(what) => write!(f, "unexpected reply of the old process: {what}"),
         }
     }
 }
@@ -160,7 +160,7 @@ fn free_descriptors() -> u64 {
 /// One message with at most `most` descriptors, and what it says of each.
 fn message(stream: &impl AsFd, most: usize) -> Result<Vec<Taken>, TakeError> {
     let mut buffer = vec![0; PER_MESSAGE * ENTRY_MAX];
-    let left = || TakeError::Malformed("it left before all sockets had come");
+    let left = || TakeError::Malformed("it closed the connection before all sockets were received");
     let received = receive(stream, &mut buffer).map_err(|error| match error {
         // It closed without reading our acknowledgement.
         TakeError::Talk(error) if error.kind() == io::ErrorKind::ConnectionReset => left(),
@@ -170,7 +170,7 @@ fn message(stream: &impl AsFd, most: usize) -> Result<Vec<Taken>, TakeError> {
     match fds.len() {
         _ if length == 0 => return Err(left()),
         0 => return Err(TakeError::Malformed("a message without a socket")),
-        count if count > most => return Err(TakeError::Malformed("more sockets than it said")),
+        count if count > most => return Err(TakeError::Malformed("more sockets than announced")),
         _ => {}
     }
     let mut entries = entries(&buffer[..length], fds.len())?;

@@ -67,13 +67,13 @@ fn a_stranger_is_told_from_a_giver() {
     check_malformed(&[], 0, "'expose-fd listeners'");
     check_malformed(&[&one[..2]], 0, "cut short");
     check_malformed(&[&(-1i32).to_ne_bytes()], 0, "negative");
-    check_malformed(&[b"Unknown command: '_getsocks'"], 0, "1000 are the most");
-    check_malformed(&[&one], 0, "it left before");
+    check_malformed(&[b"Unknown command: '_getsocks'"], 0, "the maximum is 1000");
+    check_malformed(&[&one], 0, "it closed the connection before");
     check_malformed(&[&one, b"\0\0\0\0\0\0"], 0, "without a socket");
     check_malformed(&[&one, b"\0\0\0\0\x01\0"], 1, "zeroes were expected");
     check_malformed(&[&one, b"\0\xff"], 1, "cut short");
     check_malformed(&[&one, b"\0\x04lo"], 1, "cut short");
-    check_malformed(&[&two, b"\0\0\0\0\0\0"], 1, "it left before");
+    check_malformed(&[&two, b"\0\0\0\0\0\0"], 1, "it closed the connection before");
 }
 
 #[test]

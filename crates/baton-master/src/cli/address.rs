@@ -15,7 +15,7 @@ pub fn parse(argument: &str) -> Result<StatsSocket, String> {
     let (address, options) = argument.split_once(',').unwrap_or((argument, ""));
     let wrong = |reason: &str| format!("-S {argument}: {reason}");
     if argument.chars().any(|c| c.is_control() || c.is_whitespace() || "\"'\\#$".contains(c)) {
-        return Err(wrong("an address and options with commas between them are expected"));
+        return Err(wrong("expected an address and options separated by commas"));
     }
     let line = format!("stats socket {address} level admin {}", options.replace(',', " "));
     let directory = std::env::current_dir().map_err(|error| wrong(&error.to_string()))?;
@@ -27,7 +27,7 @@ pub fn parse(argument: &str) -> Result<StatsSocket, String> {
         return Err(wrong(&complaint.message));
     }
     let sockets = loaded.model.map(|model| model.global.stats.sockets).unwrap_or_default();
-    sockets.into_iter().next().ok_or_else(|| wrong("an address is expected"))
+    sockets.into_iter().next().ok_or_else(|| wrong("expected an address"))
 }
 
 #[cfg(test)]

@@ -54,16 +54,16 @@ static ROWS: &[Row<Act>] = &[
     row(&["@!<pid>"], "", "send a command to the <pid> process", User, Act::Prefix),
     row(&["@<relative pid>"], "", "send a command to the <relative pid> process", User, Act::Prefix),
     row(&["@master"], "", "send a command to the master process", User, Act::Prefix),
-    row(&["operator"], "", "give up the rights of an admin in this session", User, Act::Lower(Operator)),
-    row(&["reload"], "", "read the files again, wait, and show what came of it", Operator, Act::Reload),
-    row(&["show", "cli", "level"], "", "what this session may do", User, Act::Level),
+    row(&["operator"], "", "drop the rights of an admin in this session", User, Act::Lower(Operator)),
+    row(&["reload"], "", "reload the configuration, wait, and show the result", Operator, Act::Reload),
+    row(&["show", "cli", "level"], "", "access level of this session", User, Act::Level),
     row(&["show", "cli", "sockets"], "", "the sockets of the master's runtime API", User, Act::Sockets),
     row(&["show", "proc"], "", "the master and its workers", User, Act::Processes),
-    row(&["show", "startup-logs"], "", "what the worker said when it started", User, Act::Logs),
+    row(&["show", "startup-logs"], "", "start-up messages of the worker", User, Act::Logs),
     row(&["show", "version"], "", "the version of the process", User, Act::Version),
-    row(&["user"], "", "give up all but the rights of a user in this session", User, Act::Lower(User)),
-    row(&["help"], "[<command>]", "the commands, or those that look like it", User, Act::Help),
-    row(&["prompt"], "", "go on after each line, with a prompt; or stop that", User, Act::Prompt),
+    row(&["user"], "", "drop to the rights of a user in this session", User, Act::Lower(User)),
+    row(&["help"], "[<command>]", "all commands, or the similar ones", User, Act::Help),
+    row(&["prompt"], "", "switch interactive mode with a prompt on or off", User, Act::Prompt),
     row(&["quit"], "", "end this session", User, Act::Quit),
     hidden(&["expert-mode"], Admin, Act::Switch(Flag::Expert)),
     hidden(&["experimental-mode"], Admin, Act::Switch(Flag::Experimental)),
@@ -240,7 +240,7 @@ impl<E: From<Question>> Session<'_, E> {
                 (outcome.accepted, said)
             }
             Reply::Failed { reason } => (false, reason + "\n"),
-            other => (false, format!("unexpected answer: {other:?}\n")),
+            other => (false, format!("unexpected reply: {other:?}\n")),
         };
         Ok(format!("Success={}\n--\n{said}", u8::from(is_accepted)))
     }

@@ -40,7 +40,7 @@ impl Resumed {
     /// # Errors
     /// A sentence. The worker serves on without a master.
     pub fn from_argument(number: &str) -> Result<Resumed, String> {
-        let wrong = |error: std::io::Error| format!("the master cannot go on: {error}");
+        let wrong = |error: std::io::Error| format!("the master cannot resume: {error}");
         let number: RawFd = number.parse().map_err(|_| format!("{STATE_ARGUMENT}{number}: not a descriptor"))?;
         let bytes = take(number).and_then(|fd| read_whole(fd, state::BYTES_MAX)).map_err(wrong)?;
         let state = State::from_bytes(&bytes).map_err(wrong)?;
@@ -69,7 +69,7 @@ impl Master {
         let understood = self.workers.get(&current.id).map_or(0, |process| process.state);
         if understood != STATE_VERSION {
             self.messages().warning(&format!(
-                "The master stays what it is: the new binary reads version {understood} of its state, and not {}.",
+                "The master keeps its binary: the new one reads version {understood} of its state, not {}.",
                 STATE_VERSION
             ));
             return;
@@ -78,7 +78,7 @@ impl Master {
             Ok(never) => match never {},
             Err(error) => error,
         };
-        self.messages().alert(&format!("The master cannot become the new binary, and stays what it is: {error}"));
+        self.messages().alert(&format!("The master cannot become the new binary and keeps the old one: {error}"));
     }
 
     /// Tries later.
@@ -204,7 +204,7 @@ impl Master {
                 named.map_or(Ok(()), |named| master.held.number(&again, named))
             };
             if let Err(error) = take(number).and_then(hold) {
-                master.messages().warning(&format!("a listening socket is not held any more: {error}"));
+                master.messages().warning(&format!("a listening socket is no longer held: {error}"));
             }
         }
         let mut workers = Vec::new();

@@ -22,7 +22,7 @@ impl Master {
         for cookie in cookies {
             let Some(fd) = self.held.get(*cookie) else { continue };
             if let Err(error) = self.setup.manager.store(&format!("{STORED_AS}{cookie}"), &[fd]) {
-                let text = format!("systemd does not take listening sockets into its keeping: {error}");
+                let text = format!("systemd does not store listening sockets: {error}");
                 return self.messages().warning(&text);
             }
         }
@@ -32,7 +32,7 @@ impl Master {
     pub(super) fn unstore(&self, cookies: &[u64]) {
         for cookie in cookies {
             if let Err(error) = self.setup.manager.unstore(&format!("{STORED_AS}{cookie}")) {
-                let text = format!("systemd keeps listening sockets open that are not wanted any more: {error}");
+                let text = format!("systemd keeps listening sockets open that are no longer used: {error}");
                 return self.messages().warning(&text);
             }
         }

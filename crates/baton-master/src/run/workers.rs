@@ -175,7 +175,7 @@ impl Master {
         match opening {
             Ok(opening) => process.opening = Some(opening),
             // The worker sees the end of its line.
-            Err(error) => self.messages().warning(&format!("No address is bound for worker: {error}")),
+            Err(error) => self.messages().warning(&format!("Cannot bind addresses for the worker: {error}")),
         }
     }
 

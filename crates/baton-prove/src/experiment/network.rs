@@ -79,7 +79,7 @@ fn refusal(answer: &[u8]) -> io::Result<()> {
     match (kind, number) {
         (Some(NLMSG_ERROR), Some(0)) => Ok(()),
         (Some(NLMSG_ERROR), Some(number)) => Err(Errno::from_raw(number.wrapping_neg()).into()),
-        _ => Err(io::Error::other("the kernel answered something else than was asked")),
+        _ => Err(io::Error::other("unexpected reply of the kernel")),
     }
 }
 

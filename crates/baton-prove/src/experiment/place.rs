@@ -47,7 +47,7 @@ impl RunEnvironment {
         let directory = tempfile::Builder::new()
             .prefix("baton-prove-")
             .tempdir()
-            .map_err(|error| format!("no private directory: {error}"))?;
+            .map_err(|error| format!("cannot create a private directory: {error}"))?;
         // A server that gives up its rights must still reach its files.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(directory.path(), open).map_err(|error| error.to_string())?;
@@ -67,10 +67,10 @@ impl RunEnvironment {
             start: String::new(),
         };
         place.start = place.fill(&server.start);
-        place.certify().map_err(|error| format!("no certificate: {error}"))?;
+        place.certify().map_err(|error| format!("cannot create a certificate: {error}"))?;
         for (name, text) in &server.files {
             let text = place.fill(text);
-            place.write(name, &text).map_err(|error| format!("{name} cannot be written: {error}"))?;
+            place.write(name, &text).map_err(|error| format!("{name} : {error}"))?;
         }
         Ok(place)
     }

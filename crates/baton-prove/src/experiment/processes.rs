@@ -106,7 +106,7 @@ impl Processes {
             Ok(Ok(status)) if status.success() => None,
             Ok(Ok(status)) => Some(format!("{}: {words}", told(status))),
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("did not end within {} s: {words}", limit.as_secs_f64())),
+            Err(_) => Some(format!("took longer than {} s: {words}", limit.as_secs_f64())),
         };
         CommandResult { took, fault, said }
     }
@@ -318,7 +318,7 @@ const MARKS: [&str; 4] = ["[ALERT]", "[emerg]", "rror", "annot"];
 fn telling_line(said: &str) -> &str {
     let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
     let marked = lines().find(|line| MARKS.iter().any(|mark| line.contains(mark)));
-    marked.or_else(|| lines().next()).unwrap_or("it said nothing")
+    marked.or_else(|| lines().next()).unwrap_or("no output")
 }
 
 fn told(status: ExitStatus) -> String {
@@ -352,7 +352,7 @@ mod tests {
             let fault = processes.run("echo; echo no such thing >&2; exit 3", LONG).await.fault;
             assert_eq!(fault.as_deref(), Some("exit status 3: no such thing"));
             let fault = processes.run("kill -9 $$", LONG).await.fault;
-            assert_eq!(fault.as_deref(), Some("ended by signal 9: it said nothing"));
+            assert_eq!(fault.as_deref(), Some("ended by signal 9: no output"));
             let fault = processes.run("sleep 1000", Duration::from_millis(50)).await.fault;
             assert_eq!(fault.as_deref(), Some("did not end within 0.05 s: it said nothing"));
             assert_eq!(processes.alive(), []);

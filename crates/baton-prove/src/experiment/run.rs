@@ -106,7 +106,7 @@ pub fn run(
     let run = ActiveRun { experiment, server, setting, stop, tell };
     // A thread of its own, for a network belongs to a thread.
     let outcome = std::thread::scope(|scope| scope.spawn(|| run.play(&mut row)).join());
-    let panicked = Err(NotMeasured::Broken("the run itself failed, which is a mistake in this program".to_owned()));
+    let panicked = Err(NotMeasured::Broken("the run itself failed, which is a bug in this program".to_owned()));
     match outcome.unwrap_or(panicked) {
         Ok((measured, in_flight)) => {
             row.as_expected = server.expect.judge(&measured, in_flight, has_events(experiment, server));
@@ -127,7 +127,9 @@ fn absent(experiment: &Experiment, server: &Server, setting: &Setting<'_>) -> Op
         return Some(format!("{program} is not installed"));
     }
     if experiment.network == Network::Own && !setting.own_network {
-        return Some("it changes the network, and there is no right to make a network of its own (try as root)".into());
+        return Some(
+            "it changes the network and needs its own network namespace, which is not permitted (try as root)".into(),
+        );
     }
     None
 }
@@ -157,7 +159,7 @@ struct ActiveRun<'a> {
 impl ActiveRun<'_> {
     fn play(mut self, row: &mut Row) -> Result<(Measured, usize), NotMeasured> {
         if self.setting.own_network && self.experiment.network != Network::Machine {
-            network::enter().map_err(|error| format!("no network of its own: {error}"))?;
+            network::enter().map_err(|error| format!("cannot create a network namespace: {error}"))?;
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -199,7 +201,7 @@ impl ActiveRun<'_> {
     async fn before<T>(&mut self, work: impl Future<Output = T>) -> Result<T, String> {
         tokio::select! {
             done = work => Ok(done),
-            () = stopped(&mut self.stop) => Err("interrupted before the load began".into()),
+            () = stopped(&mut self.stop) => Err("interrupted before the load started".into()),
         }
     }
 
@@ -220,7 +222,7 @@ impl ActiveRun<'_> {
     ) -> Result<(), String> {
         if let Some(prepare) = &self.server.prepare {
             let ran = self.before(processes.run(&place.fill(prepare), START_MAX)).await?;
-            ran.fault.map_or(Ok(()), |fault| Err(format!("what comes before the start failed: {fault}")))?;
+            ran.fault.map_or(Ok(()), |fault| Err(format!("the command before the start failed: {fault}")))?;
         }
         let start = place.fill(&self.server.start);
         match self.server.pid_file {
@@ -238,10 +240,10 @@ impl ActiveRun<'_> {
                 return Ok(());
             }
             if let Some(words) = processes.ended() {
-                return Err(format!("{} ended before it answered: {words}", self.server.name));
+                return Err(format!("{} ended before it was ready: {words}", self.server.name));
             }
             if Instant::now() > until {
-                return Err(format!("{} did not answer within {} s", self.server.name, START_MAX.as_secs()));
+                return Err(format!("{} was not ready within {} s", self.server.name, START_MAX.as_secs()));
             }
             self.before(sleep(LOOK_EVERY)).await?;
         }
@@ -362,8 +364,8 @@ impl ActiveRun<'_> {
         let ran = processes.run(&place.fill(meter), METER_MAX).await;
         ran.fault.map_or(Ok(()), |fault| Err(format!("the meter: {fault}")))?;
         match ran.said.trim() {
-            "" => Err("the meter said nothing, as if what it looks at were gone".into()),
-            said => said.parse().map(Some).map_err(|_| format!("the meter said '{said}' and no number")),
+            "" => Err("the meter printed nothing; what it measures may be gone".into()),
+            said => said.parse().map(Some).map_err(|_| format!("the meter printed '{said}', not a number")),
         }
     }
 

@@ -40,9 +40,9 @@ pub(super) enum Route {
     Bad(&'static str),
 }
 
-const BAD_NUMBER: &str = "the number in the path is none, or out of bounds\n";
-const BAD_DELAY: &str = "the delay is none (200ms, 1.5s), or longer than 10 minutes\n";
-const BAD_FAULT: &str = "no failure has this name\n";
+const BAD_NUMBER: &str = "the number in the path is invalid or out of range\n";
+const BAD_DELAY: &str = "the delay is invalid (200ms, 1.5s) or longer than 10 minutes\n";
+const BAD_FAULT: &str = "unknown failure\n";
 
 impl Ask {
     pub(super) fn new(target: &[u8]) -> Ask {

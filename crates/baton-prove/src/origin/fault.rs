@@ -128,7 +128,7 @@ impl FromStr for InjectedFault {
     fn from_str(text: &str) -> Result<InjectedFault, String> {
         InjectedFault::ALL.into_iter().find(|fault| fault.name() == text).ok_or_else(|| {
             let names: Vec<&str> = InjectedFault::ALL.into_iter().map(InjectedFault::name).collect();
-            format!("no failure is called '{text}'; there are {}", names.join(", "))
+            format!("unknown failure '{text}'; expected {}", names.join(", "))
         })
     }
 }
@@ -147,17 +147,18 @@ impl FromStr for FaultRate {
 
     /// `reset=1%`, `half-body=1/1000`, `silence=0.01`.
     fn from_str(text: &str) -> Result<FaultRate, String> {
-        let (name, amount) = text.split_once('=').ok_or("a rate is needed: reset=1%")?;
+        let (name, amount) = text.split_once('=').ok_or("a rate is missing: reset=1%")?;
         let fault = name.parse()?;
-        let number =
-            |text: &str| text.parse::<f64>().map_err(|_| format!("'{amount}' is no rate: write 1%, 1/100 or 0.01"));
+        let number = |text: &str| {
+            text.parse::<f64>().map_err(|_| format!("'{amount}' is not a rate; examples: 1%, 1/100, 0.01"))
+        };
         let part = match (amount.strip_suffix('%'), amount.split_once('/')) {
             (Some(percent), _) => number(percent)? / 100.0,
             (None, Some((some, of))) => number(some)? / number(of)?,
             (None, None) => number(amount)?,
         };
         if !(part > 0.0 && part <= 1.0) {
-            return Err(format!("'{amount}' is not above 0 and at most all"));
+            return Err(format!("'{amount}' must be above 0% and at most 100%"));
         }
         Ok(FaultRate { fault, part })
     }

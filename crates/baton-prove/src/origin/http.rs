@@ -63,7 +63,7 @@ pub(super) async fn serve(peer: OriginStream, origin: &OriginShared, number: u64
                 continue;
             }
             Err(Malformed) => {
-                let answer = text(400, b"this is no HTTP/1 request\n", true);
+                let answer = text(400, b"this is not an HTTP/1 request\n", true);
                 answer.write(&mut input.peer, None, &mut out).await?;
                 return input.peer.shutdown().await;
             }
@@ -168,9 +168,9 @@ impl OriginRequest {
             Route::Bytes { length, chunked } => whole(200, "text/plain", AnswerBody::Pattern { length, chunked }),
             Route::Seen { status: status @ (204 | 304) } => whole(status, "", AnswerBody::None),
             Route::Seen { status } => whole(status, "application/json", AnswerBody::Bytes(&self.seen)),
-            Route::Echo if body.len() > ECHO_MAX => plain(413, b"a body comes back up to 16 MiB\n"),
+            Route::Echo if body.len() > ECHO_MAX => plain(413, b"a body is echoed up to 16 MiB\n"),
             Route::Echo => whole(200, "application/octet-stream", AnswerBody::Bytes(body)),
-            Route::WebSocket => plain(426, b"this path speaks WebSocket only\n"),
+            Route::WebSocket => plain(426, b"this path is for WebSocket only\n"),
             Route::Bad(text) => plain(404, text.as_bytes()),
         }
     }

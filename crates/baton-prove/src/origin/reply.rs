@@ -14,7 +14,7 @@ const CHUNK: usize = 4000;
 const WRITE: usize = 16 * 1024;
 
 /// Says nothing in HTTP.
-const NONSENSE: &[u8] = b"this is no answer\r\n";
+const NONSENSE: &[u8] = b"this is not a response\r\n";
 
 /// A right answer.
 pub(super) struct Reply<'a> {

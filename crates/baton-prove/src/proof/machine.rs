@@ -71,9 +71,7 @@ impl Machine {
     /// What makes the latencies doubtful: more work was waiting at the start than there are processors.
     pub fn doubt(&self) -> Option<&'static str> {
         let busy = self.busy.is_some_and(|busy| busy > self.cpus as f64);
-        busy.then_some(
-            "The machine was busy with other things: latencies are longer than on a quiet one, during events and outside of them.",
-        )
+        busy.then_some("The machine was busy: latencies are longer than on an idle one, during events and outside.")
     }
 }
 

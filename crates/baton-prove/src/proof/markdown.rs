@@ -28,7 +28,7 @@ impl Proof {
             let _ = writeln!(text, "{doubt}");
         }
         if self.interrupted {
-            text.push_str("\n**Interrupted**: the figures are of what was measured until then.\n");
+            text.push_str("\n**Interrupted**: the figures cover the time until then.\n");
         }
         if !self.command.is_empty() {
             let _ = writeln!(text, "\n    {}", self.command.replace(['\n', '\r'], " "));

@@ -38,13 +38,13 @@ impl Proof {
             let _ = writeln!(page, "<p><b>{doubt}</b></p>");
         }
         if self.interrupted {
-            page.push_str("<p class=\"bad\">Interrupted: the figures are of what was measured until then.</p>\n");
+            page.push_str("<p class=\"bad\">Interrupted: the figures cover the time until then.</p>\n");
         }
         let _ = writeln!(page, "<p>{}</p>", escape(&self.counted()));
         summary::add(&mut page, self);
         if self.rows.iter().any(|row| row.measured().is_some()) {
-            let caption = "The share of the requests that failed (left), and the longest latency of those that were answered (right). \
-                           Both axes are logarithmic; a row without a bar on the left has not lost a request.";
+            let caption = "The share of failed requests (left), and the longest latency of the completed ones (right). Both \
+                axes are logarithmic; a row without a bar on the left has no failed request.";
             let _ = writeln!(page, "<figure>{}<figcaption>{caption}</figcaption></figure>", self.drawing());
         }
         for (number, row) in self.rows.iter().enumerate() {

@@ -45,7 +45,7 @@ impl Proof {
             let _ = writeln!(text, "\n{doubt}");
         }
         if self.interrupted {
-            text.push_str("\nInterrupted: the figures are of what was measured until then.\n");
+            text.push_str("\nInterrupted: the figures cover the time until then.\n");
         }
         text
     }
@@ -148,7 +148,7 @@ mod tests {
         assert!(line("hold          baton 0.1.0").ends_with("absent"), "{text}");
         assert!(line("hold baton: absent: ").contains("not there yet"), "{text}");
         assert!(line("hard-restart haproxy: failed: ").contains("refused 120"), "{text}");
-        assert!(line("hard-restart haproxy: 1 of 5 events failed").ends_with("said: cannot bind"), "{text}");
+        assert!(line("hard-restart haproxy: 1 of 5 events failed").ends_with("the first: cannot bind"), "{text}");
         assert!(line("  An article").contains("2,000"), "{text}");
         assert!(text.contains("during events") && text.contains("left over: 2 processes"), "{text}");
         assert!(!text.contains("Interrupted"), "{text}");

@@ -80,18 +80,18 @@ pub(super) fn remarks(measured: &Measured) -> Vec<String> {
     let failed = measured.events_failed();
     if failed > 0 {
         let first = measured.events.iter().find_map(|event| event.said.as_deref().filter(|_| !event.ok));
-        let words = first.map(|said| format!(", the first said: {said}")).unwrap_or_default();
+        let words = first.map(|said| format!(", the first: {said}")).unwrap_or_default();
         said.push(format!("{failed} of {} failed{words}", plural(measured.events.len() as u64, "event")));
     }
     if let Some(meter) = &measured.meter {
         let speed = report.body_bytes as f64 / 1000.0 / report.seconds.max(0.001);
         let share = match report.body_bytes {
-            0 => "and no answer came".into(),
-            body => format!("{} % of the answers", rate(meter.bytes as f64 * 100.0 / body as f64)),
+            0 => "and no response".into(),
+            body => format!("{} % of the responses", rate(meter.bytes as f64 * 100.0 / body as f64)),
         };
         let carried = (meter.bytes as f64 / 1000.0).round() as u64;
         said.push(format!(
-            "{} KB/s of answers in {:.1} s; {} carried {} KB, {share}",
+            "{} KB/s of responses in {:.1} s; {} carried {} KB, {share}",
             count(speed.round() as u64),
             report.seconds,
             meter.what,
@@ -100,10 +100,10 @@ pub(super) fn remarks(measured: &Measured) -> Vec<String> {
     }
     if report.unsent > 0 {
         let unsent = plural(report.unsent, "request");
-        said.push(format!("{unsent} due and not begun, because all connections were busy"));
+        said.push(format!("{unsent} scheduled but not sent, because all connections were busy"));
     }
     said.extend(measured.left_over.iter().map(|left| format!("left over: {left}")));
-    said.extend(report.errors.iter().map(|error| format!("the load client ended early: {error}")));
+    said.extend(report.errors.iter().map(|error| format!("the load generator ended early: {error}")));
     said
 }
 
@@ -136,9 +136,9 @@ mod tests {
         (measured.report.body_bytes, measured.report.seconds) = (4_580_000, 2.0);
         measured.meter = Some(Meter { what: "a link".into(), bytes: 91_600 });
         let said = remarks(&measured).join("\n");
-        assert_eq!(said, "2,290 KB/s of answers in 2.0 s; a link carried 92 KB, 2.00 % of the answers");
+        assert_eq!(said, "2,290 KB/s of responses in 2.0 s; a link carried 92 KB, 2.00 % of the responses");
         let body = std::mem::take(&mut measured.report.body_bytes);
-        assert!(remarks(&measured).join("\n").ends_with("a link carried 92 KB, and no answer came"));
+        assert!(remarks(&measured).join("\n").ends_with("a link carried 92 KB, and no response"));
         measured.report.body_bytes = body;
         let judge = |measured: &Measured| Expect::Bypass.judge(measured, 1, false);
         assert_eq!(judge(&measured), Some(true));

@@ -159,7 +159,7 @@ fn in_file(path: &Path, error: impl fmt::Display) -> io::Error {
 fn certificates_in(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     match certificates {
-        Ok(certificates) if certificates.is_empty() => Err(in_file(path, "there is no certificate in it")),
+        Ok(certificates) if certificates.is_empty() => Err(in_file(path, "it contains no certificate")),
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(in_file(path, error)),
     }
@@ -198,8 +198,8 @@ impl FromStr for TlsVersion {
         match text {
             "1.2" => Ok(TlsVersion::V1_2),
             "1.3" => Ok(TlsVersion::V1_3),
-            "1.0" | "1.1" => Err(format!("TLS {text} is not supported: RFC 8996 forbids it; there are 1.2 and 1.3")),
-            _ => Err(format!("'{text}' is no version of TLS; there are 1.2 and 1.3")),
+            "1.0" | "1.1" => Err(format!("TLS {text} is not supported (RFC 8996); expected 1.2 or 1.3")),
+            _ => Err(format!("unknown TLS version '{text}'; expected 1.2 or 1.3")),
         }
     }
 }
@@ -228,7 +228,7 @@ impl Tls {
     pub async fn shown(&self, address: SocketAddr) -> io::Result<Vec<u8>> {
         let stream = Stream::Tcp(tokio::net::TcpStream::connect(address).await?);
         let stream = self.handshake(stream, &address.into()).await?;
-        let Stream::Tls(stream) = &stream else { return Err(io::Error::other("TLS did not come to be")) };
+        let Stream::Tls(stream) = &stream else { return Err(io::Error::other("the TLS handshake failed")) };
         let shown = stream.0.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         Ok(shown.map(|certificate| certificate.to_vec()).unwrap_or_default())
     }

@@ -29,25 +29,25 @@ use result::DemoMeasurement;
 use scene::{DemoAddresses, DemoState};
 use stage::{Origins, start_proxy};
 
-/// Put load through a proxy, change it live twice a second, and show that nothing fails.
+/// Run a proxy under load, change it twice a second, and count failures.
 ///
-/// Starts two origins and a proxy, both on loopback addresses only. Through the proxy go requests over kept connections,
-/// requests with a connection each, requests over TLS, and WebSockets and TCP tunnels held open, while servers, frontends,
-/// addresses, rules, limits and the certificate come and go; now and then the new file is broken and must be refused. The exit code is 0 if nothing failed
-/// at all, else 1. Ctrl-C ends it earlier, with what was measured until then.
+/// Starts two origins and a proxy, on loopback addresses only. The load: requests on keep-alive connections,
+/// requests with a new connection each, requests over TLS, and open WebSockets and TCP tunnels. Meanwhile servers, frontends,
+/// addresses, rules, limits and the certificate change; some new files are invalid and must be rejected. The exit code is 0 if nothing
+/// failed, otherwise 1. Ctrl-C ends it early and prints the results.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton demo\n  baton demo --for 2m --rate 3000\n  baton demo --json | jq .clean")]
 pub struct Demo {
-    /// How long there is load: seconds, or with a unit (90s, 2m, 1h)
+    /// Duration of the load: seconds, or with a unit (90s, 2m, 1h)
     #[arg(long = "for", value_name = "SECONDS", default_value = "20", value_parser = duration)]
     time: Duration,
-    /// Requests a second; a fifth of them (300 at most) have a connection each
+    /// Requests per second; a fifth of them (at most 300) use a new connection each
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     rate: u32,
-    /// Leave the proxy and the origins running at the end, until Ctrl-C
+    /// Leave the proxy and the origins running until Ctrl-C
     #[arg(long)]
     keep: bool,
-    /// Print the result only, as JSON
+    /// Print only the result, as JSON
     #[arg(long)]
     json: bool,
 }
@@ -121,7 +121,7 @@ async fn keep(proxy: &mut Proxy, interrupt: &mut Interrupt) -> Result<(), String
 }
 
 fn introduction(places: &DemoAddresses, files: &DemoFiles) -> String {
-    format!("The proxy's first configuration, {}:\n\n{}", files.cfg.display(), DemoState::default().to_cfg(places))
+    format!("First configuration of the proxy, {}:\n\n{}", files.cfg.display(), DemoState::default().to_cfg(places))
 }
 
 fn hints(places: &DemoAddresses, files: &DemoFiles) -> String {
@@ -130,7 +130,7 @@ fn hints(places: &DemoAddresses, files: &DemoFiles) -> String {
     let DemoAddresses { web, secure, certificates, .. } = places;
     let authority = certificates.with_file_name("authority.pem");
     format!(
-        "\nThe proxy and its origins stay until Ctrl-C. Try:\n  \
+        "\nThe proxy and its origins run until Ctrl-C. Try:\n  \
          curl http://{web}/\n  \
          curl http://{web}/bytes/100\n  \
          curl -d 'what comes back' http://{web}/echo\n  \
@@ -170,6 +170,6 @@ mod tests {
         check("24h", Ok(86_400));
         check("0.5", Err("between 1s and 24h"));
         check("25h", Err("between 1s and 24h"));
-        check("5d", Err("the unit is us, ms, s, m or h"));
+        check("5d", Err("the unit must be us, ms, s, m or h"));
     }
 }

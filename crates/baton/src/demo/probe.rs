@@ -20,7 +20,7 @@ pub async fn sees(at: SocketAddr, path: &str, words: &str) -> Result<(), String>
     let answer = match timeout(TIME_MAX, exchange(at, path)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return Err(format!("a request for {path} at {at}: {error}")),
-        Err(_) => return Err(format!("a request for {path} at {at} had no answer within {} s", TIME_MAX.as_secs())),
+        Err(_) => return Err(format!("a request for {path} at {at} had no response within {} s", TIME_MAX.as_secs())),
     };
     judge(&answer, words).map_err(|text| format!("a request for {path} at {at}: {text}"))
 }
@@ -37,11 +37,11 @@ fn judge(answer: &[u8], words: &str) -> Result<(), String> {
     let answer = String::from_utf8_lossy(answer);
     let line = answer.lines().next().unwrap_or("nothing");
     if !answer.starts_with("HTTP/1.1 200 ") {
-        return Err(format!("answered with {line}"));
+        return Err(format!("the response is {line}"));
     }
     match answer.contains(words) {
         true => Ok(()),
-        false => Err(format!("{words} is not in its answer: {}", answer.lines().last().unwrap_or_default())),
+        false => Err(format!("its response does not contain {words}: {}", answer.lines().last().unwrap_or_default())),
     }
 }
 
@@ -55,8 +55,8 @@ mod tests {
             assert_eq!(judge(answer.as_bytes(), "word"), expect.map_err(str::to_owned));
         };
         check("HTTP/1.1 200 OK\r\n\r\na word", Ok(()));
-        check("HTTP/1.1 503 No\r\n\r\na word", Err("answered with HTTP/1.1 503 No"));
-        check("HTTP/1.1 200 OK\r\n\r\nnone", Err("word is not in its answer: none"));
-        check("", Err("answered with nothing"));
+        check("HTTP/1.1 503 No\r\n\r\na word", Err("the response is HTTP/1.1 503 No"));
+        check("HTTP/1.1 200 OK\r\n\r\nnone", Err("its response does not contain word: none"));
+        check("", Err("the response is nothing"));
     }
 }

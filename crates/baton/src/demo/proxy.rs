@@ -65,7 +65,8 @@ impl Proxy {
         let mut files =
             DemoFiles { pid: 0, cfg: directory.path().join("haproxy.cfg"), pid_file: directory.path().join("pid") };
         files.write(cfg).map_err(NotStarted::Failed)?;
-        let program = std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
+        let program =
+            std::env::current_exe().map_err(|error| failed("cannot find the program file of this process", error))?;
         let mut child = Command::new(program)
             .arg("-f")
             .arg(&files.cfg)
@@ -125,11 +126,11 @@ impl Proxy {
                     self.said.rest().await;
                     return Err(self.death(Ok(status)));
                 }
-                Err(error) => return Err(format!("the proxy cannot be waited for: {error}")),
+                Err(error) => return Err(format!("cannot wait for the proxy: {error}")),
             }
             let Err(reason) = self.files.status().await else { return Ok(()) };
             if Instant::now() >= deadline {
-                return Err(format!("the proxy does not answer: {reason}\n{}", self.said.text()));
+                return Err(format!("the proxy does not respond: {reason}\n{}", self.said.text()));
             }
             sleep(LOOK_EVERY).await;
         }
@@ -137,7 +138,7 @@ impl Proxy {
 
     fn death(&self, status: io::Result<ExitStatus>) -> String {
         let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        format!("the proxy ended ({how}); it said last:\n{}", self.said.text())
+        format!("the proxy ended ({how}); its last messages:\n{}", self.said.text())
     }
 }
 
@@ -179,8 +180,8 @@ impl DemoFiles {
         let asked = tokio::task::spawn_blocking(move || ask::ask(Whom::Pid(pid), request));
         match timeout(ANSWER_MAX, asked).await {
             Ok(Ok(reply)) => reply,
-            Ok(Err(error)) => Err(format!("the question could not be asked: {error}")),
-            Err(_) => Err(format!("no answer within {} s", ANSWER_MAX.as_secs())),
+            Ok(Err(error)) => Err(format!("cannot send the request: {error}")),
+            Err(_) => Err(format!("no reply within {} s", ANSWER_MAX.as_secs())),
         }
     }
 }
@@ -188,7 +189,7 @@ impl DemoFiles {
 fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Failed { reason } => reason,
-        other => format!("an answer to another question: {other:?}"),
+        other => format!("unexpected reply: {other:?}"),
     }
 }
 

@@ -172,17 +172,17 @@ impl fmt::Display for DemoMeasurement {
         for (name, group) in [("WebSockets", &self.websockets), ("TCP tunnels", &self.tunnels)] {
             held.row([name.into(), group.opened.to_string(), group.alive.to_string(), group.kinds()]);
         }
-        let mut changes = Table::new(["changes", "applied", "rejected", "failed", "answered in p50", "max"]);
+        let mut changes = Table::new(["changes", "applied", "rejected", "failed", "latency p50", "max"]);
         let Changes { applied, rejected, failed, .. } = self.changes;
         let (p50, max) = self.changes.answered_us();
         let counts = [applied, rejected, failed].map(|count| count.to_string());
-        changes.row(["live, in one process".to_owned()].into_iter().chain(counts).chain([time(p50), time(max)]));
+        changes.row(["in one process".to_owned()].into_iter().chain(counts).chain([time(p50), time(max)]));
         write!(out, "{requests}\n{latency}\n{held}\n{changes}")?;
         let Replaced { replaced, failed, failure, shown_us, shown_us_max } = &self.certificate;
         let (median, longest) = (time(*shown_us), time(*shown_us_max));
         writeln!(
             out,
-            "\ncertificate replaced {replaced} times: new one served after {median} (at most {longest}), {failed} failed"
+            "\ncertificate replaced {replaced} times: new one served after {median} (max {longest}), {failed} failed"
         )?;
         for error in failure.iter().chain(&self.errors) {
             writeln!(out, "\nFAILED: {error}")?;

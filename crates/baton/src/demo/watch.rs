@@ -168,7 +168,7 @@ impl<'a> DemoView<'a> {
         self.changes.add(made);
         let verdict = match made.verdict {
             Verdict::Applied => "",
-            Verdict::Rejected => "rejected, as it must be: ",
+            Verdict::Rejected => "rejected, as expected: ",
             Verdict::Failed => "FAILED: ",
         };
         self.voice.note(format!("{}  {verdict}{}", stamp(made.at), made.text));

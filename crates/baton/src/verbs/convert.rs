@@ -10,30 +10,30 @@ use clap::{Args, ValueEnum};
 
 use super::say_line;
 
-/// Write what `ipvsadm -Sn` or keepalived.conf says of virtual services as sections of haproxy.cfg with `mode direct`.
+/// Convert virtual services of ipvsadm or keepalived into sections with `mode direct`.
 ///
-/// What is not carried over, or not as it was, is said on standard error and stands in the output as comments, each with its
-/// line and the reason. Nothing of the system is read or changed. The exit code is 2 when some of the input was not understood
-/// (`not read`), and 1 when nothing could be converted.
+/// Reads the output of `ipvsadm -Sn` or keepalived.conf. What is not converted exactly is reported on standard error and as comments
+/// in the output, each with its line and the reason. The system is neither read nor changed. The exit code is 2 if some of the input was not understood
+/// (`not read`), and 1 if nothing could be converted.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example:\n  ipvsadm -Sn | baton convert\n  baton convert /etc/keepalived/keepalived.conf -o direct.cfg"
 )]
 pub struct ConvertCommand {
-    /// What to read; standard input without it, or by `-`
+    /// Input file [default: standard input, also `-`]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Whose words these are; without it the first line tells
+    /// Input format [default: detected from the first line]
     #[arg(long, value_enum)]
     from: Option<From>,
-    /// Where to write; standard output without it. A file that is there is not overwritten
+    /// Output file [default: standard output]; an existing file is not overwritten
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum From {
-    /// What `ipvsadm -Sn` and `ipvsadm-save -n` write
+    /// Output of `ipvsadm -Sn` and `ipvsadm-save -n`
     Ipvsadm,
     /// keepalived.conf
     Keepalived,
@@ -46,7 +46,7 @@ const UNREAD: u8 = 2;
 pub fn run(command: &ConvertCommand) -> Result<ExitCode, String> {
     let named = command.file.as_deref().filter(|file| *file != Path::new("-"));
     let name = named.map_or_else(|| "standard input".into(), |file| file.display().to_string());
-    let text = read(named).map_err(|error| format!("{name} cannot be read: {error}"))?;
+    let text = read(named).map_err(|error| format!("cannot read {name}: {error}"))?;
     let source = command.from.map(|from| match from {
         From::Ipvsadm => Source::Ipvsadm,
         From::Keepalived => Source::Keepalived,
@@ -61,7 +61,7 @@ pub fn run(command: &ConvertCommand) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
     let lines = if unread == 1 { "1 place was" } else { &*format!("{unread} places were") };
-    say_line(format_args!("baton: {name}: {lines} not understood: see the remarks that begin with `not read`"));
+    say_line(format_args!("baton: {name}: {lines} not understood: see the comments that begin with `not read`"));
     Ok(ExitCode::from(UNREAD))
 }
 
@@ -85,7 +85,7 @@ fn write(file: Option<&Path>, config: &str) -> Result<(), String> {
     let opened = OpenOptions::new().write(true).create_new(true).open(file);
     let written = opened.and_then(|mut opened| opened.write_all(config.as_bytes()));
     written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => format!("{} is there already; name another file", file.display()),
-        _ => format!("{} cannot be written: {error}", file.display()),
+        io::ErrorKind::AlreadyExists => format!("{} exists already; choose another file", file.display()),
+        _ => format!("cannot write {}: {error}", file.display()),
     })
 }

@@ -11,10 +11,10 @@ use baton_kernel::output::{self, WriteMode};
 use baton_prove::units;
 use clap::{Args, Subcommand};
 
-/// Two instances of a server, blue and green: new connections go to one of them, and from one moment to the next to the other.
+/// Switch new connections between two instances of another server (blue/green).
 ///
-/// For servers of any kind that cannot change without losing connections: change the idle instance, then flip. Connections that
-/// are open stay where they are. Nothing of your own rules is touched; `baton flip remove` leaves nothing.
+/// For any server that cannot change without losing connections: change the idle instance, then switch. Open connections stay where
+/// they are. Your own firewall rules are not touched; `baton flip remove` removes everything.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   baton flip init --listen :80 --blue 127.0.0.1:8000 --green 127.0.0.1:8001
@@ -41,17 +41,17 @@ enum FlipAction {
 /// The name of a flip.
 #[derive(Args, Debug)]
 struct FlipName {
-    /// Name of the flip, where there are several
+    /// Name of the flip, if there are several
     #[arg(long, value_name = "NAME", default_value = "web")]
     name: Name,
-    /// Print what would be done, as commands for a shell, and do nothing
+    /// Dry run: print the shell commands and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Set a flip up, or see that it is: the same command again changes nothing.
+/// Set up a flip; running the same command again changes nothing.
 ///
-/// New connections go to blue if it answers, else to green; to none that does not answer.
+/// New connections go to blue if it responds, otherwise to green.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   baton flip init --listen :80 --blue 127.0.0.1:8000 --green 127.0.0.1:8001
@@ -60,30 +60,30 @@ struct FlipName {
 struct InitCommand {
     #[command(flatten)]
     named: FlipName,
-    /// What clients dial: an address with a port, or `:PORT` for every address of this machine
+    /// Address that clients connect to: ADDRESS:PORT, or `:PORT` for every address of this machine
     #[arg(long, value_name = "ADDRESS", value_parser = place)]
     listen: Target,
-    /// Where the blue instance listens; again for its IPv6 address; `:PORT` when it listens at every address
+    /// Address of the blue instance; repeat it for IPv6; `:PORT` if it listens on every address
     #[arg(long, value_name = "ADDRESS", required = true, value_parser = place)]
     blue: Vec<Target>,
-    /// Where the green instance listens
+    /// Address of the green instance
     #[arg(long, value_name = "ADDRESS", required = true, value_parser = place)]
     green: Vec<Target>,
-    /// How connections are sent: auto, nft, ipset, iptables, sk_lookup
+    /// Method: auto, nft, ipset, iptables, sk_lookup
     #[arg(long, value_name = "METHOD", default_value = "auto", value_parser = method)]
     method: FlipMethodName,
-    /// Which instance is to be active, instead of the one that is, or that answers
+    /// Instance to make active [default: the active one, or the one that responds]
     #[arg(long, value_name = "COLOUR")]
     active: Option<Colour>,
     #[command(flatten)]
     checked: Checked,
 }
 
-/// Show every flip: which instance is active, whether both answer, and their connections. Exit code 1 when something is wrong.
+/// Show every flip: active instance, health and connections of both; exit code 1 if there is a problem
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton flip status --json | jq -r '.[0].active'")]
 struct FlipStatusCommand {
-    /// Only this one
+    /// Only this flip
     #[arg(long, value_name = "NAME")]
     name: Option<Name>,
     /// Print as JSON
@@ -91,7 +91,7 @@ struct FlipStatusCommand {
     json: bool,
 }
 
-/// Send new connections to one of the two, if it answers.
+/// Send new connections to one of the two instances, if it responds.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   baton flip to green
@@ -110,17 +110,17 @@ struct ToCommand {
 struct Checked {
     #[command(flatten)]
     ask: Ask,
-    /// Also when it does not answer
+    /// Also if it does not respond
     #[arg(long)]
     force: bool,
 }
 
 #[derive(Args, Debug)]
 struct Ask {
-    /// How to see whether it answers, instead of by a TCP connection: a path, a URL (http://…), or a command
+    /// Health check: a path, a URL (http://…), or a command [default: a TCP connection]
     #[arg(long, value_name = "CHECK")]
     check: Option<ProbeKind>,
-    /// How long one answer may take; a command that takes longer is killed with what it started
+    /// Timeout of one check; a command that takes longer is killed, with its children
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     check_limit: Duration,
 }
@@ -131,9 +131,9 @@ impl Ask {
     }
 }
 
-/// The whole cycle: reload the idle instance, wait until it answers, make it active, and let the other one drain.
+/// Reload the idle instance, wait until it responds, make it active, and drain the other one.
 ///
-/// Commands are words for sh; their environment has BATON_FLIP_COLOUR and BATON_FLIP_ADDRESS.
+/// Commands run in sh, with BATON_FLIP_COLOUR and BATON_FLIP_ADDRESS in their environment.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
   baton flip run --reload-blue 'systemctl reload-or-restart haproxy@blue' \\
@@ -141,27 +141,27 @@ impl Ask {
 struct RunCommand {
     #[command(flatten)]
     named: FlipName,
-    /// How the blue instance is reloaded
+    /// Command that reloads the blue instance
     #[arg(long, value_name = "CMD")]
     reload_blue: String,
-    /// How the green instance is reloaded
+    /// Command that reloads the green instance
     #[arg(long, value_name = "CMD")]
     reload_green: String,
-    /// How long a reload may take; then it is killed with what it started
+    /// Timeout of a reload; after it the command is killed, with its children
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = units::time)]
     reload_limit: Duration,
     #[command(flatten)]
     ask: Ask,
-    /// How long it may take until it answers
+    /// Timeout until the instance responds
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::time)]
     wait: Duration,
-    /// How long to wait for the connections of the other one to end; those that are left go on
+    /// How long to wait for the connections of the other instance to end; the rest stay open
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
     drain: Duration,
 }
 
-/// Remove a flip and everything it has in the kernel, also when it is only there. New connections then reach what listens at the
-/// address that clients dial.
+/// Remove a flip and all its kernel state. New connections then go to the server that listens on the address
+/// that clients connect to.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton flip remove --name mail")]
 struct RemoveCommand {
@@ -245,7 +245,7 @@ fn status(command: &FlipStatusCommand) -> Result<ExitCode, String> {
         all.retain(|status| status.name == *name);
         unreadable.retain(|(unreadable, _)| unreadable == name);
         if all.is_empty() && unreadable.is_empty() {
-            return Err(format!("there is no flip {name}"));
+            return Err(format!("no flip is named {name}"));
         }
     }
     if command.json {

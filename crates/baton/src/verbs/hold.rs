@@ -21,14 +21,14 @@ const LIMIT: u32 = 1000;
 /// The word that lets us choose.
 const AUTO: &str = "auto";
 
-/// Hold new connections to a server while a command runs, such as its reload.
+/// Hold new connections to another server while a command reloads or restarts it.
 ///
-/// The server may be anything that listens. Established connections are not touched. Input, output, signals and exit code are the
-/// command's own; what is told goes to standard error. Traffic flows again when the command ends, when --max is over, and when
-/// this process is killed in whatever way.
+/// Works with any server. Open connections are not affected. Input, output, signals and exit code are those of the
+/// command; messages go to standard error. Connections are released when the command ends, after --max, and if
+/// this process is killed.
 ///
-/// It takes CAP_NET_ADMIN. When holding cannot begin, the command is not run, and the exit code is 125; 126 and 127 say that the
-/// command cannot be run, or is not there.
+/// Needs CAP_NET_ADMIN. If connections cannot be held, the command is not run and the exit code is 125; 126 and 127 mean that the
+/// command cannot be run, or was not found.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Examples:
@@ -45,39 +45,39 @@ pub struct HoldCommand {
         long = "to",
         value_name = "[ADDR]:PORT",
         required = true,
-        help = "Whose new connections: ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses; may be given several times"
+        help = "Destination of the new connections: ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses (repeatable)"
     )]
     targets: Vec<Target>,
-    /// How: migrate, queue, plug, drop, or auto for the best one that fits (docs/hold.md)
+    /// Method: auto, migrate, queue, plug, drop (docs/hold.md)
     #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = method)]
     method: HoldMethodName,
-    /// Let traffic flow after so long, whatever the command does: 300ms, 5s, 1m; a number alone is seconds
+    /// Release the connections after this time, even if the command still runs: 300ms, 5s, 1m; a plain number means seconds
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     max: Duration,
-    /// Connections held at the same time at most; what comes above is let through; of no account to migrate and drop, which hold
-    /// none
+    /// Maximum number of held connections; the rest pass (not used by migrate and drop, which
+    /// hold none)
     #[arg(long, value_name = "N", default_value_t = LIMIT, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     limit: u32,
-    /// Only on this network interface, which must be there; may be given several times; not with migrate
+    /// Only on this network interface (repeatable; not with migrate)
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
-    /// Hold on for so long after the command has ended, such as 300ms for one that only sends a signal; a number alone is
+    /// Keep holding for this time after the command has ended, such as 300ms for one that only sends a signal; a plain number means
     /// seconds
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     linger: Option<Duration>,
-    /// Print what would be done, and do nothing
+    /// Dry run: print the steps and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Wait when somebody else holds the same
+    /// Wait if another process holds the same connections
     #[arg(long)]
     wait: bool,
-    /// Run the command even when nothing can be held
+    /// Run the command even if connections cannot be held
     #[arg(long)]
     anyway: bool,
-    /// Say nothing but what went wrong
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
-    /// Say what was held as one line of JSON
+    /// Print what was held as one line of JSON
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
     /// The command and its arguments
@@ -87,15 +87,15 @@ pub struct HoldCommand {
 
 #[derive(Subcommand, Debug)]
 enum HoldAction {
-    /// Show who holds what, and what killed runs left; 1 if there is such
+    /// Show active holds and leftovers of killed runs; exit code 1 if there are leftovers
     Status,
-    /// Undo what killed runs left; end their guardians if they hang; remove files that cannot be read
+    /// Undo the leftovers of killed runs, end hung guardian processes, remove unreadable files
     Release,
-    /// Put up the lane of --method plug, so that runs only close and open it; once, say at boot
+    /// Set up the queueing discipline of --method plug once, for example at boot; runs then only close and open it
     Setup(Setup),
-    /// Take the lane of --method plug down
+    /// Remove the queueing discipline of --method plug
     Teardown {
-        /// On this network interface; may be given several times
+        /// On this network interface (repeatable)
         #[arg(long, value_name = "NAME", default_value = "lo")]
         interface: Vec<String>,
     },
@@ -104,13 +104,13 @@ enum HoldAction {
 /// A lane that stands.
 #[derive(Args, Debug)]
 struct Setup {
-    /// Whose new connections it will be for, as of the runs that use it; may be given several times
+    /// Destination of the new connections, as in the runs that use it (repeatable)
     #[arg(long = "to", value_name = "[ADDR]:PORT", required = true)]
     targets: Vec<Target>,
-    /// On this network interface, by which they leave; may be given several times
+    /// On this outgoing network interface (repeatable)
     #[arg(long, value_name = "NAME", default_value = "lo")]
     interface: Vec<String>,
-    /// Which method's: only plug has something that stands
+    /// Method: only plug needs a setup
     #[arg(long, value_name = "plug", default_value = "plug", value_parser = ["plug"])]
     method: String,
 }
@@ -187,7 +187,7 @@ fn tell(command: &HoldCommand, report: &HoldReport) {
     if report.method.is_none() && is_wrong {
         super::say_line(format_args!(
             "baton: the command was {}",
-            if command.anyway { "run all the same (--anyway)" } else { "not run" }
+            if command.anyway { "run without a hold (--anyway)" } else { "not run" }
         ));
     }
 }
@@ -253,13 +253,13 @@ fn status() -> Result<ExitCode, KernelError> {
         super::print_line(format_args!("held    {}", line(record)));
     }
     for record in &found.orphaned {
-        let and = "killed; its guardian lets go, and if it hangs, `baton hold release` ends it";
+        let and = "killed; its guardian process releases the connections; if it hangs, `baton hold release` ends it";
         super::print_line(format_args!("ending  {}: {and}", line(record)));
     }
     for record in &found.dead {
         let what = match record.is_here() {
             true => "killed; `baton hold release` undoes it",
-            false => "of an earlier boot or network namespace; `baton hold release` forgets it",
+            false => "of an earlier boot or network namespace; `baton hold release` removes the record",
         };
         super::print_line(format_args!("left    {}: {what}", line(record)));
     }
@@ -271,7 +271,7 @@ fn status() -> Result<ExitCode, KernelError> {
         super::print_line(format_args!("lane    {lane}"));
     }
     if found.living.is_empty() && !found.is_left() && !lanes.iter().any(|lane| lane.stays) {
-        super::print_line("Nothing is held, and nothing is left.");
+        super::print_line("Nothing is held, and nothing is left over.");
     }
     Ok(if found.is_left() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -279,7 +279,7 @@ fn status() -> Result<ExitCode, KernelError> {
 fn release() -> Result<ExitCode, KernelError> {
     let Released { guardians, leftovers, unreadable } = record::release()?;
     if guardians.is_empty() && leftovers.is_empty() && unreadable.is_empty() {
-        super::print_line("Nothing is left.");
+        super::print_line("Nothing is left over.");
     }
     let mut is_whole = true;
     let mut told = |done: Result<String, String>| match done {
@@ -290,7 +290,7 @@ fn release() -> Result<ExitCode, KernelError> {
         }
     };
     for guardian in guardians {
-        let ended = |guardian: ProcessId| format!("ended the guardian process {}, which hung", guardian.pid);
+        let ended = |guardian: ProcessId| format!("ended the hung guardian process {}", guardian.pid);
         told(guardian.map(ended).map_err(text));
     }
     for UndoneRun { record, outcome } in leftovers {
@@ -298,13 +298,13 @@ fn release() -> Result<ExitCode, KernelError> {
         let what = format!("{targets} ({method}, process {run})");
         told(match outcome {
             Ok(()) if record.is_here() => Ok(format!("released {what}")),
-            Ok(()) => Ok(format!("forgot {what}, of an earlier boot or network namespace")),
+            Ok(()) => Ok(format!("removed the record of {what}, of an earlier boot or network namespace")),
             Err(fault) => Err(format!("{what}: {fault}")),
         });
     }
     for (file, outcome) in unreadable {
         told(match outcome {
-            Ok(()) => Ok(format!("removed {}, which could not be read", file.fault.place)),
+            Ok(()) => Ok(format!("removed the unreadable file {}", file.fault.place)),
             Err(fault) if fault.place == file.fault.place => Err(fault.to_string()),
             Err(fault) => Err(format!("{}: {fault}", file.fault.place)),
         });

@@ -10,17 +10,17 @@ use baton_prove::units;
 use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
 
-/// Keep listening sockets open for a program, whatever becomes of the program.
+/// Keep listening sockets open for a program across its restarts and crashes.
 ///
-/// The sockets are opened once. The program finds them from descriptor 3 on, as with systemd's socket activation
-/// (LISTEN_FDS), and by number in its environment: BATON_FD_80 for port 80. SIGHUP starts the program anew: the new one
-/// first, and once it serves, the old one is told to drain. A program that crashes is started again; who connects
-/// meanwhile waits and is not refused. SIGTERM drains and ends. docs/keep.md has the rest.
+/// The sockets are opened once. The program gets them from descriptor 3 on, as with systemd's socket activation
+/// (LISTEN_FDS), and by number in its environment: BATON_FD_80 for port 80. SIGHUP restarts the program: the new instance starts
+/// first, and once it serves, the old one drains. A program that crashes is restarted; new connections
+/// wait meanwhile and are not refused. SIGTERM drains and ends. More: docs/keep.md.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   baton keep --listen :80 --listen :443 -- haproxy -db -f haproxy.cfg    # with: bind \"fd@${BATON_FD_80}\"
-  kill -HUP PID                                                          # starts it anew, and nobody notices
+  kill -HUP PID                                                          # restarts it without refusing a connection
   baton keep --listen :80 --for nginx --drain-signal QUIT -- nginx -g 'daemon off;'
   baton keep --listen :80 --export /run/web.sock -- ./app                # haproxy -x /run/web.sock gets the sockets too")]
 pub struct KeepCommand {
@@ -28,37 +28,37 @@ pub struct KeepCommand {
     #[arg(
         long,
         value_name = "ADDRESS",
-        help = "Where to listen: [NAME=]ADDRESS[,OPTION…]. :80 is IPv4, [::]:80 IPv6, /run/web.sock a path, abns@web an \
+        help = "Address to listen on: [NAME=]ADDRESS[,OPTION…]. :80 is IPv4, [::]:80 IPv6, /run/web.sock a path, abns@web an \
                 abstract name; options: backlog=N, v4v6, v6only, interface=NAME, transparent, mode=0660"
     )]
     listen: Vec<Listen>,
-    /// How we know that the program serves: auto (it says READY=1, or is seen to wait at a socket, or lives for 10 s) or
-    /// notify (it says READY=1)
+    /// When the program counts as serving: auto (READY=1 from it, or it waits on a socket, or it has run for 10 s) or
+    /// notify (READY=1 from it)
     #[arg(long, default_value = "auto", conflicts_with_all = ["ready_after", "probe"])]
     ready: Ready,
-    /// The program serves once it has been alive for so long: 300ms, 5s, 1m; a number alone is seconds
+    /// The program counts as serving after this time: 300ms, 5s, 1m; a plain number means seconds
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     ready_after: Option<Duration>,
-    /// The program serves once this answers: http://HOST:PORT/PATH, /PATH at the addresses above, tcp://ADDRESS:PORT, or a command of
-    /// sh, which finds BATON_KEEP_PID. Old and new have the same sockets: ask the new one where only that one answers
+    /// The program counts as serving once this responds: http://HOST:PORT/PATH, /PATH on the addresses above, tcp://ADDRESS:PORT, or a
+    /// command of sh, with BATON_KEEP_PID. Old and new instance have the same sockets: choose what only the new one responds to
     #[arg(long, value_name = "PROBE", conflicts_with = "ready_after")]
     probe: Option<Probe>,
-    /// How long it may take until it serves; then it is ended, and who served before goes on
+    /// Timeout until it serves; after it the new instance is ended, and the old one keeps serving
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::time)]
     ready_within: Duration,
-    /// What tells the program to finish its connections and end (haproxy: USR1, nginx: QUIT)
+    /// Signal for a graceful stop of the program (haproxy: USR1, nginx: QUIT)
     #[arg(long, value_name = "SIGNAL", default_value = "USR1", value_parser = signal)]
     drain_signal: Signal,
-    /// How long that may take before it is killed; without it: as long as it takes
+    /// Timeout of the graceful stop, after which the program is killed [default: none]
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     max_drain: Option<Duration>,
-    /// Hand the sockets to programs that ask at this unix socket, which only the user may open
+    /// Pass the sockets to programs that request them on this unix socket, which only the user may open
     #[arg(long, value_name = "SOCKET")]
     export: Option<PathBuf>,
-    /// Become this user once the sockets are open; the program too
+    /// Switch to this user once the sockets are open, for the program too
     #[arg(long, value_name = "USER[:GROUP]", value_parser = account)]
     user: Option<(u32, u32, Vec<u32>)>,
-    /// Whose way of taking sockets is spoken besides systemd's
+    /// Also pass the sockets as this program expects them
     #[arg(long = "for", value_name = "PROGRAM")]
     dialect: Option<For>,
     /// The program, which must stay in the foreground, and its arguments
@@ -108,7 +108,7 @@ pub fn run(command: &KeepCommand) -> Result<ExitCode, String> {
 fn signal(text: &str) -> Result<Signal, String> {
     let name = text.to_ascii_uppercase();
     let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
-    name.parse().map_err(|_| "a signal's name is wanted, such as USR1, QUIT or TERM".into())
+    name.parse().map_err(|_| "expected a signal such as USR1, QUIT or TERM".into())
 }
 
 fn account(text: &str) -> Result<(u32, u32, Vec<u32>), String> {

@@ -14,14 +14,14 @@ use clap::Args;
 
 use super::whom::TargetProcess;
 
-/// Say what a reload would do to which object, and whom it would disturb. Nothing is changed.
+/// Show what a reload would change, and which connections it would affect.
 ///
-/// The files are compared with what the running process works by. Without one (or with --from) they are compared with
-/// other files, or with nothing.
+/// A dry run: nothing is changed. The files are compared with the configuration of the running process, with other files (--from), or
+/// with nothing if no process runs.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton plan -f new.cfg\n  baton plan --from old.cfg -f new.cfg")]
 pub struct PlanCommand {
-    /// File or directory to plan for, several if repeated; without it, the files the running process was started with
+    /// File or directory to compare (repeatable) [default: the files the process was started with]
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Compare with this file or directory instead of a running process
@@ -52,8 +52,8 @@ pub fn run(command: &PlanCommand) -> Result<ExitCode, String> {
         super::say_text(&message.rendered);
     }
     match (outcome.accepted, outcome.plan.is_empty()) {
-        (false, _) => super::say_line("A reload would be refused; nothing would change."),
-        (true, true) => super::print_text(format_args!("nothing would change\n{}", outcome.plan)),
+        (false, _) => super::say_line("A reload would be rejected; nothing would change."),
+        (true, true) => super::print_text(format_args!("no changes\n{}", outcome.plan)),
         (true, false) => super::print_text(outcome.plan),
     }
     if let (true, Some(pending)) = (outcome.accepted, restart_pending(&outcome.pending)) {
@@ -72,7 +72,7 @@ fn from_process(command: &PlanCommand) -> Result<Outcome, String> {
     match command.process.ask(Request::Plan { files })? {
         Reply::Plan(outcome) => Ok(outcome),
         Reply::Failed { reason } => Err(reason),
-        other => Err(format!("unexpected answer: {other:?}")),
+        other => Err(format!("unexpected reply: {other:?}")),
     }
 }
 
@@ -108,7 +108,7 @@ fn read(files: &[PathBuf]) -> Result<baton_config::Loaded, String> {
     let directory = std::env::current_dir().map_err(|error| error.to_string())?;
     let outside = Outside::new(directory, None).map_err(|error| error.to_string())?;
     if files.iter().any(|file| file == Path::new("-")) {
-        return Err("standard input cannot be planned for".into());
+        return Err("standard input cannot be used as a file here".into());
     }
     Ok(reload::read(&Options { files: files.to_vec(), ..Options::default() }, &outside))
 }

@@ -19,14 +19,14 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use choose::ChosenExperiment;
 
-/// Do something to a server under load, again and again, and count what its clients felt.
+/// Restart, reload or change a server under load, and count the failures of its clients.
 ///
-/// An experiment is a server, a load, and something that is done to the server while the load runs. Those that come with the
-/// program are named by `baton prove list`; each is done to Debian's haproxy, to Baton and where it makes sense to nginx. Your
-/// own are files, or a few options. Each run has a private directory, a network of its own where the rights suffice, and
-/// leaves nothing behind. Ctrl-C ends it with what was measured until then.
+/// An experiment is a server, a load, and an event that is repeated while the load runs. The built-in ones
+/// are listed by `baton prove list`; each runs with Debian's haproxy, with Baton and where applicable with nginx. Your
+/// own are files, or a few options. Each run has a private directory, its own network namespace if permitted, and
+/// leaves nothing behind. Ctrl-C ends it and prints the results.
 ///
-/// The exit code is 0 when everything that was measured is as the experiment expects (docs/prove.md), else 1.
+/// The exit code is 0 if all results are as expected (docs/prove.md), otherwise 1.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   baton prove list
@@ -38,49 +38,49 @@ pub struct Prove {
     /// Experiments by name, `all`, `articles`, files (FILE.toml); or `list`; or `show NAME`
     #[arg(value_name = "NAME", required_unless_present = "reload")]
     names: Vec<String>,
-    /// Only this server: haproxy, baton, nginx, all; with --reload, the command that starts yours
+    /// Only this server: haproxy, baton, nginx, all; with --reload, the command that starts your server
     #[arg(long, value_name = "NAME|CMD")]
     server: Option<String>,
-    /// What is done to your server again and again
+    /// Command that reloads your server, repeated under load
     #[arg(long, value_name = "CMD", conflicts_with = "names")]
     reload: Option<String>,
-    /// File with the number of your server's process, when it goes into the background
+    /// PID file of your server, if it runs in the background
     #[arg(long, value_name = "FILE", requires = "reload")]
     pid_file: Option<String>,
-    /// Other load than the experiment's, in the words of `baton load`
+    /// Load instead of the experiment's, as arguments of `baton load`
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     load: Option<String>,
-    /// Time from one event to the next, such as 200ms
+    /// Interval between events, such as 200ms
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     every: Option<Duration>,
-    /// Run for at least so long, such as 10s
+    /// Minimum duration, such as 10s
     #[arg(long = "for", value_name = "TIME", value_parser = units::time)]
     time: Option<Duration>,
-    /// Make at least so many requests
+    /// Minimum number of requests
     #[arg(long, value_name = "N", value_parser = units::count)]
     requests: Option<u64>,
-    /// Speak TLS with the servers, with a certificate made for the run
+    /// Use TLS, with a certificate created for the run
     #[arg(long, conflicts_with = "reload")]
     tls: bool,
-    /// How many connections ask at the same time
+    /// Concurrent connections
     #[arg(short = 'c', long, value_name = "N")]
     concurrency: Option<usize>,
-    /// Make times and numbers of requests so many times as large
+    /// Multiply durations and numbers of requests by this factor
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
-    /// Stay in the machine's network
+    /// Use the network of the machine instead of a network namespace
     #[arg(long)]
     machine_network: bool,
-    /// Write a report to read: one HTML file that needs nothing else (docs/proof.md)
+    /// Write a report as one self-contained HTML file (docs/proof.md)
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write the proof as JSON
+    /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the tables in Markdown; a file that is there gets them between its lines `<!-- measured: begin -->` and `… end -->`
+    /// Write the tables as Markdown; in an existing file they go between `<!-- measured: begin -->` and `… end -->`
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write one picture of all experiments, an SVG file
+    /// Write a chart of all experiments as an SVG file
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 }
@@ -103,7 +103,7 @@ pub fn run(command: &Prove) -> Result<ExitCode, String> {
     let is_apart = |one: &ChosenExperiment| one.experiment.network != Network::Machine;
     let own_network = !command.machine_network && chosen.iter().any(is_apart) && are_networks_there();
     let setting = Setting {
-        baton: std::env::current_exe().map_err(|error| format!("where this program is cannot be told: {error}"))?,
+        baton: std::env::current_exe().map_err(|error| format!("cannot find the file of this program: {error}"))?,
         every: command.every,
         time: command.time,
         requests: command.requests,
@@ -166,18 +166,18 @@ fn marked(file: &Path) -> Result<Option<String>, String> {
     match std::fs::read_to_string(file) {
         Ok(document) if markdown::is_marked(&document) => Ok(Some(document)),
         Ok(_) => Err(format!(
-            "{} is there and has no place for the figures: one line '{}' and after it one '{}'",
+            "{} exists and has no place for the figures: a line '{}' followed by a line '{}'",
             file.display(),
             markdown::BEGIN,
             markdown::END
         )),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
+        Err(error) => Err(format!("cannot read {}: {error}", file.display())),
     }
 }
 
 fn put(file: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(file, text).map_err(|error| format!("{} cannot be written: {error}", file.display()))
+    std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
 fn list() -> ExitCode {
@@ -191,7 +191,7 @@ fn list() -> ExitCode {
             servers.join(", ")
         ));
     }
-    super::print_line("\nTables of articles, all of them by the name 'articles':");
+    super::print_line("\nExperiments of articles (all: 'articles'):");
     for (name, heading) in articles::list() {
         super::print_line(format_args!("{name:16} {heading}"));
     }

@@ -11,10 +11,10 @@ use clap::{Args, Subcommand};
 
 use super::{print_line, say_line};
 
-/// Set this machine up as a real server of direct routing: it gets the virtual address, and keeps quiet about it.
+/// Set up this machine as a real server of direct routing (direct server return), or check it.
 ///
-/// The address goes on lo, and the machine answers no ARP for it, so that clients find the director alone. What was set before is
-/// put back by `down`.
+/// Adds the virtual address to lo and suppresses ARP replies for it, so that clients only reach the director. `down` restores the
+/// previous settings.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   baton real-server up --vip 192.168.121.2
@@ -36,7 +36,7 @@ enum RealServerAction {
     Check(CheckCommand),
 }
 
-/// Set virtual addresses up. The same command again changes nothing.
+/// Set up virtual addresses; running the same command again changes nothing.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   baton real-server up --vip 192.168.121.2
@@ -47,24 +47,24 @@ struct UpCommand {
     /// The virtual addresses, IPv4 or IPv6
     #[arg(long, value_name = "ADDRESS", required = true, value_delimiter = ',', value_parser = vip)]
     vip: Vec<IpAddr>,
-    /// Keep quiet on these interfaces alone, instead of on all
+    /// Suppress ARP on these interfaces only [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     interface: Vec<String>,
-    /// How to keep quiet: sysctl (arp_ignore, arp_announce), filter (a table of nftables), or auto
+    /// Method of suppressing ARP: sysctl (arp_ignore, arp_announce), filter (an nftables table), or auto
     #[arg(long, value_name = "METHOD", default_value_t)]
     method: ArpMethod,
-    /// Take packets out of tunnels too: ipip
+    /// Also decapsulate tunnels: ipip
     #[arg(long, value_name = "KIND", value_parser = tunnel)]
     tunnel: Option<Tunnels>,
-    /// At each boot too, by a unit of systemd
+    /// Also at each boot, by a systemd unit
     #[arg(long)]
     persistent: bool,
-    /// Print what would be done, and do nothing
+    /// Dry run: print the steps and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Take virtual addresses down, and put back what was there before.
+/// Remove virtual addresses and restore the previous settings.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   baton real-server down --vip 192.168.121.2
@@ -73,45 +73,45 @@ struct DownCommand {
     /// The virtual addresses
     #[arg(long, value_name = "ADDRESS", required_unless_present = "all", value_delimiter = ',', value_parser = vip)]
     vip: Vec<IpAddr>,
-    /// All that are up
+    /// All that are set up
     #[arg(long, conflicts_with = "vip")]
     all: bool,
-    /// Leave the unit that sets them up at the next boot
+    /// Keep the systemd unit that sets them up at boot
     #[arg(long)]
     keep_unit: bool,
-    /// Print what would be done, and do nothing
+    /// Dry run: print the steps and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Say what is wrong with this machine as a real server; with --from, ask the link who answers for the address. Exit code 1 when something
-/// is wrong.
+/// Check this machine as a real server; with --from, find which machines of the link respond for the address; exit code 1 if there
+/// is a problem.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   baton real-server check --vip 192.168.121.2 --port 80
-  baton real-server check --vip 192.168.121.2 --from eth0                              # on the director: nobody else may answer
+  baton real-server check --vip 192.168.121.2 --from eth0                              # on the director: no other machine may respond
   baton real-server check --vip 192.168.121.2 --from eth0 --director 192.168.121.1     # on any other machine of the link
   baton real-server check --vip 192.168.121.2 --from eth0 --server 192.168.121.141,192.168.121.13 --port 80")]
 struct CheckCommand {
     /// The virtual addresses
     #[arg(long, value_name = "ADDRESS", required = true, value_delimiter = ',', value_parser = vip)]
     vip: Vec<IpAddr>,
-    /// The interfaces by which clients come, instead of all
+    /// The interfaces that clients use [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "from")]
     interface: Vec<String>,
-    /// TCP ports on which somebody shall listen
+    /// TCP ports that must have a listener
     #[arg(long, value_name = "PORT", value_delimiter = ',')]
     port: Vec<u16>,
-    /// Ask on this interface who answers for the address, and look at nothing of this machine
+    /// Find out on this interface which machines respond for the address; nothing of this machine is checked
     #[arg(long, value_name = "INTERFACE")]
     from: Option<String>,
-    /// Who may answer: the director's address or hardware address
+    /// The director's IP or MAC address, the only one that may respond
     #[arg(long, value_name = "ADDRESS", requires = "from")]
     director: Option<Answerer>,
-    /// Real servers that shall have the address, asked by their hardware address (of --port, or by an echo)
+    /// Real servers that must have the address, probed by MAC address (--port, or ICMP echo)
     #[arg(long, value_name = "ADDRESS", requires = "from", value_delimiter = ',')]
     server: Vec<IpAddr>,
-    /// How long answers are waited for, for each question
+    /// Timeout of each probe
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::time)]
     within: Duration,
 }
@@ -119,11 +119,11 @@ struct CheckCommand {
 /// A virtual address, also as `up` puts it on lo: with /32 or /128.
 fn vip(text: &str) -> Result<IpAddr, String> {
     let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
-    let address: IpAddr = address.parse().map_err(|_| format!("'{text}' is no address"))?;
+    let address: IpAddr = address.parse().map_err(|_| format!("'{text}' is not an address"))?;
     let whole = if address.is_ipv4() { "32" } else { "128" };
     match prefix {
         Some(prefix) if prefix != whole => {
-            Err(format!("on a real server a virtual address has no network around it: write {address}"))
+            Err(format!("a virtual address of a real server has no prefix length: write {address}"))
         }
         Some(_) | None => Ok(address),
     }
@@ -132,7 +132,7 @@ fn vip(text: &str) -> Result<IpAddr, String> {
 fn tunnel(text: &str) -> Result<Tunnels, String> {
     match text {
         "ipip" => Ok(Tunnels::Ipip),
-        other => Err(format!("there is no tunnel '{other}'; there is ipip")),
+        other => Err(format!("unknown tunnel '{other}'; expected ipip")),
     }
 }
 

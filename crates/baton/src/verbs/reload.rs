@@ -8,16 +8,16 @@ use clap::Args;
 
 use super::whom::TargetProcess;
 
-/// Change the running process to what its files say now, without disturbing what did not change.
+/// Apply the current files to the running process.
 ///
-/// Waits until the change is in force and prints it. If the files are wrong, or an address cannot be had, nothing is
-/// changed, the reasons are printed, and the exit code is 1.
+/// Waits until the change is in effect and prints it; what did not change is not affected. If the files are invalid or an address cannot
+/// be opened, nothing changes, the reasons are printed, and the exit code is 1.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton reload -p /run/haproxy.pid\n  baton reload --json | jq .accepted")]
 pub struct Reload {
     #[command(flatten)]
     process: TargetProcess,
-    /// Print the outcome as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -27,7 +27,7 @@ pub fn run(command: &Reload) -> Result<ExitCode, String> {
     match command.process.ask(Request::Reload)? {
         Reply::Reload(outcome) => Ok(print(&outcome, command.json)),
         Reply::Failed { reason } => Err(reason),
-        other => Err(format!("unexpected answer: {other:?}")),
+        other => Err(format!("unexpected reply: {other:?}")),
     }
 }
 
@@ -41,7 +41,7 @@ fn print(outcome: &Outcome, json: bool) -> ExitCode {
         super::say_text(&message.rendered);
     }
     if !outcome.accepted {
-        super::say_line(format_args!("Refused: configuration {} stays in use, untouched.", outcome.generation));
+        super::say_line(format_args!("Rejected: configuration {} stays in use.", outcome.generation));
         return code;
     }
     for change in &outcome.plan.changes {

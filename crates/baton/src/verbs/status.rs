@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::whom::TargetProcess;
 
-/// Show the running process: configuration in use, listeners, connections, counters.
+/// Show the running process: configuration, listeners, connections, counters.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  baton status\n  baton status --json | jq '.backends[].servers[] | {name, status}'")]
 pub struct StatusCommand {
@@ -28,7 +28,7 @@ pub fn run(command: &StatusCommand) -> Result<ExitCode, String> {
         }
         Reply::Status(status) => super::print_text(text(&status)),
         Reply::Failed { reason } => return Err(reason),
-        other => return Err(format!("unexpected answer: {other:?}")),
+        other => return Err(format!("unexpected reply: {other:?}")),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -37,7 +37,7 @@ fn text(status: &Status) -> String {
     let uptime = Duration::from_secs(status.uptime_ms / 1000);
     let stopping = if status.stopping { ", stopping" } else { "" };
     let mut out = format!(
-        "baton {}, process {}, up {}s{stopping}\nconfiguration {} ({} refused), {} threads\n\
+        "baton {}, PID {}, up {}s{stopping}\nconfiguration {} ({} refused), {} threads\n\
          {} of {} connections, {} descriptors, {} KiB\n",
         status.version,
         status.pid,
@@ -63,7 +63,7 @@ fn text(status: &Status) -> String {
         out.push_str(&format!("listening on {address} ({sockets} sockets)\n"));
     }
     if status.listeners_leaving > 0 {
-        out.push_str(&format!("{} removed addresses are still being emptied\n", status.listeners_leaving));
+        out.push_str(&format!("{} removed addresses are being drained\n", status.listeners_leaving));
     }
     for target in &status.log_targets {
         out.push_str(&format!("log target {}: {} lost ({})\n", target.target, target.lost, target.reason));
@@ -89,9 +89,9 @@ fn text(status: &Status) -> String {
 /// How many certificates there are, and which need somebody.
 fn certificates(counts: &Expiring) -> String {
     let parts = [
-        (counts.expired, "not valid now"),
-        (counts.within_7_days, "for 7 days at most"),
-        (counts.within_30_days, "for 30 days at most"),
+        (counts.expired, "expired or not yet valid"),
+        (counts.within_7_days, "expire within 7 days"),
+        (counts.within_30_days, "expire within 30 days"),
     ];
     let parts: Vec<String> =
         parts.into_iter().filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}")).collect();
@@ -102,7 +102,7 @@ fn certificates(counts: &Expiring) -> String {
 fn row(word: &str, figures: &Figures) -> String {
     let count = |name: &str| figures.counters.get(name).copied().unwrap_or_default();
     format!(
-        "{word} {} {}: {} open (at most {}), {} sessions, {} requests, {} bytes in, {} out\n",
+        "{word} {} {}: {} open (peak {}), {} sessions, {} requests, {} bytes in, {} out\n",
         figures.name,
         figures.status,
         figures.open,
@@ -123,7 +123,7 @@ mod tests {
         let good = Expiring { all: 1, ..Expiring::default() };
         assert_eq!(certificates(&good), "1 certificate\n");
         let some = Expiring { all: 9, expired: 2, within_7_days: 0, within_30_days: 3 };
-        assert_eq!(certificates(&some), "9 certificates: 2 not valid now, 3 for 30 days at most\n");
+        assert_eq!(certificates(&some), "9 certificates: 2 expired or not yet valid, 3 expire within 30 days\n");
         assert!(!text(&Status::default()).contains("certificate"));
     }
 }

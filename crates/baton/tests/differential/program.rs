@@ -56,7 +56,7 @@ impl Program {
     /// Asks it to stop softly and waits for the end; says what was wrong with that.
     pub fn stop(mut self) -> Option<String> {
         if let Ok(Some(status)) = self.child.try_wait() {
-            return Some(format!("ended by itself ({status}):\n{}", self.said()));
+            return Some(format!("ended ({status}):\n{}", self.said()));
         }
         let pid = i32::try_from(self.child.id()).ok()?;
         let _ = kill(Pid::from_raw(pid), Signal::SIGUSR1);

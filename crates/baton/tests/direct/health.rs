@@ -57,7 +57,7 @@ fn a_server_without_the_virtual_address_gets_nothing() {
         until("it is out", || weight(2).unwrap_or(0) == 0 && weight(1) > Some(0));
         assert_eq!(shares(4), BTreeMap::from([(1, 4)]));
         let said_of_it = director.tell("show stat");
-        let why = "virtual address 192.168.121.2 is not set up on the server: nobody answers for it there";
+        let why = "virtual address 192.168.121.2 is not set up on the server: nothing responds for it there";
         assert!(said_of_it.contains(why), "{said_of_it}");
         said("ip -n s2 address add 192.168.121.2/32 dev lo");
         until("it is in", || weight(2) > Some(0));
@@ -75,7 +75,7 @@ fn a_real_server_that_answers_for_the_virtual_address_is_told() {
         let complaint = format!("{} (192.168.121.12", mac.trim());
         until("it is told", || {
             let told = director.tell("show info");
-            told.contains("answers for the virtual address 192.168.121.2 on eth0 too") && told.contains(&complaint)
+            told.contains("also responds for the virtual address 192.168.121.2 on eth0") && told.contains(&complaint)
         });
     });
 }

@@ -105,7 +105,7 @@ fn keepalived_gives_its_services_without_a_gap() {
         let program = support::program().display();
         let config = said(&format!("{program} convert {FILE}"));
         let baton = Proxy::start_with(&config, &[]);
-        until("it is Baton's", || baton.said().contains("was in the kernel already, and is Baton's now"));
+        until("it is Baton's", || baton.said().contains("existed in the kernel and is now managed by Baton"));
         until("its servers are well", || weight(1) == Some(1) && weight(2) == Some(1));
         fs::write(FILE, VRRP).unwrap();
         let [halt, reload, end] = STEPS;
@@ -132,7 +132,7 @@ fn keepalived_gives_its_services_without_a_gap() {
         first.end();
         second.end();
         let said = baton.said();
-        assert!(!said.contains("somebody else changed"), "nothing was ever missing: {said}");
+        assert!(!said.contains("another program changed"), "nothing was ever missing: {said}");
         assert!(!log().contains("Removing Virtual Server"), "{}", log());
     });
 }
@@ -175,6 +175,6 @@ fn what_is_removed_by_others_is_back_at_once() {
         second.goes_on(2);
         first.end();
         second.end();
-        until("it is said", || director.proxy.said().contains("somebody else changed what is Baton's"));
+        until("it is said", || director.proxy.said().contains("another program changed Baton's kernel state"));
     });
 }

@@ -149,12 +149,12 @@ fn an_address_that_is_listened_on_stays_until_nothing_does() {
         let global = format!("global\nstats socket {}/admin.sock level admin\n", director.folder.display());
         let listens = |address: &str| format!("{global}listen web\nmode http\nbind {address}:80\n");
         director.proxy.write(&listens("127.0.0.1"));
-        assert!(director.proxy.plan().plan.kernel.iter().any(|step| step.starts_with("take virtual address")));
+        assert!(director.proxy.plan().plan.kernel.iter().any(|step| step.starts_with("remove virtual address")));
         director.proxy.write(&listens("192.168.121.2"));
         assert!(director.proxy.plan().plan.kernel.iter().any(|step| step.contains("something listens on it")));
         director.proxy.change(&listens("192.168.121.2"));
         assert!(has_it() && dump().is_empty());
-        assert!(director.proxy.said().contains("stays there without `manage-vip`"), "{}", director.proxy.said());
+        assert!(director.proxy.said().contains("is kept without `manage-vip`"), "{}", director.proxy.said());
         director.proxy.change(&listens("127.0.0.1"));
         assert!(!has_it());
         // Who takes over does not take it away from under itself either.
@@ -164,7 +164,7 @@ fn an_address_that_is_listened_on_stays_until_nothing_does() {
         let next = director.proxy.replace(&[]);
         director.proxy.wait();
         until("services are gone", || dump().is_empty());
-        until("it is said", || next.said().contains("stays there without `manage-vip`"));
+        until("it is said", || next.said().contains("is kept without `manage-vip`"));
         assert!(has_it());
     });
 }
@@ -177,7 +177,7 @@ fn what_somebody_else_undid_is_put_right_and_said() {
         let before = dump();
         said("ipvsadm -C");
         until("it is put right", || dump() == before);
-        until("it is said", || director.proxy.said().contains("somebody else changed what is Baton's"));
+        until("it is said", || director.proxy.said().contains("another program changed Baton's kernel state"));
     });
 }
 
@@ -267,7 +267,7 @@ fn what_nobody_asks_for_after_a_restart_is_told() {
         drop(beside);
         let before = dump();
         let next = Proxy::start(without);
-        until("it is told", || next.said().contains("engine ipvs: tcp 192.168.121.2:80): remove them by hand"));
+        until("it is told", || next.said().contains("engine ipvs: tcp 192.168.121.2:80): remove them manually"));
         assert_eq!(dump(), before);
     });
 }

@@ -22,7 +22,7 @@ fn anothers_program_stays_and_is_named() {
         let before = program(lab);
         let unnamed = text(lab, folder.path(), &[1], "flush");
         let named = unnamed.replace(":80\n", ":80 interface eth0\n");
-        let reason = "another XDP program is there, and it is left alone: end it (ip link set dev eth0 xdp off)";
+        let reason = "it has another XDP program, which is not replaced: remove it (ip link set dev eth0 xdp off)";
         for text in [&named, &unnamed] {
             let (status, said) = lab.director.inside(|| Proxy::begin(&[], text, &[]).wait());
             assert!(!status.success() && said.contains("interface eth0") && said.contains(reason), "{said}");

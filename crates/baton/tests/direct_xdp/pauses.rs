@@ -55,7 +55,7 @@ fn what_somebody_removed_is_missed_and_made_anew_by_who_takes_over() {
         let proxy = start(lab, &text);
         let mut held = hold(lab, 12);
         lab.director.inside(|| fs::remove_dir_all(direct::folder().unwrap()).unwrap());
-        let missed = "was removed by somebody else; let a new process of Baton take over (baton -sf PID)";
+        let missed = "start a new process that takes over (baton -sf PID)";
         until("it is said", || proxy.said().contains(missed));
         // It is said once, whatever is asked for meanwhile.
         for weight in [2, 1] {

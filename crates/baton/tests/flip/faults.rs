@@ -50,7 +50,7 @@ fn two_at_once_exclude_each_other() {
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("it speaks");
         assert_eq!(line, "begun\n");
-        assert!(machine.refuses("to green").contains("another `baton flip` is at work"));
+        assert!(machine.refuses("to green").contains("another `baton flip` is changing it"));
         fs::write(&gate, "go\n").expect("somebody reads");
         let mut rest = String::new();
         child.stdout.take().expect("a pipe").read_to_string(&mut rest).expect("it speaks");
@@ -115,7 +115,7 @@ fn two_names_for_one_address_are_refused() {
             let line = format!("init --name other --listen {listen} --blue {at}:8000 --green {at}:8001 --force");
             for line in [line.clone(), format!("{line} --method iptables"), format!("{line} --dry-run")] {
                 let said = machine.refuses(&line);
-                assert!(said.contains("the flip web is about :80 already"), "{said}");
+                assert!(said.contains("the flip web already uses :80"), "{said}");
             }
         }
         assert_eq!(rules(), made);
@@ -222,11 +222,11 @@ fn a_file_that_cannot_be_read_hides_no_other_flip() {
             assert!(said.contains("go to blue") && said.contains("flip-six.json"), "{break_it}: {said}");
             assert!(said.contains("baton flip remove --name six"), "{said}");
             let said = machine.does("remove --name six");
-            assert!(said.contains("flip-six.json") && said.contains("could not be read"), "{break_it}: {said}");
+            assert!(said.contains("flip-six.json") && said.contains("unreadable file"), "{break_it}: {said}");
             assert!(machine.does("status").contains("go to blue"));
         }
         fs::write(format!("{folder}/flip-six.json"), "x").expect("a folder of ours");
-        assert!(machine.does("remove --name six").contains("nothing of six but a file"));
+        assert!(machine.does("remove --name six").contains("only an unreadable file of six"));
         machine.does("remove");
         machine.is_as_before();
     });

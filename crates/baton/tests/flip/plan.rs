@@ -71,14 +71,14 @@ fn a_plan_that_is_typed_does_the_same() {
 fn a_plan_is_refused_where_the_thing_would_be() {
     in_network(|machine| {
         let init = format!("init --listen :80 --blue {BLUE} --green {GREEN}");
-        assert!(machine.refuses(&format!("{init} --dry-run")).contains("does not answer"));
+        assert!(machine.refuses(&format!("{init} --dry-run")).contains("does not respond"));
         assert!(machine.does(&format!("{init} --dry-run --force")).contains("nft -f -"));
         let _blue = haproxy("blue", BLUE);
         let plan = machine.does(&format!("{init} --dry-run --check 'exit 1'"));
-        assert!(plan.contains("# blue (127.0.0.1:8000) is asked by 'exit 1'"), "it is not run: {plan}");
-        assert!(machine.refuses("to green --dry-run").contains("there is none of this name"));
+        assert!(plan.contains("# check blue (127.0.0.1:8000) with 'exit 1'"), "it is not run: {plan}");
+        assert!(machine.refuses("to green --dry-run").contains("it does not exist"));
         machine.does(&init);
-        assert!(machine.refuses("to green --dry-run").contains("does not answer"));
+        assert!(machine.refuses("to green --dry-run").contains("does not respond"));
         let plan = machine.does("run --reload-blue true --reload-green 'echo it'\\''s' --dry-run");
         let reload = "BATON_FLIP_COLOUR='green' BATON_FLIP_ADDRESS='127.0.0.1:8001' sh -c 'echo it'\\''s'";
         assert!(plan.lines().any(|line| line == reload), "{plan}");

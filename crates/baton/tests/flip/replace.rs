@@ -159,9 +159,9 @@ fn a_change_that_was_broken_off_is_told_and_ended() {
                     super::support::until("it is told", || {
                         let said = words(&machine.flip("status"));
                         let is_served = said.contains(&format!("new connections to :80 go to {}", who(FRONT)));
-                        is_served || said.contains("may still go to the addresses before")
+                        is_served || said.contains("may still go to the previous addresses")
                     });
-                    told += usize::from(words(&machine.flip("status")).contains("a change was broken off"));
+                    told += usize::from(words(&machine.flip("status")).contains("a change was interrupted"));
                     machine.does(&to);
                     machine.does("status");
                     machine.does(&from);

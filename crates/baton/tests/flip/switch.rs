@@ -112,22 +112,22 @@ fn setting_up_again_changes_nothing_and_mends_what_a_firewall_flushed() {
         machine.does("status");
         shell("nft delete table inet baton-flip-web");
         let said = machine.refuses("status");
-        assert!(said.contains("nothing of it is in the kernel"), "{said}");
+        assert!(said.contains("it is missing in the kernel"), "{said}");
         machine.init("");
         assert_eq!(rules(), made, "green is active still");
         shell("nft flush map inet baton-flip-web active4");
         assert!(machine.refuses("status").contains("leads to neither"));
-        assert!(machine.does("to blue").contains("set up anew"));
+        assert!(machine.does("to blue").contains("set up again"));
         assert_eq!(who(FRONT), "blue");
         // Another setting under the same name, and another method, which would hide the first.
         let moved = format!("init --listen 127.0.0.1:81 --blue {BLUE} --green {GREEN}");
-        assert!(machine.refuses(&format!("{moved} --method ipset")).contains("set up by the method nft"));
+        assert!(machine.refuses(&format!("{moved} --method ipset")).contains("set up with method nft"));
         machine.does(&moved);
         assert_eq!(who("127.0.0.1:81"), "blue");
         assert!(TcpStream::connect(FRONT).is_err());
         // A file that was lost: the kernel is the truth, and can be cleaned.
         shell(&format!("find {} -name 'flip-*.json' -delete", machine.run.path().display()));
-        assert!(machine.refuses("status").contains("no file says what it is for"));
+        assert!(machine.refuses("status").contains("in the kernel without a file"));
         machine.does("remove");
         machine.is_as_before();
         machine.does("remove");
@@ -167,12 +167,12 @@ fn the_loopback_is_open_only_as_long_as_one_needs_it() {
 fn an_instance_that_does_not_answer_gets_nobody() {
     in_network(|machine| {
         let said = machine.refuses(&format!("init --listen :80 --blue {BLUE} --green {GREEN}"));
-        assert!(said.contains("does not answer"), "{said}");
+        assert!(said.contains("does not respond"), "{said}");
         machine.is_as_before();
         let _green = haproxy("green", GREEN);
         assert!(machine.init("").contains("go to green"), "it is the one that answers");
         let said = machine.refuses("to blue");
-        assert!(said.contains("blue (127.0.0.1:8000) does not answer") && said.contains("--force"), "{said}");
+        assert!(said.contains("blue (127.0.0.1:8000) does not respond") && said.contains("--force"), "{said}");
         let _blue = haproxy("blue", BLUE);
         assert!(machine.refuses("to blue --check /none").contains("status 404"));
         assert!(machine.refuses("to blue --check 'exit 3'").contains("exit status: 3"));

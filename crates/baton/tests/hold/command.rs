@@ -26,7 +26,7 @@ fn input_output_and_exit_code_are_the_commands() {
         let output = machine.run(&["--to", WEB, "--method", "drop", "--", "true"]);
         let said = text(&output.stderr);
         assert!(
-            said.contains("method drop, as asked for") && said.contains("0 SYNs to 127.0.0.1:80 dropped"),
+            said.contains("method drop, as requested") && said.contains("0 SYNs to 127.0.0.1:80 dropped"),
             "{said}"
         );
         let output = machine.run(&["--to", WEB, "--method", "drop", "--json", "--", "true"]);

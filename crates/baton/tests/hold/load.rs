@@ -274,12 +274,12 @@ fn a_server_that_was_gone_in_between_is_told() {
             assert!(output.contains("method migrate"), "{output}");
             output
         };
-        assert!(!hold(Haproxy::RELOAD).contains("gone in between"));
+        assert!(!hold(Haproxy::RELOAD).contains("stopped in between"));
         // A restart: the old process ends before the new one begins, which takes as long as it takes to be seen.
         let restart = "old=$(cat pid); kill -TERM $old; while kill -0 $old 2>/dev/null; do sleep 0.01; done; sleep 0.2; \
                        haproxy -D -f haproxy.cfg -p pid";
         let output = hold(restart);
-        assert!(output.contains("the server was gone in between") && output.contains("--method queue"), "{output}");
+        assert!(output.contains("the server stopped in between") && output.contains("--method queue"), "{output}");
         machine.assert_clean();
     });
 }
@@ -291,7 +291,7 @@ fn auto_says_what_it_chose_and_why() {
         let plan = machine.run(&["--to", ":80", "--dry-run"]);
         let plan = text(&plan.stdout);
         assert!(
-            plan.starts_with("method migrate: 1 listening socket at :80 shares the address (SO_REUSEPORT"),
+            plan.starts_with("method migrate: 1 listening socket on :80 shares the address (SO_REUSEPORT"),
             "{plan}"
         );
         drop(haproxy);

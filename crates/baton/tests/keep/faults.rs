@@ -20,12 +20,12 @@ fn a_new_one_that_fails_changes_nothing() {
     apart(|| {
         let keep = python(&["--ready-within", "8s"]);
         // It lives longer than the time it has, and does not wait at a socket.
-        for (version, words) in [("broken", "it ended before it served (exit status: 1)"), ("hanging", "did not serve")]
+        for (version, words) in [("broken", "it ended before it served (exit status: 1)"), ("hanging", "was not ready")]
         {
             fs::write(keep.path("version"), version).unwrap();
             keep.signal(Signal::SIGHUP);
             keep.says(words, 1);
-            keep.says("start 1 goes on", 1);
+            keep.says("start 1 keeps serving", 1);
             assert_eq!(web("127.0.0.1:80"), "one");
         }
         until("what failed has ended", || keep.programs().len() == 1);
@@ -56,12 +56,12 @@ fn a_program_that_never_serves_is_told_at_once() {
         drop(taken);
         let mut keep = Keep::begin(&["--listen", ":80", "--listen", ":80", "--", "sleep", "9"], &[]);
         assert_eq!(keep.wait().code(), Some(1));
-        keep.says("is there twice", 1);
+        keep.says("is given twice", 1);
         // Its socket takes connections, and nobody answers.
         let words = ["--listen", ":80", "--probe", "/health", "--ready-within", "700ms", "--", "sleep", "60"];
         let mut keep = Keep::begin(&words, &[]);
         assert_eq!(keep.wait().code(), Some(1));
-        keep.says("did not serve within 700ms (start 1 (http://127.0.0.1:80/health) does not answer as it should", 1);
+        keep.says("was not ready within 700ms (start 1 (http://127.0.0.1:80/health) does not respond as expected", 1);
         for probe in ["http://[bad", "http://127.0.0.1:99999/", "ftp://x"] {
             let mut keep = Keep::begin(&["--listen", ":80", "--probe", probe, "--", "sleep", "60"], &[]);
             assert!(!keep.wait().success());
@@ -85,7 +85,7 @@ fn who_connects_while_it_is_down_waits() {
         let refused = result.failures.iter().filter(|failure| failure.kind == FailureKind::Refused).count();
         assert_eq!(refused, 0, "{:?}", result.failures);
         assert!(result.counts.failed() <= 10 * 4, "{:?}", result.failures);
-        keep.says("started again in", 4);
+        keep.says("restarting in", 4);
         keep.stop();
     });
 }
@@ -98,7 +98,7 @@ fn a_stop_drains_and_kills_what_does_not_end() {
         let mut keep = Keep::start(&words, &[]);
         keep.signal(Signal::SIGTERM);
         assert!(keep.wait().success());
-        keep.says("has not ended in its time and is killed", 1);
+        keep.says("did not stop in time and is killed", 1);
         assert!(TcpStream::connect("127.0.0.1:80").is_err(), "the sockets are closed");
     });
 }
@@ -142,7 +142,7 @@ fn nobody_can_hold_up_the_export() {
             let answer = question(&export, wrong);
             assert!(answer.starts_with(b"error ") || wrong.len() > 4000, "{wrong:?}: {answer:?}");
         }
-        assert!(question(&export, b"\xff\xfe\n").starts_with(b"error the question is no text in UTF-8"));
+        assert!(question(&export, b"\xff\xfe\n").starts_with(b"error the request is not UTF-8 text"));
         // More than are answered at a time, who say nothing, or half of something; and such as never read.
         let silent: Vec<UnixStream> = (0..40).map(|_| UnixStream::connect(&export).unwrap()).collect();
         for (mut stream, text) in silent.iter().zip([&b"ge"[..], b"_getsocks\n", b"get\n", b""].iter().cycle()) {
@@ -191,7 +191,7 @@ fn what_a_program_left_behind_is_killed_in_its_time() {
         };
         keep.signal(Signal::SIGHUP);
         keep.says("start 2 serves; start 1 drains", 1);
-        keep.says("start 1 has not ended in its time and is killed", 1);
+        keep.says("start 1 did not stop in time and is killed", 1);
         until("the child of the first one is gone", || !is_alive(children()[0]));
         assert!(is_alive(children()[1]), "that is the second one's");
         // At the end, too, nothing is left, and until then the end is waited for.
@@ -199,7 +199,7 @@ fn what_a_program_left_behind_is_killed_in_its_time() {
         keep.signal(Signal::SIGTERM);
         assert!(keep.wait().success());
         assert!(!is_alive(second));
-        keep.says("start 2 has not ended in its time and is killed", 1);
+        keep.says("start 2 did not stop in time and is killed", 1);
     });
     apart(|| {
         // Without a time for it, a second signal ends it.

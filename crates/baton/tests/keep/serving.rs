@@ -189,6 +189,6 @@ fn a_probe_says_that_it_serves() {
         }
         let mut keep = Keep::begin(&["--listen", "FOLDER/x.sock", "--probe", "/health", "--", "sleep", "9"], &[]);
         assert!(!keep.wait().success());
-        keep.says("no address of TCP is kept", 1);
+        keep.says("there is no TCP address", 1);
     });
 }

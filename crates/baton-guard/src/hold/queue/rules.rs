@@ -168,7 +168,7 @@ pub(super) fn unmake(order: &HoldOrder, way: &RulesBackend) -> Result<Option<Str
 pub(in crate::hold) fn sweep(table: &Table) -> Result<Option<String>, KernelError> {
     if let Some(busy) = nfqueue::quiet(QUIET_MAX).first() {
         return Ok(Some(format!(
-            "an empty {table} stays for the next run to remove, so that queue {} loses nothing",
+            "an empty {table} is left for the next run to remove, so that queue {} loses nothing",
             busy.number
         )));
     }

@@ -200,7 +200,7 @@ fn a_syn_that_is_sent_again_waits_once() {
         until("the second one is dropped", || waiting() == 1);
         let held = holding.end().unwrap();
         assert_eq!(held.connections, 1);
-        assert!(held.remarks.iter().any(|remark| remark.contains("came again")), "{held:?}");
+        assert!(held.remarks.iter().any(|remark| remark.contains("were retransmitted")), "{held:?}");
         client.join().unwrap().unwrap();
     });
 }
@@ -245,7 +245,7 @@ fn what_waits_in_another_hold_stays_there() {
         let waits = client(one.local_addr().unwrap());
         until("it waits", || waiting() == 1);
         let held = second.end().unwrap();
-        assert!(held.remarks.iter().any(|remark| remark.contains("stays for the next run")), "{held:?}");
+        assert!(held.remarks.iter().any(|remark| remark.contains("is left for the next run")), "{held:?}");
         client(other.local_addr().unwrap()).join().unwrap().unwrap();
         assert_eq!(waiting(), 1);
         assert_eq!(first.end().unwrap().connections, 1);

@@ -61,13 +61,13 @@ impl Direct {
             match self.folder.is_removed() {
                 true => KernelError::new(
                     path.display().to_string(),
-                    format!("{reason}, because the folder was removed by somebody else"),
-                    "let a new process of Baton take over (baton -sf PID), which makes it anew",
+                    format!("{reason}, because another program removed the directory"),
+                    "start a new process that takes over (baton -sf PID) and creates it again",
                 ),
                 false => KernelError::new(
                     path.display().to_string(),
                     reason,
-                    "let a new process of Baton take over (baton -sf PID)",
+                    "start a new process that takes over (baton -sf PID)",
                 ),
             }
         })

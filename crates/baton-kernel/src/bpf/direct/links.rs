@@ -83,7 +83,7 @@ impl Direct {
                 Err(error) => return Err(refusal(name, *mode, error, &before)),
             }
         }
-        Err(KernelError::new(place(name), "no way to tie the BPF program to it", ""))
+        Err(KernelError::new(place(name), "the BPF program cannot be attached to it", ""))
     }
 
     /// Moves the program on an interface from the driver to the stack or back. If the kernel lets it be in one of them at a time only, it is
@@ -125,8 +125,9 @@ impl Direct {
     }
 
     fn untie(&self, link: &OwnedFd, interface: u32, name: &str, hook: AttachPoint) -> Result<(), KernelError> {
-        syscall::detach(link.as_fd())
-            .map_err(|error| KernelError::new(place(name), format!("taking the BPF program from it: {error}"), ""))?;
+        syscall::detach(link.as_fd()).map_err(|error| {
+            KernelError::new(place(name), format!("detaching the BPF program from it: {error}"), "")
+        })?;
         self.folder.unpin(&link_name(interface, hook))
     }
 
@@ -194,10 +195,10 @@ impl Direct {
         match self.folder.is_removed() {
             true => KernelError::new(
                 place(name),
-                format!("{reason}, because {} was removed by somebody else", self.folder.path().display()),
-                "let a new process of Baton take over (baton -sf PID), which makes it anew",
+                format!("{reason}, because another program removed {}", self.folder.path().display()),
+                "start a new process that takes over (baton -sf PID) and creates it again",
             ),
-            false => KernelError::new(place(name), reason, "let a new process of Baton take over (baton -sf PID)"),
+            false => KernelError::new(place(name), reason, "start a new process that takes over (baton -sf PID)"),
         }
     }
 
@@ -279,18 +280,16 @@ fn is_taken(error: &io::Error) -> bool {
 fn taken(name: &str) -> KernelError {
     KernelError::new(
         place(name),
-        "another XDP program is there, and it is left alone",
-        format!(
-            "`ip link show dev {name}` shows it; end it (ip link set dev {name} xdp off), or name another interface"
-        ),
+        "it has another XDP program, which is not replaced",
+        format!("see `ip link show dev {name}`; remove it (ip link set dev {name} xdp off), or use another interface"),
     )
 }
 
 /// That the program cannot be there in this mode; `besides` is said behind the reason.
 fn refusal(name: &str, mode: XdpMode, error: io::Error, besides: &str) -> KernelError {
     let doing = match mode {
-        XdpMode::Native => "tying the BPF program to its driver",
-        XdpMode::Generic => "tying the BPF program to it",
+        XdpMode::Native => "attaching the BPF program to its driver",
+        XdpMode::Generic => "attaching the BPF program to it",
     };
     let refused = refused(doing)(error);
     let (said, remedy) = refused.parts();

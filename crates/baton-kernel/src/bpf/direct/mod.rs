@@ -133,10 +133,10 @@ impl Direct {
             let path = folder.path().display();
             return Err(KernelError::new(
                 path.to_string(),
-                format!("its maps are of version {}, and this program's are of version {VERSION}", layout.version),
+                format!("its maps have version {}, and this program uses version {VERSION}", layout.version),
                 format!(
-                    "end the Baton that made them with `on-exit flush`, or remove the folder (rm -r {path}): either ends what is \
-                     forwarded, and this one starts anew"
+                    "stop the Baton that created them with `on-exit flush`, or remove the directory (rm -r {path}): either \
+                     ends the forwarded connections"
                 ),
             ));
         }

@@ -59,7 +59,7 @@ fn describe(measured: &Measured) -> String {
     let report = &measured.report;
     let longest = measured.series.slots().iter().map(|slot| slot.max_us).max().unwrap_or(0);
     format!(
-        "{} in {:.1} s, {} failed, {}; the longest answer took {}.",
+        "{} in {:.1} s, {} failed, {}; the longest response took {}.",
         plural(report.requests, "request"),
         report.seconds,
         count(report.failed),
@@ -186,7 +186,7 @@ fn events(svg: &mut Svg, marks: &[Mark], events: &[Event], x: &Scale) {
         svg.titled_path(event_class(bad), &event_mark(at, bad), &mark_title(mark, events));
     }
     if events.is_empty() {
-        svg.text("none", Anchor::Middle, ((LEFT + RIGHT) / 2.0, EVENTS + 8.0), "nothing was done to the server");
+        svg.text("none", Anchor::Middle, ((LEFT + RIGHT) / 2.0, EVENTS + 8.0), "no event");
     }
 }
 

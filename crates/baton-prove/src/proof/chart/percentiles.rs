@@ -82,7 +82,7 @@ fn shares(svg: &mut Svg, x: &Scale, most: u64) {
         "label",
         Anchor::Middle,
         ((LEFT + RIGHT) / 2.0, HEIGHT - 8.0),
-        "share of the requests that took no longer",
+        "share of the requests that took at most this long",
     );
 }
 

@@ -47,8 +47,7 @@ fn add_measured(page: &mut String, row: &Row, measured: &Measured) {
     let drawing = chart::latency(measured, &name);
     let _ = writeln!(page, "<figure>{drawing}<figcaption>{}</figcaption></figure>", escape(&caption(measured)));
     page.push_str("<div class=\"pair\">\n");
-    let caption =
-        "For each share of the requests, the time that they stayed within; the lines end at the longest of each.";
+    let caption = "Latency by share of the requests; each line ends at the longest request.";
     let _ =
         writeln!(page, "<figure>{}<figcaption>{caption}</figcaption></figure>", chart::percentiles(measured, &name));
     page.push_str("<div>\n");
@@ -78,7 +77,7 @@ fn add_facts(page: &mut String, row: &Row, measured: &Measured) {
         ("longest outside", longest(report.latency_us_outside.as_ref())),
         ("requests a second", count(report.requests_per_second.round() as u64)),
         ("connections", count(report.connections)),
-        ("the load client's processor time", busy),
+        ("CPU time of the load generator", busy),
         ("expected", verdict(row).unwrap_or_default()),
     ];
     page.push_str("<dl class=\"facts\">\n");
@@ -98,18 +97,18 @@ fn add_facts(page: &mut String, row: &Row, measured: &Measured) {
 fn caption(measured: &Measured) -> String {
     let columns = Columns::new(measured, chart::COLUMNS_MAX);
     let mut said = vec![
-        "Each request stands where it began by plan; both axes of latency and of failures are logarithmic.".to_owned(),
+        "Each request is at its scheduled send time; the axes of latency and of failures are logarithmic.".to_owned(),
     ];
     if !columns.failures_by_instant {
         said.push(
-            "There were too many failures to keep the instant of each: they stand where their requests began."
+            "There were too many failures to keep the time of each: they are at the send times of their requests."
                 .to_owned(),
         );
     }
     let marks = chart::marks_of(measured);
     if marks < measured.events.len() {
         let events = plural(measured.events.len() as u64, "event");
-        said.push(format!("{events} are drawn as {marks} marks: those too close to be told apart are one mark."));
+        said.push(format!("{events} are drawn as {marks} marks: events that are too close together share one."));
     }
     said.join(" ")
 }

@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use super::whom::TargetProcess;
 use offline::OfflineCheck;
 
-/// Certificates: which there are, until when, and whether a new one is in use.
+/// List, validate and reload certificates.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  baton certs list\n  baton certs check /etc/baton/certs\n  baton certs sync")]
 pub struct CertsCommand {
@@ -22,9 +22,9 @@ pub struct CertsCommand {
 
 #[derive(Debug, Subcommand)]
 enum CertsAction {
-    /// List the certificates in use, or those in files and directories; the first to expire comes first
+    /// List the certificates in use, or those of files and directories, sorted by expiry
     List {
-        /// Files or directories to read instead of asking the running process
+        /// Files or directories to read instead of the running process's certificates
         paths: Vec<PathBuf>,
         #[command(flatten)]
         process: TargetProcess,
@@ -32,20 +32,20 @@ enum CertsAction {
         #[arg(long)]
         json: bool,
     },
-    /// Show the certificates in use that are good for a name, or have this path
+    /// Show the certificates in use that are valid for a host name, or have a path
     Show {
-        /// A host name, or a path as the configuration has it
+        /// Host name, or path as in the configuration
         name: String,
         #[command(flatten)]
         process: TargetProcess,
     },
-    /// Judge files and directories as the running process would, without asking it; 1 if one cannot be used
+    /// Validate files and directories without a running process; exit code 1 if a certificate is invalid
     Check {
         /// Files or directories
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Have the running process look at all files of certificates now, and wait until they are in use
+    /// Apply changed certificate files now, and wait until they are in use
     Sync {
         #[command(flatten)]
         process: TargetProcess,
@@ -79,7 +79,7 @@ pub fn run(command: &CertsCommand) -> Result<ExitCode, String> {
             refused
                 .iter()
                 .for_each(|refused| super::print_line(format_args!("{}: {}", refused.reason, refused.remedy)));
-            super::print_line(format_args!("{} can be used, {} cannot", certificates.len(), refused.len()));
+            super::print_line(format_args!("{} valid, {} invalid", certificates.len(), refused.len()));
             Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         CertsAction::Sync { process, json } => match process.ask(Request::SyncCertificates)? {
@@ -108,7 +108,7 @@ fn show(name: &str, process: &TargetProcess) -> Result<ExitCode, String> {
     };
     let found: Vec<_> = in_use(process)?.certificates.into_iter().filter(is_meant).collect();
     if found.is_empty() {
-        return Err(format!("no certificate in use is called '{name}', or is good for it"));
+        return Err(format!("no certificate in use has the path '{name}' or is valid for this name"));
     }
     found.iter().for_each(|facts| super::print_text(table::details(facts)));
     Ok(ExitCode::SUCCESS)
@@ -133,7 +133,7 @@ fn as_json(certificates: &Certificates) -> String {
 fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Failed { reason } => reason,
-        other => format!("unexpected answer: {other:?}"),
+        other => format!("unexpected reply: {other:?}"),
     }
 }
 

@@ -13,7 +13,7 @@ pub fn list(mut certificates: Vec<CertificateFacts>) -> String {
     certificates.sort_by(|one, other| (one.not_after, &one.path).cmp(&(other.not_after, &other.path)));
     let mut out = format!("{:<10}  {:<22}  {:<8}  {}\n", "expires", "", "key", "certificate");
     for facts in &certificates {
-        let problem = if facts.problem.is_some() { "  (a newer one is refused, see `certs show`)" } else { "" };
+        let problem = if facts.problem.is_some() { "  (a newer one was rejected, see `certs show`)" } else { "" };
         let names = facts.names.join(" ");
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -60,8 +60,8 @@ pub fn synced(synced: &Synced) -> String {
     }
     let changed = synced.added.len() + synced.replaced.len() + synced.removed.len();
     let _ = match changed {
-        0 if synced.refused.is_empty() => writeln!(out, "Nothing to change: what the files hold is in use."),
-        0 => writeln!(out, "Nothing changed: what was in use before serves on."),
+        0 if synced.refused.is_empty() => writeln!(out, "Nothing to change: the certificates of the files are in use."),
+        0 => writeln!(out, "Nothing changed: the certificates in use before stay in use."),
         count => writeln!(out, "{count} changed, in use after {} ms.", synced.duration_us.div_ceil(1000)),
     };
     out

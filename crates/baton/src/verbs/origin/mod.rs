@@ -21,12 +21,12 @@ use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use crate::interrupt::Interrupt;
 use place::OriginAddress;
 
-/// Run demo origins: servers that say what they saw, give any shape of answer and fail on purpose.
+/// Run test servers that report requests, give any shape of response and fail on purpose.
 ///
-/// Each answers with its name, port, request count and the headers it saw as JSON; /bytes/N, /chunked/N, /delay/200ms,
-/// /status/503, /echo, /ws and /fail/NAME do what they say. On start each says one line, its name and where it
-/// listens; on Ctrl-C or SIGTERM it ends in order and says what it counted. SIGUSR1 freezes all of them for a while.
-/// docs/origin.md has every path and failure.
+/// Each responds with its name, port, request count and the received headers as JSON; /bytes/N, /chunked/N, /delay/200ms,
+/// /status/503, /echo, /ws and /fail/NAME give special responses. On start each prints its name and address;
+/// on Ctrl-C or SIGTERM it stops gracefully and prints its counters. SIGUSR1 freezes all of them for a while.
+/// All paths and failures: docs/origin.md.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -36,32 +36,32 @@ Example:
   baton origin --tcp 7000
   curl 'http://127.0.0.1:8001/bytes/1000?delay=200ms'")]
 pub struct OriginCommand {
-    /// Where to listen, one origin each: a port (0: the system chooses), HOST:PORT, the path of a unix socket; any of them
-    /// as NAME=PLACE
+    /// Address of each origin: a port (0: any free one), HOST:PORT, or the path of a unix socket, each
+    /// also as NAME=PLACE
     #[arg(value_name = "[NAME=]PLACE", default_value = "0")]
     places: Vec<OriginAddress>,
-    /// The name it answers with; several origins get a number after it
+    /// Name in the responses; with several origins a number is appended
     #[arg(long, default_value = "origin", value_parser = place::name)]
     name: String,
-    /// The address for places that are only a port
+    /// Address for places that are only a port
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind: IpAddr,
-    /// Plain TCP echo instead of HTTP: every byte comes back
+    /// TCP echo server instead of HTTP
     #[arg(long, conflicts_with = "fail")]
     tcp: bool,
-    /// Let this part of all requests fail on purpose, spread evenly: reset=1%, half-body=1/1000; several if repeated
+    /// Make this share of all requests fail, evenly spread: reset=1%, half-body=1/1000 (repeatable)
     #[arg(long, value_name = "NAME=RATE", value_delimiter = ',')]
     fail: Vec<FaultRate>,
-    /// How long a freeze lasts (200ms, 1.5s)
+    /// Duration of a freeze (200ms, 1.5s)
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = freeze_time)]
     freeze: Duration,
-    /// Freeze all origins every so often (5s), not only on SIGUSR1
+    /// Freeze all origins at this interval (5s), not only on SIGUSR1
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     freeze_every: Option<Duration>,
     /// End after this time: seconds, or with a unit (90s, 2m, 1h)
     #[arg(long = "for", value_name = "TIME", value_parser = units::time)]
     time: Option<Duration>,
-    /// Say where they listen and what they counted as JSON, one line each
+    /// Print addresses and counters as JSON, one line each
     #[arg(long)]
     json: bool,
 }
@@ -190,7 +190,7 @@ fn counted(name: &str, counts: &Counts, json: bool) -> String {
         return json!({ "name": name, "requests": requests, "connections": connections, "failures": committed, "freezes": frozen })
             .to_string();
     }
-    let mut line = format!("{name}: {requests} requests over {connections} connections");
+    let mut line = format!("{name}: {requests} requests on {connections} connections");
     if !committed.is_empty() {
         let committed: Vec<String> = committed.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
         line.push_str(&format!("; failed on purpose: {}", committed.join(", ")));

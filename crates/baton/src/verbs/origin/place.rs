@@ -38,7 +38,7 @@ impl FromStr for OriginAddress {
         } else if text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
             ListenAddress::Host(text.to_owned())
         } else {
-            return Err("neither a port, nor HOST:PORT, nor a path with a slash in it".into());
+            return Err("expected a port, HOST:PORT, or a path with a slash".into());
         };
         Ok(OriginAddress { name, at })
     }
@@ -64,7 +64,7 @@ impl OriginAddress {
             ListenAddress::Port(port) => OriginOptions { address: SocketAddr::new(bind, *port), ..options },
             ListenAddress::Host(text) => {
                 let found = text.to_socket_addrs().map_err(|error| format!("{text}: {error}"))?.next();
-                OriginOptions { address: found.ok_or_else(|| format!("{text}: no address"))?, ..options }
+                OriginOptions { address: found.ok_or_else(|| format!("{text}: the name has no address"))?, ..options }
             }
             ListenAddress::Unix(path) => OriginOptions { unix: Some(path.clone()), ..options },
         })
@@ -74,7 +74,7 @@ impl OriginAddress {
 /// A name that can stand in a line of words.
 pub fn name(text: &str) -> Result<String, String> {
     match text.is_empty() || text.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
-        true => Err("a name is one word".into()),
+        true => Err("a name must not contain spaces".into()),
         false => Ok(text.to_owned()),
     }
 }

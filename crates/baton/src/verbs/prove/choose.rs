@@ -64,7 +64,8 @@ pub fn choose(command: &Prove) -> Result<Vec<ChosenExperiment>, String> {
         for one in all.iter_mut().filter(|one| !one.is_over_tls()) {
             one.experiment = one.experiment.over_tls().ok_or_else(|| {
                 let name = &one.experiment.name;
-                format!("'{name}' cannot be done over TLS: it has no address by 'bind {{{{web}}}}' or 'listen {{{{web}}}};', or its load does not ask http://{{{{web}}}}")
+                format!("'{name}' cannot run over TLS: it has no 'bind {{{{web}}}}' or 'listen {{{{web}}}};', or its load does \
+                    not use http://{{{{web}}}}")
             })?;
         }
     }
@@ -77,7 +78,7 @@ pub fn choose(command: &Prove) -> Result<Vec<ChosenExperiment>, String> {
         let mut known: Vec<&str> = others.iter().map(|one| one.server().name.as_str()).collect();
         known.sort_unstable();
         known.dedup();
-        return Err(format!("none of these experiments is for a server '{only}'; they are for {}", known.join(", ")));
+        return Err(format!("none of these experiments has a server '{only}'; they have {}", known.join(", ")));
     }
     Ok(chosen)
 }
@@ -118,11 +119,11 @@ fn of_article(run: articles::ArticleRun) -> Option<ChosenExperiment> {
 
 /// What is said of a name that is none.
 pub fn unknown(name: &str) -> String {
-    format!("there is no experiment '{name}'; 'baton prove list' names all, a file of your own ends with .toml")
+    format!("unknown experiment '{name}'; 'baton prove list' lists all; a file must end in .toml")
 }
 
 fn read(file: &Path) -> Result<Experiment, String> {
-    let told = |error: std::io::Error| format!("{} cannot be read: {error}", file.display());
+    let told = |error: std::io::Error| format!("cannot read {}: {error}", file.display());
     if std::fs::metadata(file).map_err(told)?.len() > FILE_MAX {
         return Err(format!("{} is longer than {FILE_MAX} bytes", file.display()));
     }
@@ -151,8 +152,8 @@ fn own(command: &Prove, reload: &str) -> Result<Experiment, String> {
     Ok(Experiment {
         held: None,
         name: "own".into(),
-        title: "Your own".into(),
-        about: format!("What the clients feel when this is done: {reload}"),
+        title: "Custom".into(),
+        about: format!("Effect on clients of: {reload}"),
         every: Some(command.every.unwrap_or(EVERY)),
         time: None,
         requests: None,

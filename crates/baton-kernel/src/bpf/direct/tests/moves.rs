@@ -20,7 +20,7 @@ fn it_moves_between_the_driver_and_the_stack_and_stays_where_it_was_when_that_is
         }
         // The loopback has no driver.
         let refused = direct.move_to(1, "lo", XdpMode::Native).unwrap_err().to_string();
-        assert!(refused.contains("interface lo: tying the BPF program to its driver"), "{refused}");
+        assert!(refused.contains("interface lo: attaching the BPF program to its driver"), "{refused}");
         assert_eq!(direct.attached().unwrap(), [(1, XdpMode::Generic), (left, XdpMode::Native)]);
         assert!(direct.renew().unwrap().is_empty());
         if let Some(none) = driver(1) {
