@@ -151,8 +151,10 @@ fn last_run(steps: &[Step], index: usize) -> usize {
 
 /// What the machine's first process does. What a step needs lies in files of its number, and its output gets there.
 fn script(steps: &[Step], folder: &Path) -> String {
+    // A command in the background that is killed before it is executed is still this shell, with its trap.
     let mut script = String::from(
-        "set -e\ntrap 'echo $? >/documents/status; [ $$ = 1 ] || systemctl poweroff -ff' EXIT\n. /documents/functions.sh\ncd /usr/src/baton\n",
+        "set -e\nended() {\n    [ $BASHPID = $$ ] || return 0\n    echo $1 >/documents/status\n    [ $$ = 1 ] || systemctl poweroff -ff\n}\n\
+         trap 'ended $?' EXIT\n. /documents/functions.sh\ncd /usr/src/baton\n",
     );
     let file = |name: String, text: &str| fs::write(folder.join(name), text).expect("the folder is ours");
     for (index, step) in steps.iter().enumerate() {
