@@ -176,7 +176,11 @@ impl Reader<'_> {
         if servers.is_empty() {
             return Err(self.fault(0..0, "no server", "write a table [server.NAME] with the command that starts it"));
         }
-        let place = |server: &Server| ORDER.iter().position(|known| *known == server.name).unwrap_or(ORDER.len());
+        // A variant, such as 'haproxy-sf', stands with the others of its server.
+        let kind = |server: &Server| server.name.split('-').next().map(str::to_owned);
+        let place = |server: &Server| {
+            ORDER.iter().position(|known| kind(server).as_deref() == Some(known)).unwrap_or(ORDER.len())
+        };
         servers.sort_by_key(place);
         let requests = raw.requests.as_ref().map(|requests| match u64::try_from(*requests.get_ref()) {
             Ok(requests @ 1..) => Ok(requests),

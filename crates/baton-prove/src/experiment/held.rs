@@ -1,6 +1,8 @@
 //! What is open while the events happen, besides the load: kept connections, WebSockets and TCP tunnels; and what is looked at afterwards.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
@@ -26,12 +28,26 @@ const EFFECT_EVERY: Duration = Duration::from_millis(10);
 /// How long the requests in flight of the second load may take at its end.
 const END_MAX: Duration = Duration::from_secs(5);
 
+/// In how many groups the sessions are opened: the first before the load, the others while it runs, so that every process of the server
+/// gets some.
+const GROUPS: usize = 5;
+
 /// What is open.
 pub(crate) struct OpenConnections {
     kept: Option<LoadHandle>,
-    websockets: Option<SessionsHandle>,
-    tunnels: Option<SessionsHandle>,
+    websockets: SessionGroups,
+    tunnels: SessionGroups,
     before: ProcessesSeen,
+}
+
+/// Sessions of one kind.
+struct SessionGroups {
+    /// How many there will be.
+    count: usize,
+    options: SessionOptions,
+    /// Groups that were opened, those of no session included.
+    groups: usize,
+    open: Vec<SessionsHandle>,
 }
 
 impl OpenConnections {
@@ -46,29 +62,37 @@ impl OpenConnections {
         processes: &Processes,
         kept: Option<LoadOptions>,
     ) -> Result<OpenConnections, String> {
-        let before = ProcessesSeen::of(processes.alive().iter().map(|left| left.pid));
-        let sessions = |count: usize, address, kind| {
-            let options = SessionOptions { count, interval: Some(MESSAGE_EVERY), ..SessionOptions::new(address, kind) };
-            (count > 0).then(|| Sessions::start(options)).transpose()
-        };
         let path = "/ws".to_owned();
         let tunnels = if server.tunnels { held.tunnels } else { 0 };
-        let open = OpenConnections {
-            websockets: sessions(held.websockets, place.web(), SessionKind::WebSocket { path })
-                .map_err(|error| format!("the WebSockets: {error}"))?,
-            tunnels: sessions(tunnels, place.second(), SessionKind::Tunnel)
-                .map_err(|error| format!("the TCP connections: {error}"))?,
-            kept: kept.map(Load::start).transpose().map_err(|error| format!("the second load: {error}"))?,
-            before,
+        let mut open = OpenConnections {
+            websockets: SessionGroups::new(held.websockets, place.web(), SessionKind::WebSocket { path }),
+            tunnels: SessionGroups::new(tunnels, place.second(), SessionKind::Tunnel),
+            before: ProcessesSeen::of(processes.alive().iter().map(|left| left.pid)),
+            kept: None,
         };
-        for (sessions, what) in [(&open.websockets, "WebSocket"), (&open.tunnels, "TCP connection")] {
-            let Some(sessions) = sessions else { continue };
+        for (groups, what) in [(&mut open.websockets, "WebSocket"), (&mut open.tunnels, "TCP connection")] {
+            groups.open_next().map_err(|error| format!("{what}s: {error}"))?;
+            let Some(sessions) = groups.open.first() else { continue };
             let _ = timeout(OPEN_MAX, sessions.ready()).await;
             if sessions.lost() > 0 || sessions.alive() == 0 {
                 return Err(format!("{} does not forward: not every {what} could be opened", server.name));
             }
         }
+        open.kept = kept.map(Load::start).transpose().map_err(|error| format!("the second load: {error}"))?;
         Ok(open)
+    }
+
+    /// Opens the other groups, one after each of these times. Returns only to say why that is not possible; sessions that the server does not
+    /// accept count as cut instead.
+    pub(crate) async fn open_more(&mut self, every: Duration) -> String {
+        for _ in 1..GROUPS {
+            sleep(every).await;
+            let opened = self.websockets.open_next().and_then(|()| self.tunnels.open_next());
+            if let Err(error) = opened {
+                return format!("no more sessions can be opened: {error}");
+            }
+        }
+        std::future::pending().await
     }
 
     /// Ends the second load, waits with the sessions open, and looks at what is left of what there was.
@@ -94,8 +118,8 @@ impl OpenConnections {
         let after = ProcessesSeen::of(processes.alive().iter().map(|left| left.pid));
         HeldResult {
             kept,
-            websockets: sessions(self.websockets).await,
-            tunnels: sessions(self.tunnels).await,
+            websockets: self.websockets.end().await,
+            tunnels: self.tunnels.end().await,
             keeps,
             in_effect,
             before: self.before,
@@ -143,7 +167,32 @@ async fn end(load: LoadHandle) -> crate::LoadResult {
     }
 }
 
-async fn sessions(handle: Option<SessionsHandle>) -> Option<HeldSessions> {
-    let result = handle?.stop().await;
-    Some(HeldSessions { opened: result.opened, cut: result.losses.len() as u64, kinds: result.kinds() })
+impl SessionGroups {
+    fn new(count: usize, address: SocketAddr, kind: SessionKind) -> SessionGroups {
+        let options = SessionOptions { interval: Some(MESSAGE_EVERY), ..SessionOptions::new(address, kind) };
+        SessionGroups { count, options, groups: 0, open: Vec::new() }
+    }
+
+    /// Opens the next group; the last one has what is left.
+    fn open_next(&mut self) -> io::Result<()> {
+        let until = |groups: usize| (groups * self.count).div_ceil(GROUPS);
+        let count = until(self.groups + 1) - until(self.groups);
+        self.groups += 1;
+        if count > 0 {
+            self.open.push(Sessions::start(SessionOptions { count, ..self.options.clone() })?);
+        }
+        Ok(())
+    }
+
+    /// Lets each session exchange a last message, and closes it; `None` when there were none.
+    async fn end(self) -> Option<HeldSessions> {
+        let mut held: Option<HeldSessions> = None;
+        for group in self.open {
+            let result = group.stop().await;
+            let held = held.get_or_insert_default();
+            held.opened += result.sessions;
+            held.cut += result.losses.len() as u64;
+        }
+        held
+    }
 }

@@ -275,7 +275,7 @@ impl ActiveRun<'_> {
         let count = (time.is_zero() && requests > 0).then_some(requests);
         let options = LoadOptions { phase: phase.clone(), count, duration: None, ..load };
         let before = self.meter(place, processes).await?;
-        let held = self.open_held(place, processes).await?;
+        let mut held = self.open_held(place, processes).await?;
         let handle = Load::start(options).map_err(|error| format!("the load: {error}"))?;
         let mut events = Events {
             command: place.fill(self.server.event.as_deref().unwrap_or_default()),
@@ -320,8 +320,15 @@ impl ActiveRun<'_> {
                 events.go_on(processes, &done, over.subscribe()).await;
             }
         };
+        let open_more = async {
+            match &mut held {
+                Some(open) => open.open_more(time / 5).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             ((), ()) = async { tokio::join!(watched, eventful) } => {}
+            error = open_more => return Err(error),
             () = stopped(&mut self.stop) => {}
         }
         let in_effect = match held {

@@ -49,10 +49,8 @@ impl HeldResult {
 pub struct HeldSessions {
     /// How many there were.
     pub opened: u64,
-    /// How many the server closed, reset or left without a response.
+    /// How many the server did not accept, closed, reset or left without a response.
     pub cut: u64,
-    /// How they ended: `closed 3, reset 1`.
-    pub kinds: String,
 }
 
 /// Processes of a server at a moment.
@@ -70,11 +68,6 @@ impl ProcessesSeen {
         let memory: Vec<Option<u64>> =
             pids.map(|pid| pss(&std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)).collect();
         ProcessesSeen { count: memory.len(), memory_kib: memory.into_iter().sum() }
-    }
-
-    fn text(&self) -> String {
-        let memory = self.memory_kib.map(|kib| format!(" ({:.1} MB)", kib as f64 * 1.024 / 1000.0));
-        format!("{}{}", self.count, memory.unwrap_or_default())
     }
 }
 
@@ -108,19 +101,23 @@ pub(super) struct Cell {
     pub(super) grade: Grade,
 }
 
+/// The number of columns after the server's.
+pub(super) const COLUMNS: usize = 8;
+
 /// The heads of the columns after the server's.
-pub(super) const HEADS: [&str; 7] = [
-    "failed, a connection each",
-    "failed, kept connections",
+pub(super) const HEADS: [&str; COLUMNS] = [
+    "failed: connection per request",
+    "failed: keep-alive",
     "WebSockets cut",
     "TCP sessions cut",
-    "processes: before, after",
-    "forgotten",
+    "processes, before → after",
+    "their memory",
+    "state lost",
     "in effect after",
 ];
 
 /// The cells of a row, in the order of [`HEADS`]; `None` for a row whose experiment holds nothing.
-pub(super) fn cells(measured: &Measured) -> Option<[Cell; 7]> {
+pub(super) fn cells(measured: &Measured) -> Option<[Cell; COLUMNS]> {
     let held = measured.held.as_ref()?;
     let lost = |lost: u64, all: u64| Cell {
         text: format!("{} of {}", count(lost), count(all)),
@@ -132,16 +129,23 @@ pub(super) fn cells(measured: &Measured) -> Option<[Cell; 7]> {
         None => nothing(),
     };
     let forgotten: Vec<&str> = held.keeps.iter().filter(|(_, kept)| !**kept).map(|(name, _)| name.as_str()).collect();
+    let (before, after) = (&held.before, &held.after);
     let processes = Cell {
-        text: format!("{}, {}", held.before.text(), held.after.text()),
-        grade: if held.after.count > held.before.count { Grade::Bad } else { Grade::Good },
+        text: format!("{} → {}", before.count, after.count),
+        grade: if after.count > before.count { Grade::Bad } else { Grade::Good },
     };
+    let megabytes = |kib: u64| kib as f64 * 1.024 / 1000.0;
+    let memory = before.memory_kib.zip(after.memory_kib).map_or_else(nothing, |(before, after)| Cell {
+        text: format!("{:.0} → {:.0} MB", megabytes(before), megabytes(after)),
+        grade: Grade::Plain,
+    });
     Some([
         lost(measured.report.failed, measured.report.requests),
         held.kept.as_ref().map_or_else(nothing, |kept| lost(kept.failed, kept.requests)),
         sessions(&held.websockets),
         sessions(&held.tunnels),
         processes,
+        memory,
         match (held.keeps.is_empty(), forgotten.is_empty()) {
             (true, _) => nothing(),
             (false, true) => Cell { text: "nothing".into(), grade: Grade::Good },
@@ -165,7 +169,7 @@ pub(super) fn what(measured: &Measured) -> &str {
 }
 
 /// The rows whose experiment looked, with their cells.
-pub(super) fn measured(rows: &[Row]) -> impl Iterator<Item = (&Row, &Measured, [Cell; 7])> {
+pub(super) fn measured(rows: &[Row]) -> impl Iterator<Item = (&Row, &Measured, [Cell; COLUMNS])> {
     rows.iter().filter_map(|row| {
         let measured = row.measured()?;
         Some((row, measured, cells(measured)?))

@@ -1,13 +1,13 @@
 //! The picture of what changes cost: a row for each server and way of changing it, a column for each kind of loss.
 
 use crate::proof::draw::{Anchor, Svg};
-use crate::proof::held::{self, Cell, Grade};
+use crate::proof::held::{self, COLUMNS, Cell, Grade};
 use crate::proof::{Measured, Proof, Row};
 
-const WIDTH: f64 = 1180.0;
 /// Where the names of the servers end, and the width of a column.
-const NAMES: f64 = 270.0;
-const COLUMN: f64 = (WIDTH - NAMES - 16.0) / 7.0;
+const NAMES: f64 = 216.0;
+const COLUMN: f64 = 130.0;
+const WIDTH: f64 = NAMES + COLUMNS as f64 * COLUMN + 16.0;
 /// The heights of the head, a row, the space before Baton's rows, and the foot.
 const HEAD: f64 = 92.0;
 const ROW: f64 = 30.0;
@@ -31,7 +31,7 @@ text{font:13px system-ui,'Segoe UI','Liberation Sans',Arial,sans-serif;fill:#1c2
 
 /// The picture as an SVG file of its own. There is a row at least.
 pub(super) fn standalone(proof: &Proof) -> String {
-    let rows: Vec<(&Row, &Measured, [Cell; 7])> = held::measured(&proof.rows).collect();
+    let rows: Vec<(&Row, &Measured, [Cell; COLUMNS])> = held::measured(&proof.rows).collect();
     let (others, ours): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(row, ..)| !is_ours(row));
     let gap = if others.is_empty() || ours.is_empty() { 0.0 } else { APART };
     let height = HEAD + (others.len() + ours.len()) as f64 * ROW + gap + FOOT;
@@ -86,7 +86,7 @@ fn lines(head: &str) -> Vec<String> {
     lines
 }
 
-fn add(svg: &mut Svg, (row, measured, cells): &(&Row, &Measured, [Cell; 7]), y: f64) {
+fn add(svg: &mut Svg, (row, measured, cells): &(&Row, &Measured, [Cell; COLUMNS]), y: f64) {
     let name = if is_ours(row) { "strong" } else { "label" };
     svg.text(name, Anchor::Start, (16.0, y + 20.0), &label(row, measured));
     for (number, cell) in cells.iter().enumerate() {
@@ -116,16 +116,13 @@ fn legend(svg: &mut Svg, proof: &Proof, y: f64) {
     svg.text("dim", Anchor::Start, (36.0, y), "nothing lost");
     svg.rect("bad", (126.0, y - 12.0), 14.0, 14.0);
     svg.text("dim", Anchor::Start, (146.0, y), "lost, or still there");
-    let text = format!(
-        "Processes and their memory: before the changes, and {waited} s after the last one. Measured {}.",
-        proof.started
-    );
+    let text = format!("Processes: before the changes, and {waited} s after the last one. Measured {}.", proof.started);
     svg.text("dim", Anchor::End, (WIDTH - 16.0, y), &text);
 }
 
 /// The picture in words: one sentence a row.
-fn description<'a>(rows: impl Iterator<Item = &'a (&'a Row, &'a Measured, [Cell; 7])>) -> String {
-    let sentence = |(row, measured, cells): &(&Row, &Measured, [Cell; 7])| {
+fn description<'a>(rows: impl Iterator<Item = &'a (&'a Row, &'a Measured, [Cell; COLUMNS])>) -> String {
+    let sentence = |(row, measured, cells): &(&Row, &Measured, [Cell; COLUMNS])| {
         let cells: Vec<String> =
             held::HEADS.iter().zip(cells).map(|(head, cell)| format!("{head}: {}", cell.text)).collect();
         format!("{}: {}.", label(row, measured), cells.join("; "))
@@ -149,10 +146,10 @@ mod tests {
             let cut = if is_baton { 0 } else { 3 };
             let after = ProcessesSeen { count: 2 + cut as usize, memory_kib: Some(20_000) };
             measured.held = Some(HeldResult {
-                websockets: Some(HeldSessions { opened: 10, cut, kinds: "closed 3".into() }),
+                websockets: Some(HeldSessions { opened: 10, cut }),
                 keeps: [("counters".to_owned(), is_baton)].into(),
                 in_effect: Some(Duration::from_millis(12)),
-                before: ProcessesSeen { count: 2, memory_kib: None },
+                before: ProcessesSeen { count: 2, memory_kib: Some(10_000) },
                 after,
                 waited: Duration::from_secs(60),
                 ..HeldResult::default()
@@ -169,9 +166,12 @@ mod tests {
             let nodes = xml.descendants().filter(move |node| node.attribute("class") == Some(class));
             nodes.filter_map(|node| node.text().map(str::to_owned)).collect::<Vec<_>>()
         };
-        assert_eq!(texts("lost"), ["130 of 1,000", "3 of 10", "2, 5 (20.5 MB)", "counters"]);
+        assert_eq!(texts("lost"), ["130 of 1,000", "3 of 10", "2 → 5", "counters"]);
         assert!(picture.find("haproxy 2.6.12").unwrap() < picture.find("baton 0.1.0").unwrap());
-        assert!(picture.contains("60 s after the last one") && picture.contains("12 ms"), "{picture}");
+        assert!(
+            picture.contains("60 s after the last one") && picture.contains("12 ms") && picture.contains("10 → 20 MB"),
+            "{picture}"
+        );
     }
 
     #[test]
