@@ -6,7 +6,7 @@ use crate::proof::{Measured, Proof, Row};
 
 /// Where the names of the servers end, and the width of a column.
 const NAMES: f64 = 216.0;
-const COLUMN: f64 = 130.0;
+const COLUMN: f64 = 138.0;
 const WIDTH: f64 = NAMES + COLUMNS as f64 * COLUMN + 16.0;
 /// The heights of the head, a row, the space before Baton's rows, and the foot.
 const HEAD: f64 = 92.0;
