@@ -283,7 +283,7 @@ fn a_server_is_found_by_its_mac_address() {
         let troubles = refreshed();
         assert_eq!(troubles.len(), 2, "{troubles:?}");
         assert!(
-            troubles[0].contains("192.0.2.99:80 gets nothing: nothing responds for its MAC address on eth0"),
+            troubles[0].contains("192.0.2.99:80 gets nothing: no machine responds to ARP for it on eth0"),
             "{troubles:?}"
         );
         // It appears.

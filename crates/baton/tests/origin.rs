@@ -108,7 +108,8 @@ fn each_place_has_an_origin_that_says_who_it_is_and_what_it_saw() {
     assert_eq!((&seen["name"], &seen["port"]), (&"sock".into(), &Value::Null));
 
     let said = running.end();
-    let counts = "app1: 1 requests over 1 connections\nleft: 1 requests over 1 connections\nsock: 1 requests over 1 connections\n";
+    let counts =
+        "app1: 1 requests on 1 connections\nleft: 1 requests on 1 connections\nsock: 1 requests on 1 connections\n";
     assert_eq!(said, counts);
     assert!(!path.exists(), "the socket is removed");
 }
@@ -170,7 +171,7 @@ fn a_part_of_all_requests_fails_on_purpose() {
     let codes: Vec<Option<i32>> = (0..41).map(|_| curl(&["-f", "-o", "/dev/null", &origin]).1).collect();
     let count = |code: i32| codes.iter().filter(|one| **one == Some(code)).count();
     assert_eq!((count(22), count(52), count(0)), (10, 4, 27), "{codes:?}");
-    assert_eq!(running.end(), "origin: 41 requests over 41 connections; failed on purpose: close 4, wrong-status 10\n");
+    assert_eq!(running.end(), "origin: 41 requests on 41 connections; failed on purpose: close 4, wrong-status 10\n");
     let output = Command::new(program()).args(["origin", "--fail", "rest=1%"]).output().expect("the program was built");
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("half-head"));
 }
@@ -184,7 +185,7 @@ fn a_signal_freezes_it() {
     running.said.read_line(&mut line).expect("it writes text");
     assert_eq!(line, "baton: frozen for 50ms\n");
     assert_eq!(curl(&["-o", "/dev/null", &origin]).1, Some(0), "it goes on afterwards");
-    assert_eq!(running.end(), "origin: 1 requests over 1 connections; freezes: 1\n");
+    assert_eq!(running.end(), "origin: 1 requests on 1 connections; freezes: 1\n");
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn raw_tcp_comes_back() {
         .output()
         .expect("a shell");
     assert_eq!(output.stdout, b"any\0bytes");
-    assert_eq!(running.end(), "echo: 0 requests over 1 connections\n");
+    assert_eq!(running.end(), "echo: 0 requests on 1 connections\n");
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn a_real_server_comes_and_goes() {
         let found = finds("director", from_outside);
         assert!(found.contains("ok: no other machine responds for 192.0.2.7"), "{found}");
         assert!(
-            found.contains("WRONG: 192.0.2.7 on 192.0.2.11: nothing responds for the virtual address there"),
+            found.contains("WRONG: 192.0.2.7 on 192.0.2.11: nothing there responds for the virtual address"),
             "{found}"
         );
         assert!(found.contains("    on 192.0.2.11: baton real-server up --vip 192.0.2.7"), "{found}");
@@ -130,7 +130,7 @@ fn a_real_server_that_answers_is_named() {
         let shown = ip("-netns server -brief link show eth0");
         let mac = shown.split_whitespace().find(|word| word.matches(':').count() == 5).unwrap();
         assert!(
-            found.contains(&format!("WRONG: {mac} (192.0.2.11) answers for 192.0.2.7"))
+            found.contains(&format!("WRONG: {mac} (192.0.2.11) responds for 192.0.2.7"))
                 && found.contains("clients bypass the director"),
             "{found}"
         );

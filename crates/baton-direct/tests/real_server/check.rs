@@ -109,7 +109,7 @@ fn from_outside_who_answers_is_named() {
         );
         assert!(found[1].contains("nothing listens on its port"), "{found:#?}");
         assert!(
-            found[2].contains("192.0.2.7 port 80 on 192.0.2.12: nothing responds for the virtual address there"),
+            found[2].contains("192.0.2.7 port 80 on 192.0.2.12: nothing there responds for the virtual address"),
             "{found:#?}"
         );
         // Where nobody else has the address, a real server that answers is not taken for the director.
