@@ -18,7 +18,7 @@ const OURS: &str = "baton";
 /// Letters of a column's head in one line.
 const LETTERS: usize = 17;
 
-/// The same card on any page, light or dark as the reader has it. Colour never stands alone: a loss is bold, too.
+/// An opaque card, light or dark as the reader has it, so that it can stand on any page. Colour never stands alone: a loss is bold, too.
 const STYLE: &str = "
 text{font:13px system-ui,'Segoe UI','Liberation Sans',Arial,sans-serif;fill:#1c2128}
 .title{font-size:17px;font-weight:600}.strong{font-weight:600}.dim{fill:#57606a;font-size:12px}
