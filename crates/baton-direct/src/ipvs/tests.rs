@@ -33,7 +33,7 @@ fn what_the_kernel_would_refuse_is_said_before() {
         (against(|service| service.fallback = true), "have a fallback"),
         (against(|service| service.one_packet = true), "not for TCP"),
         (against(|service| service.key = ServiceKey::Mark { mark: 0, ipv6: false }), "0 is not a valid mark"),
-        (against(|service| service.persistence = persistence(60, 33)), "no so long or short a prefix"),
+        (against(|service| service.persistence = persistence(60, 33)), "the prefix length is out of range"),
         (against(|service| service.persistence = persistence(0, 32)), "at least one second"),
         (against(|service| service.persistence = persistence(86_400 * 32, 32)), "31 days"),
         (against(|service| service.destinations[0].address.set_port(81)), "server 10.0.1.1:81: only masquerading"),

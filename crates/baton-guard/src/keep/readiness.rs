@@ -237,6 +237,6 @@ mod tests {
         assert_eq!(account("root").unwrap(), (0, 0, vec![0]));
         assert_eq!(account("61237:61238").unwrap(), (61237, 61238, vec![61238]));
         assert!(account("no-such-user-at-all").unwrap_err().contains("unknown user"));
-        assert!(account("root:no-such-group").unwrap_err().contains("no group"));
+        assert!(account("root:no-such-group").unwrap_err().contains("unknown group"));
     }
 }

@@ -354,7 +354,7 @@ mod tests {
             let fault = processes.run("kill -9 $$", LONG).await.fault;
             assert_eq!(fault.as_deref(), Some("ended by signal 9: no output"));
             let fault = processes.run("sleep 1000", Duration::from_millis(50)).await.fault;
-            assert_eq!(fault.as_deref(), Some("did not end within 0.05 s: it said nothing"));
+            assert_eq!(fault.as_deref(), Some("took longer than 0.05 s: no output"));
             assert_eq!(processes.alive(), []);
         });
     }
