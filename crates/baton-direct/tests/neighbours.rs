@@ -171,7 +171,7 @@ fn what_cannot_be_asked_is_said() {
         assert_eq!(ask(vip, "198.51.100.1").unwrap(), ProbeResult::Missing(MissingVip::NoWay));
         director.run("ip route add default via 192.0.2.11");
         assert_eq!(ask(vip, "198.51.100.1").unwrap(), ProbeResult::Missing(MissingVip::Behind(one.ipv4())));
-        assert!(ask(vip6, "192.0.2.11").unwrap_err().to_string().contains("of one family"));
+        assert!(ask(vip6, "192.0.2.11").unwrap_err().to_string().contains("address family"));
         assert_eq!(ask(vip, "192.0.2.1").unwrap(), ProbeResult::Missing(MissingVip::NotHere));
         put(&director, vip, "lo");
         assert!(ask(vip, "192.0.2.1").unwrap().is_set_up());

@@ -137,7 +137,7 @@ impl DirectorSetup {
     /// Why there is no other engine in this process.
     pub fn no_other(&self) -> KernelError {
         KernelError::new(
-            format!("it needs it needs it needs another engine than {}, which is in use", self.engine),
+            format!("another engine than {}, which is in use", self.engine),
             "it needs rights and files that the process gave up at its start ('user', 'chroot')",
             "start a new process that takes over (baton -sf PID)",
         )

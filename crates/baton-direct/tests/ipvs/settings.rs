@@ -74,7 +74,10 @@ fn settings_are_set_when_asked_for_and_daemons_are_ended_by_who_started_them() {
         let mut other =
             director_with(&DirectorSettings { sync_backup: sync("eth7", 4), ..DirectorSettings::default() });
         let report = other.reconcile(&[]).unwrap();
-        assert!(report.done.is_empty() && report.refused[0].why.contains("id 3, which is not ours"), "{report:?}");
+        assert!(
+            report.done.is_empty() && report.refused[0].why.contains("another one runs on eth7 with id 3"),
+            "{report:?}"
+        );
         other.leave(OnExit::Flush).unwrap();
         assert!(daemons().contains("syncid=3"), "{}", daemons());
         let mut missing =

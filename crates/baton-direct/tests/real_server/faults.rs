@@ -17,11 +17,11 @@ fn addresses_that_are_no_virtual_ones_are_refused() {
             ("192.0.2.11", None, "this machine has it on eth0"),
             ("::ffff:192.0.2.7", None, "write 192.0.2.7"),
             ("2001:db8::77", Some(Tunnels::Ipip), "IPv4 only"),
-            ("224.0.0.1", None, "no address that clients could ask for"),
-            ("ff02::1", None, "no address that clients could ask for"),
-            ("0.0.0.0", None, "no address that clients could ask for"),
-            ("::1", None, "no address that clients could ask for"),
-            ("127.0.0.1", None, "no address that clients could ask for"),
+            ("224.0.0.1", None, "is not an address that clients can use"),
+            ("ff02::1", None, "is not an address that clients can use"),
+            ("0.0.0.0", None, "is not an address that clients can use"),
+            ("::1", None, "is not an address that clients can use"),
+            ("127.0.0.1", None, "is not an address that clients can use"),
         ] {
             let fault = refused(vip, tunnel);
             assert!(fault.contains(said) && fault.contains(&format!("virtual address {vip}")), "{fault}");

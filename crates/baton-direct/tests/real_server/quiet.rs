@@ -94,13 +94,13 @@ fn what_others_want_is_respected() {
         let report = set_up(&server, &asked(&[vip, other], ArpMethod::Auto));
         assert_eq!(report.steps, ["set net.ipv4.conf.all.arp_announce to 2 (it is 0)", "put 192.0.2.7/32 on lo"]);
         // The last one to go takes the settings with it.
-        assert_eq!(take_down(&server, &[vip]).steps, ["take away 192.0.2.7/32 on lo"]);
+        assert_eq!(take_down(&server, &[vip]).steps, ["remove 192.0.2.7/32 on lo"]);
         let report = take_down(&server, &[other]);
-        assert_eq!(report.steps, ["put net.ipv4.conf.all.arp_announce back to 0"]);
-        assert!(report.remarks[0].contains("192.0.2.8 was on lo before: it stays there"), "{report:?}");
+        assert_eq!(report.steps, ["restore net.ipv4.conf.all.arp_announce to 0"]);
+        assert!(report.remarks[0].contains("192.0.2.8 was on lo before: it is kept"), "{report:?}");
         same(&all_of(&server), &before);
         let report = take_down(&server, &[other]);
-        assert!(report.remarks[0].contains("was not put there by this program: it stays"), "{report:?}");
+        assert!(report.remarks[0].contains("was not added by this program: it is kept"), "{report:?}");
 
         // Somebody sets it while it is up.
         set_up(&server, &asked(&[vip], ArpMethod::Auto));
@@ -116,7 +116,7 @@ fn what_others_want_is_respected() {
         assert!(fault.remedy.contains("--method filter"), "{fault}");
         let report = set_up(&server, &asked(&[vip], ArpMethod::Auto));
         assert!(report.steps[0].contains("table arp baton-real-server"), "{report:?}");
-        assert!(report.steps[0].contains("under 192.0.2.11 on eth0"), "{report:?}");
+        assert!(report.steps[0].contains("192.0.2.11 on eth0 as source"), "{report:?}");
     });
 }
 

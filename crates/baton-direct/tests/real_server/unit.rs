@@ -36,7 +36,7 @@ fn a_unit_sets_it_up_at_the_next_boot() {
         assert_eq!(fs::read_dir("/etc/systemd/system/multi-user.target.wants").unwrap().count(), 0);
         fs::write("/etc/systemd/system/baton-real-server@192.0.2.7.service", "[Unit]\n").unwrap();
         let fault = server.inside(|| up(&persistent(ArpMethod::Auto), false).unwrap_err());
-        assert!(fault.to_string().contains("was not made by this program"), "{fault}");
+        assert!(fault.to_string().contains("was not created by this program"), "{fault}");
         take_down(&server, &vips());
         assert!(fs::exists("/etc/systemd/system/baton-real-server@192.0.2.7.service").unwrap());
     });

@@ -114,7 +114,7 @@ fn others_services_are_left_alone() {
         let director = Director::start(&Text { web: "on-exit flush", ..PLAIN });
         until("the service is taken over", || weight(1).is_some() && weight(3).is_none());
         let said = director.proxy.said();
-        assert!(said.contains(&format!("service tcp {VIP} was in the kernel already")), "{said}");
+        assert!(said.contains(&format!("service tcp {VIP} existed in the kernel")), "{said}");
         director.proxy.signal(Signal::SIGTERM);
         director.proxy.wait();
         assert_eq!(dump(), before);

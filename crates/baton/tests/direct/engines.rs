@@ -55,7 +55,8 @@ fn a_reload_changes_the_engine() {
             let plan = proxy.plan().plan.kernel.join("\n");
             assert!(plan.contains(&format!("engine {former}, afterwards: remove service")), "{plan}");
             proxy.change(&by(engine, folder.path(), ""));
-            let warning = format!("the engine changes from {former} to {engine}, which does not know the connections");
+            let warning =
+                format!("the engine changes from {former} to {engine}, which does not know the open connections");
             until("it is a warning", || proxy.said().contains(&warning));
             is_by(engine);
             long.goes_on(server);

@@ -155,7 +155,7 @@ fn a_reload_keeps_the_engine_and_changes_its_interfaces() {
         }
         for (instead, because) in [
             (named.replace(":80\n", ":80 interface nosuch\n"), "there is no such interface"),
-            (named.replace("engine xdp", "engine ipvs"), "let a new process take over"),
+            (named.replace("engine xdp", "engine ipvs"), "start a new process that takes over"),
         ] {
             let refused = lab.director.inside(|| proxy.change_refused(&instead));
             assert!(refused.contains(because) && !refused.contains("CAP_NET_ADMIN"), "{refused}");
