@@ -163,7 +163,7 @@ fn quiet(vip: IpAddr, links: &[&Link], record: &RealServerRecord, findings: &mut
             }
             Err(fault) => {
                 let what =
-                    format!("whether {table} of nftables suppresses ARP for {vip} cannot be seen: {}", fault.reason);
+                    format!("cannot check whether {table} of nftables suppresses ARP for {vip}: {}", fault.reason);
                 Finding::note(what, "run check as root, or with CAP_NET_ADMIN")
             }
         });

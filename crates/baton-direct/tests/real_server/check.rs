@@ -104,7 +104,7 @@ fn from_outside_who_answers_is_named() {
         }
         let found = told(&look(&director, None, vec![one.ipv4(), two.ipv4()], SHORT));
         assert!(
-            found[0].starts_with(&format!("WRONG: {} (192.0.2.11) answers for 192.0.2.7", one.mac())),
+            found[0].starts_with(&format!("WRONG: {} (192.0.2.11) responds for 192.0.2.7", one.mac())),
             "{found:#?}"
         );
         assert!(found[1].contains("nothing listens on its port"), "{found:#?}");
