@@ -115,7 +115,7 @@ fn from_outside_who_answers_is_named() {
         // Where nobody else has the address, a real server that answers is not taken for the director.
         director.run("ip address del 192.0.2.7/32 dev eth0");
         let found = told(&look(&director, None, vec![one.ipv4(), two.ipv4()], SHORT));
-        assert!(found[0].starts_with(&format!("WRONG: {} (192.0.2.11) answers for", one.mac())), "{found:#?}");
+        assert!(found[0].starts_with(&format!("WRONG: {} (192.0.2.11) responds for", one.mac())), "{found:#?}");
         let found = told(&look(&director, None, vec![IpAddr::from([198, 51, 100, 1])], SHORT));
         assert!(found.last().unwrap().ends_with("\n    it must be on a network of eth0"), "{found:#?}");
         director.run("ip address add 192.0.2.7/32 dev eth0");
