@@ -61,9 +61,7 @@ pub(crate) fn parse(text: &str) -> Result<Text, String> {
             "ipv6" | "tcp6" => inet(after, Family::V6, text),
             "tcp" => inet(after, Family::Any, text),
             "udp" | "udp4" | "udp6" | "uxdg" => Err(format!("dgram-type address not acceptable in '{text}'")),
-            "sockpair" | "quic4" | "quic6" | "uxst" => {
-                Err(format!("'{prefix}@' is known to HAProxy but Baton does not do it yet in '{text}'"))
-            }
+            "sockpair" | "quic4" | "quic6" | "uxst" => Err(format!("'{prefix}@' is not supported yet in '{text}'")),
             _ => Err(format!("invalid address: '{text}' has an unknown prefix '{prefix}@'")),
         };
     }
@@ -74,12 +72,12 @@ pub(crate) fn parse(text: &str) -> Result<Text, String> {
 pub(crate) fn brackets(text: &str) -> Option<String> {
     text.parse::<std::net::Ipv6Addr>()
         .ok()
-        .map(|_| format!("write '[{text}]', else what is behind the last ':' is a port"))
+        .map(|_| format!("write '[{text}]': without brackets, what follows the last ':' is read as the port"))
 }
 
 fn unix(path: &str) -> Result<Text, String> {
     match path.len() {
-        0 => Err("a unix socket needs a path".into()),
+        0 => Err("a UNIX socket needs a path".into()),
         length if length > MAX_UNIX => Err(format!("socket path '{path}' is longer than {MAX_UNIX} bytes")),
         _ => Ok(Text::Unix(path.into())),
     }

@@ -71,12 +71,12 @@ pub struct ConvertError {
 /// Nothing in it can be carried over, it cannot be read as what it is, or it is too large.
 pub fn convert(name: &str, text: &[u8], source: Option<Source>) -> Result<Converted, ConvertError> {
     if text.len() > MAX_CONVERT_BYTES {
-        return Err(ConvertError::whole(format!("it is longer than {MAX_CONVERT_BYTES} bytes")));
+        return Err(ConvertError::whole(format!("the input is larger than {MAX_CONVERT_BYTES} bytes")));
     }
     let text = String::from_utf8_lossy(text);
     let Some(source) = source.or_else(|| detect(&text)) else {
-        let message =
-            "it is neither a dump of `ipvsadm -Sn` nor a keepalived.conf; say --from ipvsadm or --from keepalived";
+        let message = "unknown format, neither output of `ipvsadm -Sn` nor a keepalived.conf: use --from ipvsadm or --from \
+             keepalived";
         return Err(ConvertError::whole(message));
     };
     let mut table = match source {
@@ -115,7 +115,7 @@ fn nothing(table: &Table, source: Source) -> String {
     };
     let first = table.remarks.iter().min_by_key(|remark| remark.line);
     match first {
-        Some(remark) => format!("{what} in it can be carried over; first: {remark}"),
+        Some(remark) => format!("{what} in it can be converted; first reason: {remark}"),
         None => format!("there is {what} in it"),
     }
 }

@@ -164,7 +164,8 @@ impl Report {
         if *count <= MAX_DIAGNOSTICS {
             self.list.push(diagnostic);
         } else if *count == MAX_DIAGNOSTICS + 1 {
-            let (severity, what) = if alert { (Severity::Alert, "faults") } else { (Severity::Notice, "remarks") };
+            let (severity, what) =
+                if alert { (Severity::Alert, "errors") } else { (Severity::Notice, "other messages") };
             let message = format!("more than {MAX_DIAGNOSTICS} {what}; the others are not shown");
             let mut last = Diagnostic::plain(severity, "too-many-messages", message);
             last.late = true;

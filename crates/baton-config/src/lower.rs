@@ -65,7 +65,7 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
 fn refuse_section(section: &Section, context: &mut Context<'_>) {
     let name = section.head.word(0);
     if SECTIONS.iter().any(|kind| kind.name == name) {
-        let message = format!("section '{name}' is known to HAProxy but Baton does not do it yet");
+        let message = format!("section '{name}' is not supported yet");
         context.report.add(section.head.diagnostic(Severity::Alert, "not-yet", 0, message));
     }
 }
@@ -207,7 +207,7 @@ fn refused(row: &Keyword, call: &mut Call<'_, '_>) -> bool {
     match row.status {
         Status::Done | Status::NoEffect(_) => false,
         Status::NotYet => {
-            let message = format!("keyword '{}' is known to HAProxy but Baton does not do it yet", row.name);
+            let message = format!("keyword '{}' is not supported yet", row.name);
             call.error(call.first - 1, "not-yet", message);
             true
         }

@@ -163,14 +163,14 @@ impl Lexer<'_> {
             return Err(TokenError { id: "too-many-words", at, message });
         }
         if self.word.contains(&0) {
-            return Err(TokenError::new("nul-in-word", at, "a word cannot hold a NUL character"));
+            return Err(TokenError::new("nul-in-word", at, "an argument cannot contain a NUL character"));
         }
         let resolved = if self.is_text && self.line[at.clone()] == *self.word {
             None
         } else {
             match std::str::from_utf8(&self.word) {
                 Ok(text) => Some(text.into()),
-                Err(_) => return Err(TokenError::new("not-utf8", at, "a word must be UTF-8 text")),
+                Err(_) => return Err(TokenError::new("not-utf8", at, "an argument must be valid UTF-8")),
             }
         };
         self.words.push(Token::new(resolved, at));

@@ -83,10 +83,10 @@ fn a_line_that_is_not_finished_is_told_as_such() {
     };
     for quote in ["\"", "'", "\"\""] {
         let said = first(quote);
-        assert!(said.starts_with("line 3: `\"\"`: not read: the line is not finished"), "{said}");
+        assert!(said.starts_with("line 3: `\"\"`: not read: incomplete line"), "{said}");
     }
-    for word in ["lb_algo", "protocol"] {
-        refused(&format!("virtual_server 10.0.0.1 80 {{\n{word}\n{server}\n}}\n"), "is not finished");
+    for (word, missing) in [("lb_algo", "its scheduler is missing"), ("protocol", "its protocol is missing")] {
+        refused(&format!("virtual_server 10.0.0.1 80 {{\n{word}\n{server}\n}}\n"), missing);
     }
 }
 
@@ -99,22 +99,25 @@ fn refused(text: &str, with: &str) {
 
 #[test]
 fn what_cannot_be_converted_is_refused_with_its_line() {
-    refused("listen web\n", "say --from ipvsadm or --from keepalived");
-    refused("-C\n", "no virtual service (`-A`) in it can be carried over; first: line 1: `-C`");
-    refused("vrrp_instance a {\n}\n", "no virtual_server in it can be carried over; first: line 1: `vrrp_instance a`");
+    refused("listen web\n", "use --from ipvsadm or --from keepalived");
+    refused("-C\n", "no virtual service (`-A`) in it can be converted; first reason: line 1: `-C`");
+    refused(
+        "vrrp_instance a {\n}\n",
+        "no virtual_server in it can be converted; first reason: line 1: `vrrp_instance a`",
+    );
     refused(
         "\nvirtual_server 10.0.0.1 80 {\n  delay_loop 1\n",
-        "line 2: the block of `virtual_server 10.0.0.1 80` has no end",
+        "line 2: the block of `virtual_server 10.0.0.1 80` is not closed",
     );
-    refused("a {\n}\n}\n", "line 3: a block ends here (`}`), and none has begun");
-    refused("{\n}\n", "line 1: a block begins here, and no word says of what");
-    refused(&"a {\n".repeat(100), "line 17: blocks lie deeper than 16 in each other");
-    refused("$A=${A}${A}x\n${A}\n", "line 2: with its parameters replaced, this line is longer than 65536 bytes");
+    refused("a {\n}\n}\n", "line 3: a block is closed here (`}`) but none is open");
+    refused("{\n}\n", "line 1: a block begins here without a keyword");
+    refused(&"a {\n".repeat(100), "line 17: blocks are nested deeper than 16 levels");
+    refused("$A=${A}${A}x\n${A}\n", "line 2: with parameters replaced, this line is longer than 65536 bytes");
     let many = "10.0.0.0/16 80\n10.1.0.0/16 80\n";
     let group = format!("virtual_server_group g {{\n{many}}}\nvirtual_server group g {{\n}}\n");
     refused(&group, "line 3: more than 65536 addresses, marks and real servers");
     let long = convert("a", &vec![b'-'; 9 << 20], None).expect_err("it is too long").to_string();
-    assert!(long.contains("longer than 8388608 bytes"), "{long}");
+    assert!(long.contains("larger than 8388608 bytes"), "{long}");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn the_example_is_what_it_says() {
     assert_eq!(web.servers[1].check.port, Some(99));
     assert_eq!((web.servers[1].maxconn, web.servers[1].minconn), (1000, 800));
     assert!(model.has_listener() && model.has_direct());
-    refused(text, 12, "not of the family of the service fwmark6@8");
+    refused(text, 12, "not of the address family of the service fwmark6@8");
 }
 
 #[test]
@@ -90,8 +90,8 @@ fn balance_becomes_a_scheduler() {
     ] {
         assert_eq!(scheduler(words), expected, "{words}");
     }
-    refused_line("balance uri", "'balance uri' is nothing that the kernel can do");
-    refused_line("balance first", "'balance first' is nothing that the kernel can do");
+    refused_line("balance uri", "'balance uri' is not supported in the kernel");
+    refused_line("balance first", "'balance first' is not supported in the kernel");
     refused_line("balance mh foo", "only accepts 'hash-port' and 'fallback'");
     for words in
         ["roundrobin hash-port", "leastconn fallback", "static-rr hash-port", "random(2) fallback", "source fallback x"]
@@ -130,8 +130,8 @@ fn words_of_this_mode_are_refused_in_others() {
         ("bind fwmark@7", "unknown prefix 'fwmark@'"),
         ("bind 10.0.0.1:0", "invalid port '0'"),
         ("server b 10.0.0.3:80 tunnel", "need 'mode direct'"),
-        ("stick on src", "Baton does not do it yet"),
-        ("stick-table type ip size 1m expire 5m", "Baton does not do it yet"),
+        ("stick on src", "is not supported yet"),
+        ("stick-table type ip size 1m expire 5m", "is not supported yet"),
     ] {
         refused(&tcp(line), 5, words);
     }
@@ -177,7 +177,7 @@ fn what_defaults_bring_is_left_out_and_told_where_it_is_missed() {
         [
             "7 without-meaning: 'option forwardfor' of this 'defaults' section is ignored for proxy 'web', which is in 'mode direct'.",
             "8 without-meaning: 'maxconn' of this 'defaults' section is ignored for proxy 'web', which is in 'mode direct'.",
-            "9 without-meaning: 'balance uri' is nothing that the kernel can do for proxy 'web': falling back to round robin.",
+            "9 without-meaning: 'balance uri' is not supported in the kernel for proxy 'web': falling back to round robin.",
         ]
     );
     let model = model(text);
@@ -190,14 +190,14 @@ fn what_defaults_bring_is_left_out_and_told_where_it_is_missed() {
 fn addresses_that_no_service_can_have_are_refused() {
     let bind = |text: &str| format!("listen web\n mode direct\n bind {text}\n server a 10.0.0.2\n");
     for (text, words) in [
-        (":80", "needs an address of its own"),
-        ("[::]:80", "needs an address of its own"),
-        ("/tmp/socket", "no virtual address"),
-        ("10.0.0.1:80 ssl", "has only 'name', 'id' and 'interface'"),
-        ("10.0.0.1:80 accept-proxy", "has only 'name', 'id' and 'interface'"),
-        ("10.0.0.1:0", "all ports of an address need persistence"),
+        (":80", "needs a specific address"),
+        ("[::]:80", "needs a specific address"),
+        ("/tmp/socket", "is not a virtual address"),
+        ("10.0.0.1:80 ssl", "only supports 'name', 'id' and 'interface'"),
+        ("10.0.0.1:80 accept-proxy", "only supports 'name', 'id' and 'interface'"),
+        ("10.0.0.1:0", "port 0 (all ports) requires persistence"),
         ("10.0.0.2:80", "has the virtual address of the service"),
-        ("[fe80::1]:80", "not of the family of the service"),
+        ("[fe80::1]:80", "not of the address family of the service"),
     ] {
         let text = bind(text);
         let shown = faults(&text);
@@ -205,11 +205,11 @@ fn addresses_that_no_service_can_have_are_refused() {
         assert!(loaded(&text).model.is_none(), "{text}");
     }
     refused(&bind("udp@10.0.0.1"), 3, "missing port specification");
-    refused(&bind("fwmark@0"), 3, "a number over 0");
+    refused(&bind("fwmark@0"), 3, "a number above 0");
     refused(&bind("10.0.0.1:1-5000"), 1, "more than 4096 virtual services");
-    refused(&format!("{} engine xdp stack\n", bind("fwmark@7")), 3, "before a firewall marks them");
-    refused(&format!("{} manage-vip\n", bind("fwmark@7")), 5, "they have no address");
-    refused(&format!("{} manage-vip prefix 64\n", bind("10.0.0.1:80")), 5, "whose prefix is 32 at most");
+    refused(&format!("{} engine xdp stack\n", bind("fwmark@7")), 3, "before a firewall can mark them");
+    refused(&format!("{} manage-vip\n", bind("fwmark@7")), 5, "which have no address");
+    refused(&format!("{} manage-vip prefix 64\n", bind("10.0.0.1:80")), 5, "whose prefix is at most 32");
     let sticky = format!("{} stick-table type ip size 1m expire 5m\n stick on src\n", bind("10.0.0.1:0"));
     assert!(loaded(&sticky).model.is_some(), "{:?}", faults(&sticky));
 }
@@ -217,17 +217,17 @@ fn addresses_that_no_service_can_have_are_refused() {
 #[test]
 fn servers_that_packets_cannot_reach_are_refused() {
     for (words, message) in [
-        ("10.0.0.3:8080", "is not the one of the service 10.0.0.1:80, which packets keep"),
-        ("10.0.0.3:8080 tunnel", "which packets keep"),
+        ("10.0.0.3:8080", "differs from that of the service 10.0.0.1:80, and packets keep their port"),
+        ("10.0.0.3:8080 tunnel", "packets keep their port"),
         ("10.0.0.3:+1", "a relative port"),
-        ("/tmp/socket", "need an IP address"),
-        ("0.0.0.0", "need an IP address"),
-        ("10.0.0.3 send-proxy", "'send-proxy' means nothing"),
-        ("10.0.0.3 ssl verify none", "'ssl' means nothing"),
-        ("10.0.0.3 observe layer4 check", "'observe' needs answers"),
-        ("10.0.0.3 maxconn 5 minconn 6", "'minconn' is over 'maxconn'"),
-        ("10.0.0.2", "has the address of server 'a'"),
-        ("[fd00::3]", "not of the family"),
+        ("/tmp/socket", "needs an IP address"),
+        ("0.0.0.0", "needs an IP address"),
+        ("10.0.0.3 send-proxy", "'send-proxy' is not supported"),
+        ("10.0.0.3 ssl verify none", "'ssl' is not supported"),
+        ("10.0.0.3 observe layer4 check", "'observe' is not supported"),
+        ("10.0.0.3 maxconn 5 minconn 6", "'minconn' is greater than 'maxconn'"),
+        ("10.0.0.2", "has the same address as server 'a'"),
+        ("[fd00::3]", "not of the address family"),
         ("10.0.0.3 tunnel gue:x", "expects a port"),
     ] {
         refused_line(&format!("server b {words}"), message);
@@ -235,7 +235,7 @@ fn servers_that_packets_cannot_reach_are_refused() {
     // The service's port is a masqueraded server's too, where it has none.
     let twice = |servers: &str| {
         let text = format!("listen web\n mode direct\n bind 10.0.0.1:80,10.0.0.1:443\n{servers}");
-        faults(&text).iter().filter(|fault| fault.contains("has the address of server 'a'")).count()
+        faults(&text).iter().filter(|fault| fault.contains("has the same address as server 'a'")).count()
     };
     assert_eq!(twice(" server a 10.0.0.2 masquerade\n server b 10.0.0.2:80 masquerade\n"), 1);
     assert_eq!(twice(" server a 10.0.0.2:443 masquerade\n server b 10.0.0.2 masquerade\n"), 1);
@@ -252,7 +252,7 @@ fn a_check_of_a_server_of_udp_is_told_where_to_ask() {
     let warned = |binds: &str, check: &str| {
         let text = format!("listen names\n mode direct\n bind {binds}\n option httpchk\n server a 10.0.0.2 {check}\n");
         assert!(loaded(&text).model.is_some(), "{:?}", faults(&text));
-        faults(&text).iter().any(|fault| fault.contains("'check' asks by TCP, but the service at port 53 is of UDP"))
+        faults(&text).iter().any(|fault| fault.contains("'check' uses TCP, but the service on port 53 is UDP"))
     };
     assert!(warned("udp@10.0.0.1:53", "check"));
     assert!(!warned("udp@10.0.0.1:53", ""));
@@ -268,7 +268,7 @@ fn all_faults_are_told_at_once() {
     let lines: Vec<u32> = loaded(text).diagnostics.iter().map(|fault| fault.line).collect();
     assert!([3, 4, 5, 6].iter().all(|line| lines.contains(line)), "{:#?}", faults(text));
     let ssl = text.replace(" bind :80\n balance rr\n", " bind 10.0.0.1:80 ssl crt /tmp/none\n");
-    assert!(faults(&ssl).iter().any(|fault| fault.contains("port 8080 is not the one")), "{:#?}", faults(&ssl));
+    assert!(faults(&ssl).iter().any(|fault| fault.contains("port 8080 differs")), "{:#?}", faults(&ssl));
 }
 
 /// What helps with the first fault of a whole file.
@@ -283,14 +283,14 @@ fn helps(text: &str, words: &str) {
 fn words_of_others_are_answered_with_ours() {
     let web = |bind: &str, lines: &str| format!("listen web\n mode direct\n bind {bind}\n{lines}\n");
     for (line, words) in [
-        ("balance wlc", "the kernel's scheduler `wlc` is 'leastconn' here"),
-        ("balance rr", "is 'roundrobin' here"),
-        ("balance sh", "is 'source' here"),
-        ("balance foo", "mh, dh, sed"),
+        ("balance wlc", "the kernel's scheduler `wlc` is 'leastconn' in Baton"),
+        ("balance rr", "is 'roundrobin' in Baton"),
+        ("balance sh", "is 'source' in Baton"),
+        ("balance elephant", "mh, dh, sed"),
         ("balance roundrobin hash-port", "of 'source' and 'mh'"),
-        ("server b 10.0.0.3 gate", "nothing is needed"),
+        ("server b 10.0.0.3 gate", "direct routing is the default"),
         ("server b 10.0.0.3 nat", "'masquerade'"),
-        ("server b 10.0.0.3 weight 300", "divide the weights"),
+        ("server b 10.0.0.3 weight 300", "scale down the weights"),
         ("server b 2001:db8:121::15", "write '[2001:db8:121::15]'"),
         ("server b 2001:db8::15:3", "write '[2001:db8::15:3]'"),
         ("persistence_timeout 300", "expire 300s'"),
@@ -313,17 +313,17 @@ fn words_of_others_are_answered_with_ours() {
 #[test]
 fn persistence_is_what_the_kernel_can() {
     for (lines, words) in [
-        ("stick on src", "needs a table that says for how long"),
-        ("stick match src", "beyond 'mode direct'"),
-        ("stick on hdr(host)", "beyond 'mode direct'"),
-        ("stick on src,ipmask(99)", "beyond 'mode direct'"),
-        ("stick on src\n stick-table type ip size 1m", "needs a table that says for how long"),
-        ("stick on src\n stick-table type ip size 1m expire 0", "would hold nobody"),
+        ("stick on src", "needs a 'stick-table' with its duration"),
+        ("stick match src", "not supported in 'mode direct'"),
+        ("stick on hdr(host)", "not supported in 'mode direct'"),
+        ("stick on src,ipmask(99)", "not supported in 'mode direct'"),
+        ("stick on src\n stick-table type ip size 1m", "needs a 'stick-table' with its duration"),
+        ("stick on src\n stick-table type ip size 1m expire 0", "disables persistence"),
     ] {
         refused_line(lines, words);
     }
     let stick = "stick-table type ip size 1m expire 5m\n stick on src\n";
-    refused_line(&format!("server n 10.0.0.9 non-stick\n {stick}"), "nothing the kernel can do");
+    refused_line(&format!("server n 10.0.0.9 non-stick\n {stick}"), "is not supported with 'stick on src'");
     direct(&format!(" {stick} default-server non-stick\n server n 10.0.0.9 stick"));
     direct(" server n 10.0.0.9 non-stick");
     let sticky = direct(" stick-table type ip size 1m expire 5m\n stick on src");
@@ -338,11 +338,19 @@ fn a_frontend_and_its_backend_are_like_a_listen() {
     assert_eq!(model.proxies[1].servers[0].check.port, Some(80));
     assert_eq!(model.proxies[1].servers[1].check.port, None, "it has its own");
     refused(&text.replace(" default_backend app\n", "").replace(" check", ""), 1, "has no servers");
-    refused(&text.replace("10.0.0.3:81 masquerade", "10.0.0.3:81"), 8, "which packets keep");
+    refused(&text.replace("10.0.0.3:81 masquerade", "10.0.0.3:81"), 8, "packets keep their port");
     let mixed = text.replace("backend app\n mode direct\n", "backend app\n mode tcp\n");
-    assert!(faults(&mixed).iter().any(|fault| fault.contains("goes with no other mode")), "{:?}", faults(&mixed));
+    assert!(
+        faults(&mixed).iter().any(|fault| fault.contains("cannot be combined with another mode")),
+        "{:?}",
+        faults(&mixed)
+    );
     let mixed = text.replace("frontend in\n mode direct\n", "frontend in\n mode tcp\n");
-    assert!(faults(&mixed).iter().any(|fault| fault.contains("goes with no other mode")), "{:?}", faults(&mixed));
+    assert!(
+        faults(&mixed).iter().any(|fault| fault.contains("cannot be combined with another mode")),
+        "{:?}",
+        faults(&mixed)
+    );
 }
 
 #[test]
@@ -352,26 +360,34 @@ fn sections_do_not_get_into_each_others_way() {
             "listen a\n mode direct\n bind {first}\n server a 10.0.0.2\nlisten b\n mode direct\n bind {second}\n server b 10.0.0.3\n"
         )
     };
-    refused(&two("10.0.0.1:80", "10.0.0.1:80"), 7, "is a virtual service of proxy 'a' (a.cfg:1) already");
+    refused(&two("10.0.0.1:80", "10.0.0.1:80"), 7, "is already a virtual service of proxy 'a' (a.cfg:1)");
     assert!(loaded(&two("10.0.0.1:80", "udp@10.0.0.1:80")).model.is_some());
-    refused(&two("fwmark@7", "fwmark@7"), 7, "is a virtual service of proxy 'a'");
+    refused(&two("fwmark@7", "fwmark@7"), 7, "is already a virtual service of proxy 'a'");
     let engines = two("10.0.0.1:80\n engine ipvs", "10.0.0.1:81\n engine xdp");
-    refused(&engines, 9, "all sections have one engine");
+    refused(&engines, 9, "all sections must use the same engine");
     let places = two("10.0.0.1:80\n engine xdp driver", "10.0.0.1:81\n engine xdp");
-    refused(&places, 9, "asks for engine xdp, but proxy 'a' (a.cfg:1) for xdp driver: all sections have one engine");
+    refused(
+        &places,
+        9,
+        "requests engine xdp, but proxy 'a' (a.cfg:1) requests xdp driver: all sections must use the same engine",
+    );
     assert!(loaded(&places.replace("xdp\n", "auto\n")).model.is_some(), "auto is any");
     let listener = |address: &str| {
         format!(
             "listen a\n mode direct\n bind 10.0.0.1:80\n server a 10.0.0.2\nlisten b\n bind {address}\n timeout client 1s\n"
         )
     };
-    refused(&listener("10.0.0.1:80"), 6, "(a.cfg:3) in the kernel: they never come here");
+    refused(&listener("10.0.0.1:80"), 6, "(a.cfg:3): no connection will arrive");
     let every = listener("10.0.0.1:80")
         .replace("10.0.0.1:80\n server", "10.0.0.1:0\n stick-table type ip size 1m expire 5m\n stick on src\n server");
-    refused(&every, 8, "but packets to all ports of 10.0.0.1 go to");
+    refused(&every, 8, "but the kernel sends packets to all ports of 10.0.0.1 to");
     assert_eq!(faults(&listener("10.0.0.1:81")).len(), 0);
     let wide = listener(":80");
-    assert!(loaded(&wide).model.is_some() && faults(&wide)[0].contains("they never come here"), "{:?}", faults(&wide));
+    assert!(
+        loaded(&wide).model.is_some() && faults(&wide)[0].contains("no connection will arrive"),
+        "{:?}",
+        faults(&wide)
+    );
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn tables() -> String {
     let mut out = String::new();
     let _ = writeln!(out, "\n## Sections\n\n| section | |\n|---|---|");
     for kind in keywords::SECTIONS {
-        let status = if kind.status == Status::Done { "" } else { " *Not yet.*" };
+        let status = if kind.status == Status::Done { "" } else { " *Not supported yet.*" };
         let _ = writeln!(out, "| `{}` | {}{status} |", kind.name, kind.doc);
     }
     let _ = writeln!(out, "\n## Keywords of `global`\n\n| keyword | arguments | |\n|---|---|---|");
@@ -58,7 +58,7 @@ fn tables() -> String {
 
 /// The keywords that are not done.
 fn rest(out: &mut String, rows: &[&Keyword]) {
-    let _ = writeln!(out, "\nRead without an effect:\n\n| keyword | why that is harmless |\n|---|---|");
+    let _ = writeln!(out, "\nRead without an effect:\n\n| keyword | why this is harmless |\n|---|---|");
     for row in rows {
         if let Status::NoEffect(why) = row.status {
             let _ = writeln!(out, "| `{}` | {why} |", row.name);
@@ -66,8 +66,8 @@ fn rest(out: &mut String, rows: &[&Keyword]) {
     }
     let later = rows.iter().filter(|row| row.status == Status::NotYet).map(|row| row.name);
     let gone = rows.iter().filter(|row| matches!(row.status, Status::Removed(_))).map(|row| row.name);
-    let _ = writeln!(out, "\nKnown to HAProxy 2.6, refused until Baton does them: {}.", names(later));
-    let _ = writeln!(out, "\nRefused with HAProxy's advice, as 2.6 does: {}.", names(gone));
+    let _ = writeln!(out, "\nKeywords of HAProxy 2.6 that are not supported yet, and refused: {}.", names(later));
+    let _ = writeln!(out, "\nRemoved in HAProxy 2.6, and refused with its advice: {}.", names(gone));
 }
 
 fn parameters(out: &mut String, line: &str, rows: Vec<(&str, usize, Status, &str)>) {
@@ -76,14 +76,14 @@ fn parameters(out: &mut String, line: &str, rows: Vec<(&str, usize, Status, &str
         let value = if *args > 0 { " VALUE" } else { "" };
         let _ = writeln!(out, "| `{name}{value}` | {doc} |");
     }
-    let _ = writeln!(out, "\nRead without an effect:\n\n| option | why that is harmless |\n|---|---|");
+    let _ = writeln!(out, "\nRead without an effect:\n\n| option | why this is harmless |\n|---|---|");
     for (name, _, status, _) in &rows {
         if let Status::NoEffect(why) = status {
             let _ = writeln!(out, "| `{name}` | {why} |");
         }
     }
     let later = rows.iter().filter(|row| row.2 == Status::NotYet).map(|row| row.0);
-    let _ = writeln!(out, "\nRefused until Baton does them: {}.", names(later));
+    let _ = writeln!(out, "\nNot supported yet, and refused: {}.", names(later));
 }
 
 #[test]

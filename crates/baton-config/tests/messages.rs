@@ -49,14 +49,13 @@ fn an_unknown_keyword_names_the_nearest() {
 fn what_haproxy_knows_and_baton_does_not_is_said_so() {
     check(
         "backend b\n stick on src\n",
-        "[ALERT] parsing [a.cfg:2] : keyword 'stick' is known to HAProxy but Baton does not do it yet\n   |  stick on \
-         src\n   |  ^^^^^\n   | help: in 'mode direct', 'stick on src' is there\n",
+        "[ALERT] parsing [a.cfg:2] : keyword 'stick' is not supported yet\n   |  stick on src\n   |  ^^^^^\n   | help: \
+         'stick on src' is supported in 'mode direct'\n",
     );
     let transparent = |line: u32| {
         format!(
-            "[ALERT] parsing [a.cfg:{line}] : 'option transparent' of backend 'b' is known to HAProxy but Baton does not do \
-             it yet\n   |  option transparent\n   |  ^^^^^^\n   | help: 'server any *' connects to where the client wanted \
-             to go\n"
+            "[ALERT] parsing [a.cfg:{line}] : 'option transparent' of backend 'b' is not supported yet\n   |  option \
+             transparent\n   |  ^^^^^^\n   | help: 'server any *' connects to the client's original destination\n"
         )
     };
     let timeouts = "defaults\n timeout client 1s\n timeout server 1s\n timeout connect 1s\n";
@@ -74,13 +73,12 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
     // Of a frontend too, which may have a table in HAProxy.
     check(
         &format!("{timeouts}frontend f\n bind :1\n stick-table type ip size 1m\n"),
-        "[ALERT] parsing [a.cfg:7] : keyword 'stick-table' is known to HAProxy but Baton does not do it yet\n   |  \
-         stick-table type ip size 1m\n   |  ^^^^^^^^^^^\n   | help: in 'mode direct', 'stick on src' is there\n",
+        "[ALERT] parsing [a.cfg:7] : keyword 'stick-table' is not supported yet\n   |  stick-table type ip size 1m\n   \
+         |  ^^^^^^^^^^^\n   | help: 'stick on src' is supported in 'mode direct'\n",
     );
     check(
         "peers p\n peer a 1.1.1.1:1\n",
-        "[ALERT] parsing [a.cfg:1] : section 'peers' is known to HAProxy but Baton does not do it yet\n   | peers p\n   \
-         | ^^^^^\n",
+        "[ALERT] parsing [a.cfg:1] : section 'peers' is not supported yet\n   | peers p\n   | ^^^^^\n",
     );
 }
 
@@ -113,14 +111,15 @@ fn a_fault_in_defaults_is_told_once() {
 fn what_is_taken_without_being_the_same_is_warned_of() {
     check(
         "backend b\n hash-type consistent wt6\n",
-        "[WARNING] parsing [a.cfg:2] : the 'wt6' function is described nowhere: another one stands in for it, which chooses \
-         other servers than HAProxy. Use 'sdbm', 'djb2' or 'crc32' to get the same ones\n   |  hash-type consistent wt6\n   \
-         |                       ^^^\n",
+        "[WARNING] parsing [a.cfg:2] : the 'wt6' function has no public description: another function replaces it, \
+         which chooses other servers than HAProxy. Use 'sdbm', 'djb2' or 'crc32' for the same choice\n   |  hash-type \
+         consistent wt6\n   |                       ^^^\n",
     );
     check(
         "frontend f\n timeout client 5s\n bind :80 mss -100\n",
-        "[WARNING] parsing [a.cfg:3] : 'bind :80' in section 'frontend' : 'mss' : a negative 'mss' changes nothing on Linux, in \
-         HAProxy neither: give the value to advertise\n   |  bind :80 mss -100\n   |               ^^^^\n",
+        "[WARNING] parsing [a.cfg:3] : 'bind :80' in section 'frontend' : 'mss' : a negative 'mss' has no effect on \
+         Linux, in HAProxy neither: use the positive value to advertise\n   |  bind :80 mss -100\n   |               \
+         ^^^^\n",
     );
 }
 

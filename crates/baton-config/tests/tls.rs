@@ -100,13 +100,13 @@ fn what_does_not_fit_is_said() {
     check("ssl crt a no-tlsv12 ssl-min-ver TLSv1.2", Severity::Warning, "are ignored beside");
     check("ssl crt a force-tlsv11", Severity::Alert, "RFC 8996");
     check("ssl crt a ssl-min-ver TLSv1.0", Severity::Alert, "RFC 8996");
-    check("ssl crt a generate-certificates", Severity::Alert, "Baton does not do it yet");
+    check("ssl crt a generate-certificates", Severity::Alert, "is not supported yet");
     let http = said("frontend f\n mode http\n bind :443 ssl crt a alpn h2,http/1.1\n", Severity::Warning);
     assert!(http.contains("'h2' of 'alpn' is not offered"), "{http}");
     // In `mode tcp` the server may speak it.
     assert!(!said("frontend f\n bind :443 ssl crt a alpn h2\n", Severity::Warning).contains("h2"));
     check("ssl crt a allow-0rtt", Severity::Notice, "early data");
-    check("ssl crt @none/a", Severity::Alert, "'@none/a' is in no 'crt-store' section");
+    check("ssl crt @none/a", Severity::Alert, "'@none/a' is not in any 'crt-store' section");
 }
 
 #[test]
@@ -149,6 +149,6 @@ fn faults_of_stores_are_said() {
     check("crt-store a\n load key x", "'load' expects a certificate");
     check("crt-store a\n laod crt x", "did you mean 'load' maybe ?");
     check("crt-store a\n load crt x kye y", "did you mean 'key' maybe ?");
-    check("crt-store a\ncrt-store a", "crt-store 'a' is there twice");
+    check("crt-store a\ncrt-store a", "duplicate crt-store 'a'");
     check("crt-store a\n crt-base", "'crt-base' expects a directory path");
 }

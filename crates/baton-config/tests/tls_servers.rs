@@ -135,10 +135,10 @@ fn faults_are_told_as_haproxy_tells_them() {
     check("ssl verify optional", "'verify' : unknown verify method 'optional', only 'none' and 'required' are");
     check("ssl verify", "'server b/s' : 'verify' : missing verify method.");
     check("ssl verify none verifyhost", "'verifyhost' : missing hostname to verify against.");
-    check("ssl ca-file none.pem", "cannot be used: it cannot be read: no such file: name a file that exists.");
+    check("ssl ca-file none.pem", "cannot be used: it cannot be read: no such file: use an existing file.");
     check("ssl ca-file none.pem", "'server b/s' : 'ca-file' : '");
     check("ca-file none.pem", "'ca-file' : '");
-    check("ssl ca-file key.pem", "it has neither a certificate nor a list of revoked ones: put ");
+    check("ssl ca-file key.pem", "it has neither a certificate nor a revocation list: add ");
     check("ssl ca-file ca.pem crl-file none.pem", "'crl-file' : '");
     check("ssl ca-file ca.pem crl-file ca.pem", "");
     check("ssl ca-file ca.pem crt own.pem", "");
@@ -150,10 +150,10 @@ fn faults_are_told_as_haproxy_tells_them() {
     check("ssl verify none sni ssl_fc_sni", "");
     check("ssl verify none alpn ,", "'alpn' : missing the comma-delimited ALPN protocol suite.");
     check("ssl verify none ciphers FOO", "'ciphers' : unknown cipher 'FOO'");
-    check("ssl verify none ciphersuites FOO", "'ciphersuites' : unknown cipher suite");
+    check("ssl verify none ciphersuites FOO", "'ciphersuites' : unknown TLS 1.3 cipher suite");
     check("ssl verify none ssl-min-ver foo", "'foo' : unknown ssl/tls version.");
-    check("ssl verify none ssl-min-ver TLSv1.1", "'TLSv1.1' : Baton speaks TLS 1.2 and 1.3 only");
-    check("ssl verify none force-tlsv10", "'force-tlsv10' : Baton speaks TLS 1.2 and 1.3 only");
+    check("ssl verify none ssl-min-ver TLSv1.1", "'TLSv1.1' : only TLS 1.2 and 1.3 are supported");
+    check("ssl verify none force-tlsv10", "'force-tlsv10' : only TLS 1.2 and 1.3 are supported");
     check("ssl verify none no-tlsv12 no-tlsv13", "backend 'b': all SSL/TLS versions are disabled for server 's'.");
     check("ssl verify none ssl-min-ver TLSv1.3 ssl-max-ver TLSv1.2", "all SSL/TLS versions are disabled");
     check("ssl verify none no-tlsv10 ssl-min-ver TLSv1.2", "no-sslv3/no-tlsv1x are ignored for this server.");

@@ -60,7 +60,7 @@ impl Expect {
             "string" => What::Text(first()?.as_bytes().to_vec()),
             "rstring" => What::TextRegex(regex(first()?)?),
             "hdr" | "fhdr" => header(words, kind == "fhdr")?,
-            other => return Err(format!("'{other}' is not known to 'http-check expect'")),
+            other => return Err(format!("unknown type '{other}' of 'http-check expect'")),
         };
         Ok(Expect { negated, what })
     }
@@ -148,7 +148,7 @@ fn status_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.trim().parse(), last.trim().parse()) {
         (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
-        _ => Err(format!("'{text}' is not a status code or a range of them")),
+        _ => Err(format!("'{text}' is not a status code or a range of status codes")),
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
         check("! status 200", "L7STS All fine");
         check("rstatus ^2", "ok");
         check("rstatus ^5", "L7STS All fine");
-        check("status 2xx", "error: '2xx' is not a status code or a range of them");
+        check("status 2xx", "error: '2xx' is not a status code or a range of status codes");
         check("status", "error: 'expect status' needs a pattern");
     }
 
@@ -237,7 +237,7 @@ mod tests {
         check("! hdr name set-cookie value -m sub k=", "L7STS All fine");
         check("hdr x-a", "error: 'name' is missing before 'x-a'");
         check("hdr name -m nope x", "error: 'nope' is not a matching method (str, beg, end, sub, reg)");
-        check("teapot 418", "error: 'teapot' is not known to 'http-check expect'");
+        check("teapot 418", "error: unknown type 'teapot' of 'http-check expect'");
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub(crate) async fn ask(prober: &Prober, vips: &[ProbeTarget], connect: Duration
                 let text = format!("virtual address {} is not set up on the server: {why}", asked.vip);
                 return Ok(Some(Report::new(Status::L4Connection).info(text)));
             }
-            Some(Err(fault)) => return Err(format!("virtual addresses cannot be asked for: {fault}")),
+            Some(Err(fault)) => return Err(format!("virtual addresses cannot be tested: {fault}")),
             // The threads are gone with a configuration that is gone.
             None => return Ok(None),
         }

@@ -363,9 +363,9 @@ impl EndedOverride {
     /// Why it ended.
     pub fn why(&self) -> String {
         match &self.file {
-            Some(Setting::Line(None)) => format!("{} is not in the file any more", self.object),
-            Some(file) => format!("the file says {file} now"),
-            None => format!("{} is not in the file any more", self.object),
+            Some(Setting::Line(None)) => format!("{} is no longer in the file", self.object),
+            Some(file) => format!("the file now has {file}"),
+            None => format!("{} is no longer in the file", self.object),
         }
     }
 }
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(overrides.server(&app, &heavier), EffectiveServer { weight: 20, admin: DRAIN });
         let ended = overrides.settle(&model(&[heavier]));
         let told: Vec<String> = ended.iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["server app/s1 weight 3, set at run time, ends: the file says 20 now"]);
+        assert_eq!(told, ["server app/s1 weight 3, set at run time, ends: the file now has 20"]);
         assert_eq!(
             overrides.server(&app, &file),
             EffectiveServer { weight: 10, admin: DRAIN },
@@ -467,7 +467,7 @@ mod tests {
         let told = ended(&model(&[server(10, false), named]));
         assert!(told.len() == 2 && told[0].starts_with(&gone("n1 state ready")), "{told:?}");
         assert!(told[1].starts_with(&gone("n1 line 127.0.0.1:9 weight 3")), "{told:?}");
-        assert_eq!(ended(&model(&[])), [gone("s1 line -") + "server app/s1 is not in the file any more"]);
+        assert_eq!(ended(&model(&[])), [gone("s1 line -") + "server app/s1 is no longer in the file"]);
         assert_eq!(ended(&Model::default()).len(), 3, "the backend is gone");
         overrides.set(object("s1"), set(line(Some(&address)), line(Some(&address))));
         assert_eq!((overrides.remove(&object("n1")).len(), overrides.is_empty()), (2, true));

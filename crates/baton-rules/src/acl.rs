@@ -82,7 +82,7 @@ impl Criterion {
                 break;
             }
             let argument = |what: &str| {
-                words.get(at + 1).ok_or_else(|| RuleError::new(format!("'{flag}' misses {what}")).at(at + 1))
+                words.get(at + 1).ok_or_else(|| RuleError::new(format!("'{flag}' needs {what}")).at(at + 1))
             };
             match flag.as_str() {
                 "--" => {
@@ -110,8 +110,8 @@ impl Criterion {
             at += 1;
         }
         let Some(method) = method else {
-            return Err(RuleError::new(format!("how to match '{first}' is not known"))
-                .hint("add a matching method, such as '-m str'")
+            return Err(RuleError::new(format!("'{first}' needs a matching method"))
+                .hint("add one, such as '-m str'")
                 .at(0));
         };
         let versions = method == Method::Int && expr.name() == "req.ssl_ver" && !expr.has_converters();
@@ -121,7 +121,7 @@ impl Criterion {
         }
         for (word, pattern) in words.iter().enumerate().skip(at) {
             if pattern.is_empty() {
-                return Err(RuleError::new("an empty pattern").hint("use '-m len 0' to match an empty text").at(word));
+                return Err(RuleError::new("empty pattern").hint("use '-m len 0' to match an empty text").at(word));
             }
             let pattern = match versions {
                 true => Cow::Owned(dotted(pattern)),

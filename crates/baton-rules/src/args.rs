@@ -111,7 +111,7 @@ pub(crate) fn split(text: &str) -> Result<(Vec<String>, &str), RuleError> {
             _ => args[current].push(char),
         }
     }
-    Err(RuleError::new("a closing parenthesis is missing").hint("quote an argument that contains ')', ',' or blanks"))
+    Err(RuleError::new("a closing parenthesis is missing").hint("quote an argument that contains ')', ',' or spaces"))
 }
 
 /// Checks the arguments of `what` (say "fetch 'hdr'") against its row.
@@ -126,7 +126,7 @@ pub(crate) fn typed(what: &str, rows: &[Arg], given: &[String]) -> Result<Vec<Va
     for (nth, row) in rows.iter().enumerate() {
         let text = given.get(nth).map(String::as_str);
         values.push(match text {
-            None if row.required => return Err(RuleError::new(format!("{what} misses its argument {}", nth + 1))),
+            None if row.required => return Err(RuleError::new(format!("{what} needs argument {}", nth + 1))),
             None => Value::Absent,
             Some("") if !row.required => Value::Absent,
             Some(text) => one(row.kind, text).map_err(|why| RuleError {

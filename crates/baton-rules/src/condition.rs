@@ -59,10 +59,10 @@ impl Condition {
             "if" => false,
             "unless" => true,
             _ => {
-                let fault = RuleError::new(format!("'{keyword}' is not expected here"));
+                let fault = RuleError::new(format!("unexpected argument '{keyword}'"));
                 let fault = match nearest(keyword, ["if", "unless"].into_iter()) {
                     Some(near) => fault.hint(format!("did you mean '{near}'?")),
-                    None => fault.hint("'if' or 'unless' with a condition, or the end of the line"),
+                    None => fault.hint("expected 'if' or 'unless' with a condition, or the end of the line"),
                 };
                 return Err(fault.at(at));
             }
@@ -84,7 +84,7 @@ impl Condition {
         // HAProxy ignores an alternative without terms, and a condition without any never holds.
         alternatives.retain(|terms| !terms.is_empty());
         if alternatives.is_empty() {
-            around.warnings.push(RuleError::new(format!("nothing follows '{keyword}'")).at(at - 1));
+            around.warnings.push(RuleError::new(format!("no condition after '{keyword}'")).at(at - 1));
         }
         Ok(Some(Condition { negated, place: around.place, alternatives }))
     }
@@ -140,7 +140,9 @@ fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(T
     if word == "{" {
         let inner = &words[at + 1..];
         let Some(length) = inner.iter().position(|word| word == "}") else {
-            return Err(RuleError::new("a closing '}' is missing").hint("braces stand between blanks").at(words.len()));
+            return Err(RuleError::new("a closing '}' is missing")
+                .hint("put spaces around the braces")
+                .at(words.len()));
         };
         let criterion = own(&inner[..length], at + 1, around)?;
         return Ok((Term { negated, what: Criteria::Own(criterion) }, at + length + 2));
@@ -191,7 +193,7 @@ fn warn_never(criterion: &Criterion, at: usize, place: RulePosition, warnings: &
 }
 
 fn no_such_acl(name: &str, around: &Surroundings<'_>) -> RuleError {
-    let fault = RuleError::new(format!("no ACL is called '{name}' above this line"));
+    let fault = RuleError::new(format!("no ACL '{name}' is declared above this line"));
     let declared = around.acls.iter().map(|acl| &*acl.name);
     let known = declared.chain(PREDEFINED.iter().map(|(name, _)| *name));
     match known.map(|word| (strsim::damerau_levenshtein(word, name), word)).min() {

@@ -76,8 +76,8 @@ impl Expr {
         let mut converters = Vec::new();
         while !rest.is_empty() {
             let Some(after) = rest.strip_prefix(',') else {
-                return Err(RuleError::new(format!("'{rest}' is not expected after {what}"))
-                    .hint("converters follow after a comma, without blanks"));
+                return Err(RuleError::new(format!("unexpected '{rest}' after {what}"))
+                    .hint("write a comma and no spaces before a converter"));
             };
             let (name, after) = name_at(after);
             let Some(row) = converter::find(name) else {

@@ -81,7 +81,7 @@ impl Format {
     /// Compiles a format for a rule at `place`.
     pub fn compile(text: &str, place: RulePosition, files: &dyn Files) -> Result<Format, RuleError> {
         match text.bytes().find(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            Some(byte) => Err(RuleError::new(format!("the byte 0x{byte:02x} cannot stand in a message's head"))),
+            Some(byte) => Err(RuleError::new(format!("the byte 0x{byte:02x} is not allowed in a message head"))),
             None => Format::compile_lines(text, place, files),
         }
     }
@@ -219,7 +219,7 @@ fn read_flags(flags: &str, quote: &mut bool, hex: &mut bool) -> Result<(), RuleE
             "+E" | "-E" => {}
             _ => {
                 return Err(RuleError::new(format!("unknown flag '{flag}' in '%{{{flags}}}'"))
-                    .hint("+Q, -Q, +X, -X, +E and -E are known"));
+                    .hint("use +Q, -Q, +X, -X, +E or -E"));
             }
         }
     }

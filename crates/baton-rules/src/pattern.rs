@@ -166,7 +166,9 @@ impl Reader {
                     .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|it| it.len() == 2)?, 16).ok())
                     .collect();
                 sorted.push(
-                    bytes.ok_or_else(|| RuleError::new(format!("'{text}' is not pairs of hexadecimal digits")))?.into(),
+                    bytes
+                        .ok_or_else(|| RuleError::new(format!("'{text}' is not an even number of hexadecimal digits")))?
+                        .into(),
                 );
             }
             Patterns::Exact { sorted, .. } => sorted.push(text.as_bytes().into()),
@@ -237,7 +239,7 @@ impl Range {
         let number = |text: &str| -> Result<i64, RuleError> {
             text.parse::<i64>().map_err(|_| {
                 RuleError::new(format!("'{text}' is not a number"))
-                    .hint("numbers, ranges such as 1:5, and eq, ge, gt, le, lt in front of a number are known")
+                    .hint("use a number, a range such as 1:5, or eq, ge, gt, le or lt before a number")
             })
         };
         let dash = text.char_indices().skip(1).find(|&(_, char)| char == '-').map(|(at, _)| at);

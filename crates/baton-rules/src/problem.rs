@@ -36,8 +36,11 @@ impl RuleError {
         known: impl Iterator<Item = &'static str>,
     ) -> RuleError {
         if KEPT_SECRET.contains(&name) {
-            return RuleError::new(format!("the {kind} '{name}' cannot be had: keys, randoms and session identifiers stay inside of the TLS library"))
-                .hint("nothing that is secret or proves secrets leaves it; ssl_fc_is_resumed and ssl_fc_cipher say what was agreed on");
+            return RuleError::new(format!(
+                "the {kind} '{name}' is not supported: keys, randoms and session identifiers \
+                                           never leave the TLS library"
+            ))
+            .hint("use ssl_fc_is_resumed and ssl_fc_cipher for what was negotiated");
         }
         if later.contains(&name) {
             return RuleError::new(format!("the {kind} '{name}' is not supported yet"));

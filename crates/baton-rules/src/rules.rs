@@ -170,12 +170,15 @@ impl Compiler<'_> {
             return Err(RuleError::new("an ACL's name is missing").at(0));
         };
         if let Some(char) = name.chars().find(|char| !(char.is_ascii_alphanumeric() || "_-.:".contains(*char))) {
-            return Err(RuleError::new(format!("'{char}' cannot stand in the name of an ACL"))
-                .hint("letters, digits, '_', '-', '.' and ':' can")
+            return Err(RuleError::new(format!("'{char}' is not allowed in an ACL name"))
+                .hint("use letters, digits, '_', '-', '.' and ':'")
                 .at(0));
         }
         if matches!(name.as_str(), "or" | "if" | "unless") {
-            return Err(RuleError::new(format!("an ACL cannot be called '{name}', a word of conditions")).at(0));
+            return Err(RuleError::new(format!(
+                "'{name}' is a keyword of conditions and cannot be the name of an ACL"
+            ))
+            .at(0));
         }
         let criterion = Criterion::compile(&words[1..], self.files)
             .map_err(|located| LocatedError { word: located.word + 1, ..located })?;
@@ -213,7 +216,13 @@ impl Compiler<'_> {
                 _ => &mut it.rules.tcp_response,
             };
             if list.last().is_some_and(Rule::is_final) {
-                it.warnings.push(RuleError::new("this is never reached: the rule before it always ends the set").at(0));
+                it.warnings.push(
+                    RuleError::new(
+                        "this rule is never reached: the rule before it always ends the \
+                                                 evaluation",
+                    )
+                    .at(0),
+                );
             }
             list.push(rule);
             Ok(())
@@ -247,8 +256,9 @@ impl Compiler<'_> {
     fn bare_condition(&mut self, set: Ruleset, line: &Line, place: RulePosition) -> Result<(), LocatedError> {
         let words = &line.words;
         let mut around = self.around(line, place);
-        let condition = Condition::compile(words, 0, &mut around)?
-            .ok_or_else(|| RuleError::new("a condition is missing").hint("'if' or 'unless' and ACLs").at(0))?;
+        let condition = Condition::compile(words, 0, &mut around)?.ok_or_else(|| {
+            RuleError::new("a condition is missing").hint("add 'if' or 'unless' with a condition").at(0)
+        })?;
         match set {
             Ruleset::MonitorFail => self.rules.monitor_fail.push(condition),
             Ruleset::ForcePersist => self.rules.force_persist.push(condition),
@@ -269,13 +279,15 @@ fn inspect_delay(words: &[String]) -> Result<Duration, LocatedError> {
         "m" => 60_000_000,
         "h" => 3_600_000_000,
         "d" => 86_400_000_000,
-        unit => return Err(RuleError::new(format!("'{unit}' is not a unit of time")).hint("us, ms, s, m, h, d").at(1)),
+        unit => {
+            return Err(RuleError::new(format!("unknown time unit '{unit}'")).hint("use us, ms, s, m, h or d").at(1));
+        }
     };
     let delay = text[..digits].parse::<u64>().ok().and_then(|number| number.checked_mul(unit_us));
     match (delay, words.get(2)) {
-        (_, Some(word)) => Err(RuleError::new(format!("'{word}' is not expected here")).at(2)),
+        (_, Some(word)) => Err(RuleError::new(format!("unexpected argument '{word}'")).at(2)),
         (Some(us), None) => Ok(Duration::from_micros(us)),
-        (None, None) => Err(RuleError::new(format!("'{text}' is not a time")).at(1)),
+        (None, None) => Err(RuleError::new(format!("invalid time '{text}'")).at(1)),
     }
 }
 

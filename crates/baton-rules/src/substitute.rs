@@ -13,7 +13,7 @@ pub(crate) fn regex(text: &str, ignore_case: bool) -> Result<Regex, RuleError> {
     RegexBuilder::new(text).unicode(false).case_insensitive(ignore_case).size_limit(COMPILED_MAX).build().map_err(
         |error| {
             let why = match &error {
-                regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
+                regex::Error::CompiledTooBig(_) => "it is too complex".to_owned(),
                 other => other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned(),
             };
             RuleError::new(format!("the regular expression '{text}' is invalid: {why}"))

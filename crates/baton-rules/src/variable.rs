@@ -34,7 +34,7 @@ pub struct VariableName {
 impl VariableName {
     /// Reads `SCOPE.NAME`.
     pub fn parse(text: &str) -> Result<VariableName, RuleError> {
-        let scopes = "a variable is written sess.NAME, txn.NAME, req.NAME or res.NAME";
+        let scopes = "write sess.NAME, txn.NAME, req.NAME or res.NAME";
         let (scope, name) = text.split_once('.').unwrap_or((text, ""));
         let scope = match scope {
             "sess" => VariableScope::Session,
@@ -51,7 +51,7 @@ impl VariableName {
         }
         match name.chars().find(|&char| !(char.is_ascii_alphanumeric() || matches!(char, '_' | '.'))) {
             Some(char) => Err(RuleError::new(format!("invalid character '{char}' in variable name '{text}'"))
-                .hint("letters, digits, '_' and '.' are allowed")),
+                .hint("use letters, digits, '_' and '.'")),
             None => Ok(VariableName { scope, full: text.into() }),
         }
     }

@@ -392,15 +392,15 @@ fn faults_say_what_and_where() {
     check("path,lower(1)", "converter 'lower' takes no argument");
     check(
         "path lower",
-        "' lower' is not expected after sample fetch 'path' (converters follow after a comma, without blanks)",
+        "unexpected ' lower' after sample fetch 'path' (write a comma and no spaces before a converter)",
     );
     check("int()", "argument 1 of sample fetch 'int': '' is not an integer");
     check("int(0x10)", "argument 1 of sample fetch 'int': '0x10' is not an integer");
     check("str(a,b)", "sample fetch 'str' takes at most 1 arguments, not 2");
-    check("str", "sample fetch 'str' misses its argument 1");
+    check("str", "sample fetch 'str' needs argument 1");
     check("ipv4(1.2.3)", "argument 1 of sample fetch 'ipv4': '1.2.3' is not an IPv4 address");
     check("bool(maybe)", "argument 1 of sample fetch 'bool': 'maybe' is not one of true, false, 1, 0");
-    check("hdr(a", "a closing parenthesis is missing (quote an argument that contains ')', ',' or blanks)");
+    check("hdr(a", "a closing parenthesis is missing (quote an argument that contains ')', ',' or spaces)");
     check(
         "be_name",
         "'be_name' cannot be used here: it needs the backend, which a frontend's request rule does not have",
@@ -409,7 +409,7 @@ fn faults_say_what_and_where() {
         "res.hdr(x)",
         "'res.hdr' cannot be used here: it needs the response's head, which a frontend's request rule does not have",
     );
-    check("path,field(0,/)", "index 0 is not possible (count from 1, or from -1 at the end)");
+    check("path,field(0,/)", "invalid index 0 (indexes count from 1, or from -1 at the end)");
     check("always_true,ipmask(8)", "converter 'ipmask' takes type ip, not boolean");
 }
 

@@ -15,19 +15,19 @@ fn check(lines: &str, expected: &str) {
 fn unknown_words_name_the_nearest_known_one() {
     check("http-request nope", "1@0: unknown http-request action 'nope'");
     check("http-request set-heade a b", "1@0: unknown http-request action 'set-heade' (did you mean 'set-header'?)");
-    check("http-request deny iff TRUE", "1@1: 'iff' is not expected here (did you mean 'if'?)");
+    check("http-request deny iff TRUE", "1@1: unexpected argument 'iff' (did you mean 'if'?)");
     check("http-request deny if { pth_beg /x }", "1@3: unknown sample fetch 'pth_beg' (did you mean 'path_beg'?)");
-    check("http-request deny if TREU", "1@2: no ACL is called 'TREU' above this line (did you mean 'TRUE'?)");
+    check("http-request deny if TREU", "1@2: no ACL 'TREU' is declared above this line (did you mean 'TRUE'?)");
     check(
         "acl is_api path_beg /api ; http-request deny if is_apy",
-        "2@2: no ACL is called 'is_apy' above this line (did you mean 'is_api'?)",
+        "2@2: no ACL 'is_apy' is declared above this line (did you mean 'is_api'?)",
     );
     check(
         "http-request deny if path",
-        "1@2: no ACL is called 'path' above this line (write { path … } to test the sample fetch)",
+        "1@2: no ACL 'path' is declared above this line (write { path … } to test the sample fetch)",
     );
     check("http-request deny if { path -m bge /x }", "1@5: unknown matching method 'bge' (did you mean 'beg'?)");
-    check("http-request set-header X %[uuid(1)]", "1@2: UUID version 1 is not supported (4 is the only one)");
+    check("http-request set-header X %[uuid(1)]", "1@2: UUID version 1 is not supported (use 4)");
     check("http-request set-header X %zz", "1@2: unknown log-format variable '%zz' (write '%%' for a percent sign)");
 }
 
@@ -54,29 +54,29 @@ fn known_to_haproxy_but_not_here_yet() {
 fn all_at_once_in_the_order_of_the_sets() {
     check(
         "http-request deny if x ; acl a nope ; http-response set-header X ; use_backend",
-        "2@1: unknown sample fetch 'nope'\n1@2: no ACL is called 'x' above this line\n3@2: the header's value is missing\n\
+        "2@1: unknown sample fetch 'nope'\n1@2: no ACL 'x' is declared above this line\n3@2: the header's value is missing\n\
          4@0: the name of a backend is missing",
     );
 }
 
 #[test]
 fn conditions() {
-    check("http-request deny if {", "1@3: a closing '}' is missing (braces stand between blanks)");
-    check("http-request deny if { path /a", "1@5: a closing '}' is missing (braces stand between blanks)");
+    check("http-request deny if {", "1@3: a closing '}' is missing (put spaces around the braces)");
+    check("http-request deny if { path /a", "1@5: a closing '}' is missing (put spaces around the braces)");
     check("http-request deny if { }", "1@3: a sample fetch is missing");
     check("http-request deny if !", "1@3: an ACL is missing after '!'");
     check(
         "http-request deny if { path -z x }",
         "1@4: '-z' is not an ACL flag (write '--' before a pattern that begins with '-')",
     );
-    check("http-request deny if { path -m }", "1@5: '-m' misses a matching method");
-    check("monitor fail", "1@0: a condition is missing ('if' or 'unless' and ACLs)");
-    check("force-persist", "1@0: a condition is missing ('if' or 'unless' and ACLs)");
+    check("http-request deny if { path -m }", "1@5: '-m' needs a matching method");
+    check("monitor fail", "1@0: a condition is missing (add 'if' or 'unless' with a condition)");
+    check("force-persist", "1@0: a condition is missing (add 'if' or 'unless' with a condition)");
 }
 
 #[test]
 fn patterns() {
-    let numbers = "(numbers, ranges such as 1:5, and eq, ge, gt, le, lt in front of a number are known)";
+    let numbers = "(use a number, a range such as 1:5, or eq, ge, gt, le or lt before a number)";
     check("http-request deny if { hdr_cnt(x) a }", &format!("1@4: 'a' is not a number {numbers}"));
     check("http-request deny if { hdr(x) -m int a }", &format!("1@6: 'a' is not a number {numbers}"));
     check(
@@ -84,14 +84,14 @@ fn patterns() {
         "1@4: '1.2.3.4/33' is not a valid IPv4 or IPv6 address or network",
     );
     check("http-request deny if { src zz }", "1@4: 'zz' is not a valid IPv4 or IPv6 address or network");
-    check("http-request deny if { path '' }", "1@4: an empty pattern (use '-m len 0' to match an empty text)");
+    check("http-request deny if { path '' }", "1@4: empty pattern (use '-m len 0' to match an empty text)");
     check(
         "http-request deny if { req.hdr_beg(x) a }",
         "1@3: unknown sample fetch 'req.hdr_beg' (write 'req.hdr' with '-m beg')",
     );
     check(
         "http-request deny if { var(txn.a) x }",
-        "1@3: how to match 'var(txn.a)' is not known (add a matching method, such as '-m str')",
+        "1@3: 'var(txn.a)' needs a matching method (add one, such as '-m str')",
     );
     check("http-request deny if { path_reg ( }", "1@4: the regular expression '(' is invalid: unclosed group");
     check(
@@ -100,7 +100,7 @@ fn patterns() {
     );
     check(
         "http-request deny if { path_reg (((a{100}){100}){100}){100} }",
-        "1@4: the regular expression '(((a{100}){100}){100}){100}' is invalid: it is too large",
+        "1@4: the regular expression '(((a{100}){100}){100}){100}' is invalid: it is too complex",
     );
     check("http-request deny if { path -f /none }", "1@5: cannot read the patterns of '/none': entity not found");
     check("acl a src -f paths", "1@3: paths:2: '/a/b' is not a valid IPv4 or IPv6 address or network");
@@ -108,24 +108,21 @@ fn patterns() {
 
 #[test]
 fn acl_names() {
-    check(
-        "acl a,b path /x",
-        "1@0: ',' cannot stand in the name of an ACL (letters, digits, '_', '-', '.' and ':' can)",
-    );
-    check("acl or path /x", "1@0: an ACL cannot be called 'or', a word of conditions");
+    check("acl a,b path /x", "1@0: ',' is not allowed in an ACL name (use letters, digits, '_', '-', '.' and ':')");
+    check("acl or path /x", "1@0: 'or' is a keyword of conditions and cannot be the name of an ACL");
     check("acl a", "1@1: a sample fetch is missing");
     check("acl", "1@0: an ACL's name is missing");
 }
 
 #[test]
 fn actions() {
-    check("http-request", "1@0: 'http-request' misses its action");
+    check("http-request", "1@0: 'http-request' needs an action");
     check("http-request set-header X", "1@2: the header's value is missing");
     check("http-request set-header X ''", "1@2: the header's value is missing");
-    check("http-request set-header 'a b' c", "1@1: ' ' cannot stand in the name of a header");
+    check("http-request set-header 'a b' c", "1@1: ' ' is not allowed in a header name");
     check(
         "http-request set-header X a b",
-        "1@3: 'b' is not expected here ('if' or 'unless' with a condition, or the end of the line)",
+        "1@3: unexpected argument 'b' (expected 'if' or 'unless' with a condition, or the end of the line)",
     );
     check("http-request set-header X %[path", "1@2: a closing ']' is missing after '%[path'");
     check("http-request set-header X %", "1@2: a name or '[' is missing after '%' (write '%%' for a percent sign)");
@@ -135,36 +132,36 @@ fn actions() {
     );
     check("http-request deny deny_status", "1@2: a status is missing");
     check("http-request return status 600", "1@2: '600' is not a status from 200 to 599");
-    check("http-request return string xx", "1@2: content needs a content type (add 'content-type text/plain')");
+    check("http-request return string xx", "1@2: a body needs a content type (add 'content-type text/plain')");
     check(
         "http-request redirect",
-        "1@1: where to redirect to is missing ('location', 'prefix' or 'scheme' with a value)",
+        "1@1: the redirect target is missing (add 'location', 'prefix' or 'scheme' with a value)",
     );
     check(
         "http-request redirect location /x code 304",
-        "1@4: '304' is not a status of a redirection (301, 302, 303, 307 or 308)",
+        "1@4: '304' is not a redirect status (use 301, 302, 303, 307 or 308)",
     );
     check("redirect locatio /x", "1@0: unknown redirect argument 'locatio' (did you mean 'location'?)");
     check("http-response redirect prefix /x", "1@2: a response can only be redirected with 'location'");
     check("http-response tarpit", "1@0: 'http-response' has no action 'tarpit'");
     check("http-request del-header x -m dom", "1@3: unknown matching method 'dom'");
     check("http-request set-log-level loud", "1@1: unknown log level 'loud'");
-    check("tcp-request inspect-delay zz", "1@1: 'zz' is not a unit of time (us, ms, s, m, h, d)");
+    check("tcp-request inspect-delay zz", "1@1: unknown time unit 'zz' (use us, ms, s, m, h or d)");
     check(
         "tcp-request content accept foo",
-        "1@1: 'foo' is not expected here ('if' or 'unless' with a condition, or the end of the line)",
+        "1@1: unexpected argument 'foo' (expected 'if' or 'unless' with a condition, or the end of the line)",
     );
     check("http-request allow(x)", "1@0: 'allow' takes no argument in parentheses");
 }
 
 #[test]
 fn variables() {
-    let hint = "(a variable is written sess.NAME, txn.NAME, req.NAME or res.NAME)";
+    let hint = "(write sess.NAME, txn.NAME, req.NAME or res.NAME)";
     check("http-request set-var(a) path", &format!("1@0: invalid variable name 'a' {hint}"));
     check("http-request set-var(txn.) path", &format!("1@0: invalid variable name 'txn.' {hint}"));
     check(
         "http-request set-var(txn.a-b) path",
-        "1@0: invalid character '-' in variable name 'txn.a-b' (letters, digits, '_' and '.' are allowed)",
+        "1@0: invalid character '-' in variable name 'txn.a-b' (use letters, digits, '_' and '.')",
     );
     check("http-request set-var path", "1@0: the variable's name is missing (write it in parentheses: (txn.name))");
     check("http-request set-var(proc.x) path", "1@0: variables of scope 'proc' are not supported yet");
@@ -205,8 +202,8 @@ fn warnings_do_not_stop() {
         "tcp-request connection reject if { path /x }",
         "1@3: this never matches: 'path' needs the request's head, which a connection rule does not have",
     );
-    check("http-request deny if", "1@1: nothing follows 'if'");
-    let never = "2@0: this is never reached: the rule before it always ends the set";
+    check("http-request deny if", "1@1: no condition after 'if'");
+    let never = "2@0: this rule is never reached: the rule before it always ends the evaluation";
     check("http-request deny ; http-request allow", never);
     check("http-request redirect location /x ; http-request deny", never);
     check("http-request deny if TRUE ; http-request set-header a b ; http-request allow", "");

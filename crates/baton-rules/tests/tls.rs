@@ -104,7 +104,7 @@ fn without_encryption_there_is_nothing_to_tell() {
 fn what_nobody_may_know_is_refused_with_the_reason() {
     for name in ["ssl_fc_session_key", "ssl_fc_client_random", "ssl_fc_unique_id", "ssl_bc_session_id"] {
         let fault = Expr::compile(name, RulePosition::FrontendRequest, &NoFiles).unwrap_err().to_string();
-        assert!(fault.contains("cannot be had: keys, randoms and session identifiers stay inside"), "{fault}");
+        assert!(fault.contains("is not supported: keys, randoms and session identifiers never leave"), "{fault}");
     }
 }
 

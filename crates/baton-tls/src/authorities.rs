@@ -99,13 +99,13 @@ impl AuthorityError {
     /// What to do about it.
     pub fn remedy(&self) -> &'static str {
         match self {
-            AuthorityError::Read(error) if error.kind() == io::ErrorKind::NotFound => "name a file that exists",
-            AuthorityError::Read(_) => "let the user that Baton starts as read it",
-            AuthorityError::Block(..) => "look at it with `openssl x509` or `openssl crl`, or take it out",
-            AuthorityError::Pem(_) => "copy it again: this one was cut or changed on its way",
-            AuthorityError::Empty => "put certificates or lists of revoked ones into it, in PEM",
-            AuthorityError::TooMany => "take out those that nobody needs",
-            AuthorityError::NoSystem => "name its file, or set SSL_CERT_FILE or SSL_CERT_DIR",
+            AuthorityError::Read(error) if error.kind() == io::ErrorKind::NotFound => "use an existing file",
+            AuthorityError::Read(_) => "make it readable for the user that starts Baton",
+            AuthorityError::Block(..) => "check it with `openssl x509` or `openssl crl`, or remove it",
+            AuthorityError::Pem(_) => "copy it again: it is truncated or damaged",
+            AuthorityError::Empty => "add certificates or revocation lists (CRL) in PEM format",
+            AuthorityError::TooMany => "remove those that are not needed",
+            AuthorityError::NoSystem => "use a file, or set SSL_CERT_FILE or SSL_CERT_DIR",
         }
     }
 
@@ -119,11 +119,13 @@ impl fmt::Display for AuthorityError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AuthorityError::Read(error) => write!(out, "it cannot be read: {}", reason(error)),
-            AuthorityError::Block(at, what) => write!(out, "block {at} is no valid {what}"),
-            AuthorityError::Pem(why) => write!(out, "it is no PEM text: {why}"),
-            AuthorityError::Empty => out.write_str("it has neither a certificate nor a list of revoked ones"),
-            AuthorityError::TooMany => write!(out, "it has more than {AUTHORITIES_MAX} certificates or lists"),
-            AuthorityError::NoSystem => write!(out, "this system keeps none of {}", SYSTEM_FILES.join(", ")),
+            AuthorityError::Block(at, what) => write!(out, "block {at} is not a valid {what}"),
+            AuthorityError::Pem(why) => write!(out, "it is not valid PEM: {why}"),
+            AuthorityError::Empty => out.write_str("it has neither a certificate nor a revocation list"),
+            AuthorityError::TooMany => {
+                write!(out, "it has more than {AUTHORITIES_MAX} certificates or revocation lists")
+            }
+            AuthorityError::NoSystem => write!(out, "this system has none of {}", SYSTEM_FILES.join(", ")),
         }
     }
 }
@@ -147,7 +149,7 @@ impl Authority {
             match kind {
                 SectionKind::Certificate => self.add_certificate(at + 1, der)?,
                 SectionKind::Crl => {
-                    let wrong = || AuthorityError::Block(at + 1, "list of revoked certificates");
+                    let wrong = || AuthorityError::Block(at + 1, "revocation list");
                     let (mut listed, version) = read_list(&der).ok_or_else(wrong)?;
                     if version > 1 {
                         listed.serials = Serials::Known(self.revoked.len());

@@ -335,7 +335,7 @@ impl ConnectorSettings {
         let verifier = Verifier::new(judge.clone(), expected, algorithms, self.schemes.clone());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&self.versions)
-            .map_err(|error| ConnectorError(format!("no handshake is possible with these settings: {error}")))?
+            .map_err(|error| ConnectorError(format!("these settings allow no handshake: {error}")))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match identity {

@@ -375,14 +375,14 @@ fn faults_name_the_file() {
         assert!(fault.contains(expect), "{fault}");
     };
     let ca = |path: &str| ServerTls { ca_file: Some(path.into()), ..verified() };
-    check(ca("none"), "'ca-file' : 'none' cannot be used: it cannot be read: no such file: name a file that exists");
-    check(ca("empty"), "'empty' cannot be used: it has neither a certificate nor a list of revoked ones: put");
-    check(ca("torn"), "'torn' cannot be used: it is no PEM text");
+    check(ca("none"), "'ca-file' : 'none' cannot be used: it cannot be read: no such file: use an existing file");
+    check(ca("empty"), "'empty' cannot be used: it has neither a certificate nor a revocation list: add");
+    check(ca("torn"), "'torn' cannot be used: it is not valid PEM");
     let crt = |path: &str| ServerTls { crt: Some(path.into()), ..verified() };
     check(crt("none"), "certificate 'none' cannot be read: ");
     check(crt("keyless"), "certificate 'keyless' has no private key: append the private key");
     check(crt("mixed"), "certificate 'mixed': its private key belongs to another certificate: use the key");
-    check(crt("empty"), "certificate 'empty' is empty: put");
+    check(crt("empty"), "certificate 'empty' is empty: add");
     let words = |text: &str| Some(text.to_string());
     check(ServerTls { ciphers: words("FOO"), ..verified() }, "'ciphers'");
     check(ServerTls { curves: words("FOO"), ..verified() }, "'curves'");

@@ -156,7 +156,7 @@ fn parts_come_from_files_beside() {
         (&[("ocsp", good), ("issuer", int.as_bytes())], Ok((true, false, 0))),
         (&[("ocsp", b"junk"), ("issuer", int.as_bytes())], Ok((false, false, 1))),
         (&[("ocsp", b""), ("issuer", int.as_bytes())], Ok((false, false, 1))),
-        (&[("ocsp", good)], Err("has an OCSP response (.ocsp), but its issuer is not known")),
+        (&[("ocsp", good)], Err("has an OCSP response (.ocsp), but no known issuer")),
         (&[("issuer", b"junk")], Ok((false, false, 0))),
         (&[("sctl", timestamps)], Ok((false, true, 0))),
         (&[("sctl", b"junk")], Err("its list of signed certificate timestamps (.sctl) cannot be read")),
@@ -211,7 +211,7 @@ fn crt_stores_say_where_the_parts_are() {
     for name in ["@web/site", "@web/leaf.crt", "leaf.crt", "@/leaf.crt"] {
         assert_eq!(prepare(name), Ok(()), "{name}");
     }
-    assert_eq!(prepare("@web/other"), Err("is loaded by no crt-store".to_owned()));
+    assert_eq!(prepare("@web/other"), Err("is not loaded by any crt-store".to_owned()));
     assert_eq!(prepare("@bad/site"), Err("its private key belongs to another certificate".to_owned()));
     let path = world.path("nowhere.key");
     assert_eq!(prepare("@bad/gone"), Err(format!("its file {} cannot be read: no such file", path.display())));
@@ -264,18 +264,22 @@ fn files_that_are_wrong_are_told_apart() {
         ("binary", (0..=255).cycle().take(5000).collect(), Err("holds no certificate")),
         ("key alone", key.clone().into(), Err("holds no certificate")),
         ("not at the start of a line", (shifted(&leaf) + &key).into(), Err("holds no certificate")),
-        ("cut", leaf[..300].into(), Err("the block that begins on line 1 has no end")),
-        ("key cut", (leaf.clone() + &key[..100]).into(), Err("the block that begins on line 11 has no end")),
-        ("no base64", leaf.replacen("MII", "M!I", 1).into(), Err("the block that begins on line 1 is no base64")),
+        ("cut", leaf[..300].into(), Err("the block that begins on line 1 has no END line")),
+        ("key cut", (leaf.clone() + &key[..100]).into(), Err("the block that begins on line 11 has no END line")),
+        (
+            "no base64",
+            leaf.replacen("MII", "M!I", 1).into(),
+            Err("the block that begins on line 1 is not valid base64"),
+        ),
         (
             "no certificate in it",
             (leaf.replacen("MII", "MIJ", 1) + &key).into(),
-            Err("its certificate cannot be read: it is no X.509 in DER"),
+            Err("its certificate cannot be read: it is not X.509 in DER"),
         ),
         (
             "broken chain",
             (leaf.clone() + &key + &int.replacen("MII", "MIJ", 1)).into(),
-            Err("certificate 2 in it cannot be read: it is no X.509 in DER"),
+            Err("certificate 2 in it cannot be read: it is not X.509 in DER"),
         ),
         (
             "another's key",
@@ -293,20 +297,16 @@ fn files_that_are_wrong_are_told_apart() {
             (leaf.clone() + &text(&world, "int.key") + &key).into(),
             Err("its private key belongs to another certificate"),
         ),
-        (
-            "encrypted",
-            (leaf.clone() + &encrypted).into(),
-            Err("its private key is encrypted, and nobody can be asked for the pass phrase"),
-        ),
+        ("encrypted", (leaf.clone() + &encrypted).into(), Err("its private key is encrypted with a passphrase")),
         (
             "encrypted as before",
             (leaf.clone() + &encrypted_before).into(),
-            Err("its private key is encrypted, and nobody can be asked for the pass phrase"),
+            Err("its private key is encrypted with a passphrase"),
         ),
         ("broken key", (leaf.clone() + &key.replacen("MIG", "MIH", 1)).into(), Err("its private key cannot be read")),
         ("small RSA", made("rsa:1024").into(), Err("its RSA key has 1024 bits")),
-        ("Ed448", made("ed448").into(), Err("its public key is of a kind that is not supported")),
-        ("RSA-PSS", made("rsa-pss").into(), Err("its public key is of a kind that is not supported")),
+        ("Ed448", made("ed448").into(), Err("its type of public key is not supported")),
+        ("RSA-PSS", made("rsa-pss").into(), Err("its type of public key is not supported")),
         ("endless chain", (key.clone() + &leaf.repeat(40)).into(), Err("holds more than 32 certificates")),
         ("large", vec![b'\n'; (MAX_FILE_BYTES + 1) as usize], Err("cannot be read: it is larger than 16 MiB")),
     ];

@@ -71,13 +71,15 @@ struct IpvsadmOptions {
 fn read_line(text: &str) -> Result<Command, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let words = if words.first() == Some(&"ipvsadm") { &words[1..] } else { &words[..] };
-    let Some((command, rest)) = words.split_first() else { return Err("left out: it has no command".into()) };
+    let Some((command, rest)) = words.split_first() else {
+        return Err("left out: the line has no command (-A or -a)".into());
+    };
     match *command {
         "-A" | "--add-service" => Ok(Command::AddService(read_options(rest)?)),
         "-a" | "--add-server" => Ok(Command::AddServer(read_options(rest)?)),
         "--set" => read_timeouts(rest).map(Command::Global),
         "--start-daemon" => read_daemon(rest).map(Command::Global),
-        _ => Err("left out: a dump adds services (-A) and servers (-a), and nothing else is carried over".into()),
+        _ => Err("left out: only services (-A) and servers (-a) are converted".into()),
     }
 }
 
@@ -96,11 +98,11 @@ fn read_options(words: &[&str]) -> Result<IpvsadmOptions, String> {
             "-u" | "--udp-service" => options.serve(Protocol::Udp, value()?),
             "--sctp-service" => {
                 value()?;
-                options.refused = Some("left out: Baton carries TCP and UDP, and no SCTP".into());
+                options.refused = Some("left out: SCTP is not supported, only TCP and UDP are".into());
             }
             "-f" | "--fwmark-service" => match value()?.parse() {
                 Ok(mark @ 1..) => options.key = Some(Key::Mark { mark, ipv6: None }),
-                _ => options.refused = Some("left out: a mark is a number above 0".into()),
+                _ => options.refused = Some("left out: a firewall mark is a number above 0".into()),
             },
             "-6" | "--ipv6" => options.is_ipv6 = true,
             "-s" | "--scheduler" => options.scheduler = Some(value()?.to_owned()),
@@ -128,7 +130,7 @@ fn read_options(words: &[&str]) -> Result<IpvsadmOptions, String> {
             "-x" | "--u-threshold" => options.upper = number(option, value()?)?,
             "-y" | "--l-threshold" => options.lower = number(option, value()?)?,
             "-n" | "--numeric" => {}
-            _ => return Err(format!("not read: {} is no option that is known", super::shown(option))),
+            _ => return Err(format!("not read: unknown option {}", super::shown(option))),
         }
     }
     if let (true, Some(Key::Mark { ipv6, .. })) = (options.is_ipv6, &mut options.key) {
@@ -190,18 +192,18 @@ impl IpvsadmOptions {
         for (at, option) in self.given.iter().enumerate() {
             let why = match &**option {
                 name if of_others.contains(&name) && !own.contains(&name) => {
-                    format!("not read: it belongs to the line of a {kind}")
+                    format!("not read: the option is only valid for a {kind}")
                 }
-                "-6" | "--ipv6" if !is_mark => "left out: an address has its family".into(),
-                "-M" | "--netmask" if self.persistent.is_none() => "left out: there is no persistence (-p)".into(),
+                "-6" | "--ipv6" if !is_mark => "left out: it is only valid with a firewall mark".into(),
+                "-M" | "--netmask" if self.persistent.is_none() => "left out: it requires persistence (-p)".into(),
                 "--tun-type" | "--tun-nocsum" | "--tun-csum" | "--tun-remcsum" if !is_tunnel => {
-                    "left out: there is no tunnel (-i)".into()
+                    "left out: it requires a tunnel (-i)".into()
                 }
-                "--tun-port" if !is_gue => "left out: a tunnel of type gue, and no other, has a port".into(),
+                "--tun-port" if !is_gue => "left out: only tunnels of type gue have a port".into(),
                 name if !matches!(name, "-n" | "--numeric")
                     && self.given[at + 1..].iter().any(|later| meaning(later) == meaning(name)) =>
                 {
-                    "not read: the line says it again, and the last one counts".into()
+                    "not read: the option is repeated, its last value counts".into()
                 }
                 _ => continue,
             };
@@ -219,7 +221,7 @@ impl IpvsadmOptions {
 
     fn key(&mut self) -> Result<Key, String> {
         self.refused.take().map_or(Ok(()), Err)?;
-        let key = self.key.take().ok_or("left out: it names no service")?;
+        let key = self.key.take().ok_or("left out: no service is given (-t, -u or -f)")?;
         Ok(match key {
             Key::Mark { mark, ipv6: None } => Key::Mark { mark, ipv6: Some(false) },
             key => key,
@@ -247,12 +249,12 @@ fn meaning(option: &str) -> &str {
 }
 
 fn number<N: std::str::FromStr>(option: &str, text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| format!("left out: {option} takes a number, not {}", super::shown(text)))
+    text.parse().map_err(|_| format!("left out: {option} expects a number, not {}", super::shown(text)))
 }
 
 /// An address with its port, or 0. Names are not resolved.
 fn address(text: &str) -> Result<(IpAddr, u16), String> {
-    let wrong = || "left out: addresses and ports have to be numbers, as `ipvsadm -S -n` writes them".to_owned();
+    let wrong = || "left out: addresses and ports must be numeric, as `ipvsadm -S -n` writes them".to_owned();
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok((address, 0));
     }
@@ -297,17 +299,17 @@ fn add_service(
 fn service(line: u32, text: &str, key: Key, options: IpvsadmOptions) -> Result<VirtualService, String> {
     let word = options.scheduler.as_deref().unwrap_or(Scheduler::DEFAULT);
     let scheduler = Scheduler::of(word)
-        .ok_or_else(|| format!("left out with its servers: {} is no scheduler that is known", super::shown(word)))?;
+        .ok_or_else(|| format!("left out with its servers: unknown scheduler {}", super::shown(word)))?;
     let mut service = VirtualService::new(line, text, scheduler);
     for flag in &options.flags {
         match (scheduler.kernel, flag.as_str()) {
             ("sh", "sh-port") | ("mh", "mh-port") => service.hash_port = true,
             ("sh", "sh-fallback") | ("mh", "mh-fallback") => service.fallback = true,
-            _ => service.remark(line, flag, format!("left out: no flag of {word}")),
+            _ => service.remark(line, flag, format!("left out: not a flag of {word}")),
         }
     }
     if let Some(engine) = &options.engine {
-        service.remark(line, &format!("--pe {engine}"), "left out: persistence is by the client's address alone");
+        service.remark(line, &format!("--pe {engine}"), "left out: persistence is by client address only");
     }
     service.one_packet = options.one_packet.then_some(service.line);
     service.persistence = options.persistent.map(|seconds| Persistence { seconds, prefix: None });
@@ -315,7 +317,7 @@ fn service(line: u32, text: &str, key: Key, options: IpvsadmOptions) -> Result<V
         match prefix(mask) {
             Some(prefix) => persistence.prefix = Some(prefix),
             None => {
-                let why = "left out: it is neither a length nor a mask of leading bits; each client is by itself";
+                let why = "left out: invalid netmask, so persistence is per client address";
                 service.remark(line, &format!("-M {mask}"), why);
             }
         }
@@ -343,8 +345,8 @@ fn add_server(
 ) {
     let place = options.key().and_then(|key| match places.get(&key) {
         Some(Some(place)) => Ok(*place),
-        Some(None) => Err("left out, as its service is".into()),
-        None => Err("left out: its service was not added before (`-A`)".into()),
+        Some(None) => Err("left out with its service".into()),
+        None => Err("left out: its service is not declared above (`-A`)".into()),
     });
     let real = place.and_then(|place| Ok((place, server(line, text, &options)?)));
     match real {
@@ -354,7 +356,7 @@ fn add_server(
                 service.remark(line, option, why);
             }
             if let Some(option) = options.checksum {
-                service.remark(line, option, "left out: tunnels are made without checksums");
+                service.remark(line, option, "left out: tunnel checksums are not supported");
             }
             service.servers.push(server);
         }
@@ -363,15 +365,15 @@ fn add_server(
 }
 
 fn server(line: u32, text: &str, options: &IpvsadmOptions) -> Result<RealServer, String> {
-    let (address, port) = options.real.ok_or("left out: it names no real server (-r)")?;
+    let (address, port) = options.real.ok_or("left out: no real server is given (-r)")?;
     let forwarding = match (options.forwarding.unwrap_or(Forwarding::Direct), options.tunnel.as_deref()) {
         (Forwarding::IpIp, Some("gue")) => {
-            Forwarding::Gue(options.tunnel_port.ok_or("left out: a tunnel of type gue has a --tun-port")?)
+            Forwarding::Gue(options.tunnel_port.ok_or("left out: a tunnel of type gue needs --tun-port")?)
         }
         (Forwarding::IpIp, Some("gre")) => Forwarding::Gre,
         (Forwarding::IpIp, Some("ipip") | None) => Forwarding::IpIp,
         (Forwarding::IpIp, Some(other)) => {
-            return Err(format!("left out: {} is no tunnel that is known", super::shown(other)));
+            return Err(format!("left out: unknown tunnel type {}", super::shown(other)));
         }
         (forwarding, _) => forwarding,
     };
@@ -392,7 +394,7 @@ fn server(line: u32, text: &str, options: &IpvsadmOptions) -> Result<RealServer,
 
 /// `--set TCP TCPFIN UDP`, in seconds; 0 leaves a time as it is.
 fn read_timeouts(words: &[&str]) -> Result<Vec<String>, String> {
-    let [tcp, fin, udp] = words else { return Err("left out: --set takes three times".into()) };
+    let [tcp, fin, udp] = words else { return Err("left out: --set expects three timeouts".into()) };
     let mut lines = Vec::new();
     for (name, seconds) in [("tcp", tcp), ("tcpfin", fin), ("udp", udp)] {
         let seconds: u32 = number("--set", seconds)?;
@@ -409,20 +411,20 @@ pub(super) fn timeout(name: &str, seconds: u32) -> Result<String, String> {
     const LONGEST: u32 = 2_147_483;
     match seconds {
         1..=LONGEST => Ok(format!("tune.ipvs.timeout-{name} {seconds}s")),
-        _ => Err(format!("left out: a time is 1 to {LONGEST} seconds")),
+        _ => Err(format!("left out: a timeout is 1 to {LONGEST} seconds")),
     }
 }
 
 fn read_daemon(words: &[&str]) -> Result<Vec<String>, String> {
     let Some((role @ (&"master" | &"backup"), mut rest)) = words.split_first() else {
-        return Err("left out: a daemon is master or backup".into());
+        return Err("left out: a sync daemon is master or backup".into());
     };
     let (mut interface, mut id) = ("eth0", 0_u8);
     while let [option, value, more @ ..] = rest {
         match *option {
             "--mcast-interface" => interface = value,
             "--syncid" => id = number(option, value)?,
-            _ => return Err(format!("left out: {} has no counterpart", super::shown(option))),
+            _ => return Err(format!("left out: {} has no equivalent", super::shown(option))),
         }
         rest = more;
     }
@@ -439,7 +441,7 @@ pub(super) fn daemon(role: &str, interface: &str, id: u8) -> Result<String, Stri
     let is_name = (1..=NAME_MAX).contains(&interface.len())
         && interface.chars().all(|char| char.is_ascii_alphanumeric() || "-_.:@".contains(char));
     match (is_name, id) {
-        (false, _) => Err("left out: this is no name of an interface".into()),
+        (false, _) => Err("left out: not a valid interface name".into()),
         (true, 0) => Ok(format!("tune.ipvs.sync-{role} {interface}")),
         (true, id) => Ok(format!("tune.ipvs.sync-{role} {interface} id {id}")),
     }

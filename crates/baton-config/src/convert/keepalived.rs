@@ -17,11 +17,11 @@ const ELSEWHERE: [(&str, &str); 4] = [
     ("vrrp_", "VRRP stays with keepalived"),
     ("static_", "addresses, routes and rules stay with keepalived"),
     ("bfd_", "BFD stays with keepalived"),
-    ("include", "files that are included are not opened: convert them by themselves"),
+    ("include", "included files are not read: convert them separately"),
 ];
 
 /// Why a line is left out that begins with nothing: with a quote, and nothing behind it.
-const UNFINISHED: &str = "not read: the line is not finished, for there is nothing in its quotes";
+const UNFINISHED: &str = "not read: incomplete line, its quotes are empty";
 
 /// Reads a file.
 pub(super) fn read(text: &str) -> Result<Table, ConvertError> {
@@ -75,13 +75,13 @@ fn is_understood(word: &str) -> bool {
 
 fn unknown(word: &str) -> &'static str {
     match word {
-        "SSL" => "checks by TLS show no certificate of their own",
+        "SSL" => "client certificates are not supported in TLS health checks",
         word if word.starts_with('@') => {
-            "it is for one configuration id only; keep its lines without the word, or take them out"
+            "it applies to one configuration id only; keep its lines without the keyword, or remove them"
         }
-        word if word.starts_with('~') => "lines that are repeated by ~SEQ or ~LST have to be written out",
-        word if word.starts_with('$') => "definitions of several lines have to be written out",
-        _ => "it is not about virtual servers",
+        word if word.starts_with('~') => "lines repeated with ~SEQ or ~LST must be written out",
+        word if word.starts_with('$') => "multi-line definitions must be written out",
+        _ => "it does not concern virtual servers",
     }
 }
 
@@ -92,9 +92,11 @@ fn read_globals(block: &Statement, table: &mut Table) {
             "lvs_timeouts" => read_timeouts(statement),
             "lvs_sync_daemon" => read_daemon(statement, table),
             "lvs_flush" | "lvs_flush_on_stop" => {
-                Err("left out: Baton leaves others' services alone; `on-exit flush` removes its own at its end".into())
+                Err("left out: services of other programs are never removed; `on-exit flush` removes Baton's own on \
+                     exit"
+                    .into())
             }
-            _ => Err("left out: it is a setting of keepalived".into()),
+            _ => Err("left out: it configures keepalived itself".into()),
         };
         match read {
             Ok(mut lines) => table.global.append(&mut lines),
@@ -106,9 +108,9 @@ fn read_globals(block: &Statement, table: &mut Table) {
 fn read_timeouts(statement: &Statement) -> Result<Vec<String>, String> {
     let mut lines = Vec::new();
     for pair in statement.rest(1).chunks(2) {
-        let [name, seconds] = pair else { return Err("left out: a time is missing".into()) };
+        let [name, seconds] = pair else { return Err("left out: a timeout is missing".into()) };
         let (true, Ok(seconds)) = (["tcp", "tcpfin", "udp"].contains(&&**name), seconds.parse()) else {
-            return Err("left out: it takes `tcp`, `tcpfin` and `udp`, each with seconds".into());
+            return Err("left out: expects `tcp`, `tcpfin` and `udp`, each with seconds".into());
         };
         lines.push(ipvsadm::timeout(name, seconds)?);
     }
@@ -124,15 +126,13 @@ fn read_daemon(statement: &Statement, table: &mut Table) -> Result<Vec<String>, 
         let value = statement.word(index + 1);
         index += 2;
         match &**word {
-            "id" | "syncid" => id = value.parse().map_err(|_| "left out: an id is 0 to 255")?,
-            "inst" => {
-                others.push("both directions are always on, for Baton does not follow a VRRP instance".to_owned())
-            }
+            "id" | "syncid" => id = value.parse().map_err(|_| "left out: expects an id from 0 to 255")?,
+            "inst" => others.push("both roles are always enabled, as Baton does not follow a VRRP instance".to_owned()),
             "maxlen" | "port" | "ttl" | "group" => {
-                others.push(format!("without `{word}`, which stays the kernel's own"))
+                others.push(format!("without `{word}`: the kernel's default applies"))
             }
             _ => {
-                others.push("both directions are always on, for Baton does not follow a VRRP instance".to_owned());
+                others.push("both roles are always enabled, as Baton does not follow a VRRP instance".to_owned());
                 index -= 1;
             }
         }
@@ -173,29 +173,29 @@ fn mark(mark: &str, family: &str) -> Result<Key, String> {
         "" | "{" => None,
         "inet" => Some(false),
         "inet6" => Some(true),
-        _ => return Err("left out: a family is inet or inet6".into()),
+        _ => return Err("left out: expects the family inet or inet6".into()),
     };
     match mark.parse() {
         Ok(mark @ 1..) => Ok(Key::Mark { mark, ipv6 }),
-        _ => Err("left out: a mark is a number above 0".into()),
+        _ => Err("left out: a firewall mark is a number above 0".into()),
     }
 }
 
 /// One address, or a range: `192.0.2.1-10`, `192.0.2.250-192.0.3.10`, `192.0.2.8/29`.
 fn addresses(range: &str, port: &str, protocol: Protocol) -> Result<Vec<Key>, String> {
     let port = self::port(port)?;
-    let (first, last) = ends(range).ok_or("left out: it is no address and no range of addresses")?;
+    let (first, last) = ends(range).ok_or("left out: neither an address nor an address range")?;
     let key = |address| Key::Address { protocol, address, port };
     let (low, high) = match (first, last) {
         (IpAddr::V4(first), IpAddr::V4(last)) => (u128::from(u32::from(first)), u128::from(u32::from(last))),
         (IpAddr::V6(first), IpAddr::V6(last)) => (u128::from(first), u128::from(last)),
-        _ => return Err("left out: its ends are of different families".into()),
+        _ => return Err("left out: start and end of the range are of different address families".into()),
     };
     if high < low {
-        return Err("left out: it ends before it begins".into());
+        return Err("left out: the range ends before it starts".into());
     }
     if high - low >= MAX_CONVERT_ENTRIES as u128 {
-        return Err(format!("left out: it has more than {MAX_CONVERT_ENTRIES} addresses"));
+        return Err(format!("left out: the range has more than {MAX_CONVERT_ENTRIES} addresses"));
     }
     Ok((low..=high)
         .map(|number| match first {
@@ -250,6 +250,6 @@ fn ends(range: &str) -> Option<(IpAddr, IpAddr)> {
 fn port(text: &str) -> Result<u16, String> {
     match text {
         "" => Ok(0),
-        text => text.parse().map_err(|_| "left out: its port is no number up to 65535".into()),
+        text => text.parse().map_err(|_| "left out: its port is not a number up to 65535".into()),
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn settle(table: &mut Table) -> Result<(), ConvertError> {
         leave_out_seen(&mut service, &mut seen);
         if service.keys.is_empty() {
             table.remarks.append(&mut service.remarks);
-            table.remark(service.line, &service.title, "nothing is left of it, so it is left out with its servers");
+            table.remark(service.line, &service.title, "left out with its servers: no valid address or mark");
             continue;
         }
         if seen.len() > MAX_SERVICES {
@@ -61,9 +61,9 @@ fn leave_out_unserved(service: &mut VirtualService) {
     let line = service.line;
     for key in std::mem::take(&mut service.keys) {
         let why = match &key {
-            Key::Address { address, .. } if address.is_unspecified() => "left out: it is no address of its own",
+            Key::Address { address, .. } if address.is_unspecified() => "left out: not a specific address",
             Key::Address { port: 0, .. } if service.persistence.is_none() => {
-                "left out: all ports of an address need persistence"
+                "left out: port 0 (all ports) requires persistence"
             }
             Key::Address { .. } | Key::Mark { .. } => {
                 service.keys.push(key);
@@ -82,7 +82,7 @@ fn leave_out_seen(service: &mut VirtualService, seen: &mut BTreeMap<Key, u32>) {
             Some(first) => service.remarks.push(ConvertNote::new(
                 line,
                 &bind(&key),
-                format!("left out: line {first} has it already"),
+                format!("left out: duplicate of line {first}"),
             )),
             None => {
                 seen.insert(key.clone(), line);
@@ -102,7 +102,7 @@ fn settle_service(service: &mut VirtualService) {
     let asked = persistence.seconds;
     persistence.seconds = asked.clamp(1, PERSISTENCE_MAX);
     if persistence.seconds != asked {
-        let why = format!("its {asked} seconds of persistence are written as {}", asked.clamp(1, PERSISTENCE_MAX));
+        let why = format!("its persistence of {asked} seconds is written as {}", asked.clamp(1, PERSISTENCE_MAX));
         service.remark(line, &title, why);
     }
 }
@@ -115,16 +115,16 @@ fn settle_servers(service: &mut VirtualService) {
     for mut server in std::mem::take(&mut service.servers) {
         let is_tunnelled = matches!(server.forwarding, Forwarding::IpIp | Forwarding::Gue(_) | Forwarding::Gre);
         if !is_tunnelled && families.iter().any(|ipv6| *ipv6 != server.address.is_ipv6()) {
-            service.remark(server.line, &server.title, "left out: it is of another address family than the service");
+            service.remark(server.line, &server.title, "left out: not of the service's address family");
             continue;
         }
         if addresses.contains(&server.address) || server.address.is_unspecified() {
-            service.remark(server.line, &server.title, "left out: it is no address of a server's own");
+            service.remark(server.line, &server.title, "left out: not a server address of its own");
             continue;
         }
         settle_port(service, &mut server);
         if !seen.insert((server.address, server.port)) {
-            service.remark(server.line, &server.title, "left out: the service has it already");
+            service.remark(server.line, &server.title, "left out: duplicate server of the service");
             continue;
         }
         settle_thresholds(service, &mut server);
@@ -162,7 +162,7 @@ fn settle_port(service: &mut VirtualService, server: &mut RealServer) {
 fn settle_thresholds(service: &mut VirtualService, server: &mut RealServer) {
     for (what, value) in [("upper", &mut server.upper), ("lower", &mut server.lower)] {
         if *value > THRESHOLD_MAX {
-            let why = format!("its {what} threshold {value} is written as {THRESHOLD_MAX}, the kernel's largest");
+            let why = format!("its {what} threshold {value} is written as {THRESHOLD_MAX}, the kernel's maximum");
             service.remark(server.line, &server.title, why);
             *value = THRESHOLD_MAX;
         }
@@ -188,19 +188,22 @@ fn settle_weights(service: &mut VirtualService) {
                 _ if is_even => {
                     server.weight = 1;
                     format!(
-                        "`{}` takes no account of weights, `balance {}` does",
+                        "`{}` ignores weights, `balance {}` does not",
                         service.scheduler.kernel, service.scheduler.balance
                     )
                 }
                 _ if largest <= WEIGHT_MAX => continue,
                 _ if is_absolute => {
                     server.weight = server.weight.min(WEIGHT_MAX);
-                    format!("{WEIGHT_MAX} is the largest; by `ovf` it is a number of connections, so fewer go there")
+                    format!(
+                        "{WEIGHT_MAX} is the maximum; with `ovf` it is a number of connections, so the server gets \
+                             fewer"
+                    )
                 }
                 weight => {
                     let scaled = u64::from(weight) * u64::from(WEIGHT_MAX) / u64::from(largest);
                     server.weight = u32::try_from(scaled).unwrap_or(WEIGHT_MAX).max(1);
-                    format!("all weights of the service are divided alike, for {WEIGHT_MAX} is the largest")
+                    format!("all weights of the service are scaled down, as {WEIGHT_MAX} is the maximum")
                 }
             },
         );
@@ -247,17 +250,16 @@ fn settle_checks(service: &mut VirtualService) {
     for check in service.servers.iter_mut().filter_map(|server| server.check.as_mut()) {
         if !is_one && !check.lines.is_empty() {
             check.lines.clear();
-            let why = "a section checks all its servers in one way and these differ: only a connection is made";
+            let why = "a section has one kind of health check and those of its servers differ: a TCP connect check \
+                       replaces them";
             remarks.push(ConvertNote::new(check.line, check.title, why));
         }
     }
     let mut timeouts = service.servers.iter_mut().filter_map(|server| server.check.as_mut());
     if let Some(first) = timeouts.next().map(|check| check.timeout.clone()) {
         for check in timeouts.filter(|check| check.timeout != first) {
-            let why = format!(
-                "its time to answer is {first} instead of {}: a section has one `timeout check`",
-                check.timeout
-            );
+            let why =
+                format!("its check timeout is {first} instead of {}: a section has one `timeout check`", check.timeout);
             remarks.push(ConvertNote::new(check.line, check.title, why));
             check.timeout.clone_from(&first);
         }

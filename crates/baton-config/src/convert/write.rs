@@ -12,7 +12,7 @@ const STICK_TABLE: &str = "1m";
 
 /// What an operator wants besides, for the own taste.
 const OBSERVED: &str = "\
-# Changes of state are in the log, and `show servers state` is asked by a socket, where the configuration has them:
+# To log state changes, and for `show servers state`, add:
 #global
 #    log /dev/log local0
 #    stats socket /run/baton.sock mode 660 level admin
@@ -28,8 +28,8 @@ pub(super) fn write(name: &str, source: Source, table: &Table) -> String {
     let _ = writeln!(out, "# Written by `baton convert` from {} ({}).", shown(&name), source.word());
     if source == Source::Ipvsadm {
         out.push_str(
-            "# A dump has no health checks: add `check` to the servers, and `option httpchk` where they speak HTTP. Nor does\n\
-             # ipvsadm 1.31 write thresholds into it: what `ipvsadm -Ln --thresholds` shows is `maxconn` and `minconn` of a server.\n",
+            "# A dump has no health checks: add `check` to the servers, and `option httpchk` for HTTP. ipvsadm 1.31 does not write\n\
+             # thresholds either: add what `ipvsadm -Ln --thresholds` shows as `maxconn` and `minconn` of the servers.\n",
         );
     }
     out.push_str(OBSERVED);
@@ -136,7 +136,7 @@ fn comment_remarks(out: &mut String, remarks: &[ConvertNote]) {
     if remarks.is_empty() {
         return;
     }
-    out.push_str("# Not as it was:\n");
+    out.push_str("# Differences from the input:\n");
     for remark in remarks {
         let _ = writeln!(out, "#   {remark}");
     }

@@ -18,8 +18,8 @@ pub(crate) fn hash_type(draft: &mut Draft, call: &mut Call<'_, '_>) {
         "" | "sdbm" => HashFunction::Sdbm,
         "djb2" => HashFunction::Djb2,
         "wt6" => {
-            let message = "the 'wt6' function is described nowhere: another one stands in for it, which chooses other servers than \
-                           HAProxy. Use 'sdbm', 'djb2' or 'crc32' to get the same ones";
+            let message = "the 'wt6' function has no public description: another function replaces it, which chooses \
+                           other servers than HAProxy. Use 'sdbm', 'djb2' or 'crc32' for the same choice";
             call.warn(call.first + 1, "not-the-same", message.into());
             HashFunction::Wt6
         }
@@ -64,7 +64,7 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) {
         ("random", Some(draws)) => match draws.parse::<u32>() {
             Ok(0) => return call.wrong(0, "balance random : number of draws must be at least 1.".into()),
             Ok(draws) => Algorithm::Random { draws },
-            Err(_) => return call.wrong(0, format!("balance random : '{draws}' is no number of draws.")),
+            Err(_) => return call.wrong(0, format!("balance random : invalid number of draws '{draws}'.")),
         },
         ("uri", None) => match balance_uri(call) {
             Some(hash) => Algorithm::Uri(hash),
@@ -88,7 +88,7 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) {
         }
         ("hash", None) if !call.arg(1).is_empty() => Algorithm::Hash(call.arg(1).into()),
         ("rdp-cookie", _) => {
-            let message = "'balance rdp-cookie' is known to HAProxy but Baton does not do it yet";
+            let message = "'balance rdp-cookie' is not supported yet";
             return call.error(call.first, "not-yet", message.into());
         }
         _ => {

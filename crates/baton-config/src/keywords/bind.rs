@@ -49,30 +49,46 @@ const fn later(name: &'static str, args: usize) -> Parameter<BindDraft> {
 }
 
 pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
-    row("accept-proxy", 0, |b, _, _| flag(&mut b.options.accept_proxy), "A PROXY protocol header comes first."),
-    row("backlog", 1, backlog, "Length of the kernel's queue of connections that wait to be accepted."),
-    row("defer-accept", 0, |b, _, _| flag(&mut b.options.defer_accept), "Accept when the first data has come."),
-    row("expose-fd", 1, stats::expose_fd, "On a 'stats socket': a new process may take the listening sockets by it."),
-    row("gid", 1, gid, "Group id of the unix socket."),
-    row("group", 1, group, "Group of the unix socket."),
-    row("id", 1, id, "Numeric id of the socket."),
+    row("accept-proxy", 0, |b, _, _| flag(&mut b.options.accept_proxy), "Clients send a PROXY protocol header first."),
+    row("backlog", 1, backlog, "Length of the kernel's accept queue."),
+    row(
+        "defer-accept",
+        0,
+        |b, _, _| flag(&mut b.options.defer_accept),
+        "Accept a connection once its first data has arrived.",
+    ),
+    row(
+        "expose-fd",
+        1,
+        stats::expose_fd,
+        "On a 'stats socket': a new process may take over the listening sockets \
+                                           through it.",
+    ),
+    row("gid", 1, gid, "Group id of the UNIX socket."),
+    row("group", 1, group, "Group of the UNIX socket."),
+    row("id", 1, id, "Numeric id of the listening socket."),
     row("interface", 1, interface, "Accept from this network interface only."),
-    row("level", 1, stats::level, "On a 'stats socket': what its sessions may do, 'user', 'operator' or 'admin'."),
-    row("maxconn", 1, maxconn, "Connections at once on this address."),
-    row("mode", 1, mode, "Permissions of the unix socket, octal."),
-    row("mss", 1, mss, "Maximum segment size."),
-    row("name", 1, name, "Name of the socket in statistics."),
+    row("level", 1, stats::level, "On a 'stats socket': access level of its sessions, 'user', 'operator' or 'admin'."),
+    row("maxconn", 1, maxconn, "Maximum number of concurrent connections on this address."),
+    row("mode", 1, mode, "Permissions of the UNIX socket, octal."),
+    row("mss", 1, mss, "TCP maximum segment size (MSS)."),
+    row("name", 1, name, "Name of the listening socket in statistics."),
     row("namespace", 1, namespace, "Listen in this network namespace ('ip netns')."),
     row("severity-output", 1, stats::severity, "On a 'stats socket': whether messages begin with their severity."),
     row("shards", 1, shards, "Number of listening sockets for the address, or 'by-thread'."),
-    row("tcp-ut", 1, tcp_ut, "Longest time that sent data may stay unacknowledged."),
-    row("tfo", 0, |b, _, _| flag(&mut b.options.tfo), "TCP fast open."),
-    row("transparent", 0, |b, _, _| flag(&mut b.options.transparent), "Bind addresses of other machines."),
-    row("uid", 1, uid, "User id of the unix socket."),
-    row("user", 1, user, "User of the unix socket."),
+    row("tcp-ut", 1, tcp_ut, "TCP user timeout: how long sent data may stay unacknowledged."),
+    row("tfo", 0, |b, _, _| flag(&mut b.options.tfo), "TCP Fast Open."),
+    row(
+        "transparent",
+        0,
+        |b, _, _| flag(&mut b.options.transparent),
+        "Bind to addresses that this machine does not have.",
+    ),
+    row("uid", 1, uid, "User id of the UNIX socket."),
+    row("user", 1, user, "User of the UNIX socket."),
     row("v4v6", 0, |b, _, _| v6(b, false), "An IPv6 socket accepts IPv4 as well."),
     row("v6only", 0, |b, _, _| v6(b, true), "An IPv6 socket accepts IPv6 only."),
-    none("nice", 1, "connections have their turns in the order of their events"),
+    none("nice", 1, "connections are processed in the order of their events"),
     none("process", 1, "all threads serve all addresses"),
     none("thread", 1, "all threads serve all addresses"),
     later("accept-netscaler-cip", 1),
@@ -169,7 +185,7 @@ pub(crate) fn parameters(call: &mut Call<'_, '_>, about: &str) -> Option<BindDra
             }
             Status::NoEffect(why) => call.notice("no-effect", format!("{about}'{word}' has no effect: {why}")),
             Status::NotYet | Status::Removed(_) => {
-                let message = format!("{about}keyword '{word}' is known to HAProxy but Baton does not do it yet");
+                let message = format!("{about}keyword '{word}' is not supported yet");
                 call.error(at, "not-yet", message);
                 valid = false;
             }
@@ -253,7 +269,14 @@ fn interface(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize 
 fn namespace(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     let name = call.line.word(at + 1);
     match name.contains('/') || name == "." || name == ".." || name.len() > NAMESPACE_MAX {
-        true => call.error(at + 1, "bad-value", format!("'{name}' is no name of a network namespace ('ip netns')")),
+        true => call.error(
+            at + 1,
+            "bad-value",
+            format!(
+                "'{name}' is not a valid name of a network namespace ('ip \
+                                                         netns')"
+            ),
+        ),
         false => bind.options.namespace = Some(name.into()),
     }
     1
@@ -300,7 +323,8 @@ fn mss(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     match call.line.word(at + 1).parse::<i32>() {
         Ok(mss @ 1..=65535) => bind.options.mss = Some(mss.unsigned_abs()),
         Ok(-65535..=-1) => {
-            let message = "a negative 'mss' changes nothing on Linux, in HAProxy neither: give the value to advertise";
+            let message = "a negative 'mss' has no effect on Linux, in HAProxy neither: use the positive value to \
+                           advertise";
             call.warn(at + 1, "without-effect", message.into());
         }
         _ => call.error(at + 1, "bad-value", "expects an MSS with an absolute value between 1 and 65535".into()),

@@ -46,7 +46,7 @@ pub(crate) fn check_connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
             "linger" => {}
             "comment" => index += 1,
             word @ ("addr" | "proto" | "via-socks4") => {
-                let message = format!("'http-check connect {word}' is known to HAProxy but Baton does not do it yet");
+                let message = format!("'http-check connect {word}' is not supported yet");
                 return call.error(call.first + index, "not-yet", message);
             }
             odd => {
@@ -91,7 +91,7 @@ pub(crate) fn check_send(draft: &mut Draft, call: &mut Call<'_, '_>) {
                 }
             }
             word @ ("uri-lf" | "body-lf") => {
-                let message = format!("'http-check send {word}' is known to HAProxy but Baton does not do it yet");
+                let message = format!("'http-check send {word}' is not supported yet");
                 return call.error(call.first + index, "not-yet", message);
             }
             odd => {
@@ -125,7 +125,7 @@ pub(crate) fn check_expect(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if !known.contains(&kind) {
         let later = ["min-recv", "comment", "ok-status", "error-status", "tout-status", "on-success", "on-error"];
         let (id, message) = match later.contains(&kind) || matches!(kind, "string-lf" | "status-code") {
-            true => ("not-yet", format!("'http-check expect {kind}' is known to HAProxy but Baton does not do it yet")),
+            true => ("not-yet", format!("'http-check expect {kind}' is not supported yet")),
             false => (
                 "bad-value",
                 format!(
@@ -141,7 +141,7 @@ pub(crate) fn check_expect(draft: &mut Draft, call: &mut Call<'_, '_>) {
         return call.error(call.first + index + 1, "missing-argument", message);
     }
     if kind == "status" && !is_status_list(&pattern[0]) {
-        let message = format!("'http-check expect' : '{}' is no list of status codes.", pattern[0]);
+        let message = format!("'http-check expect' : invalid list of status codes '{}'.", pattern[0]);
         return call.wrong(index + 1, message);
     }
     if !matches!(kind, "hdr" | "fhdr") && pattern.len() > 1 {

@@ -28,90 +28,95 @@ const INTERFACE_MAX: usize = 15;
 
 /// Rows of proxies.
 pub(crate) static ROWS: &[Keyword] = &[
-    row(
-        "engine",
-        FE,
-        "auto|ipvs|xdp [driver|stack]",
-        engine,
-        "Of 'mode direct': who balances in the kernel, and where.",
-    ),
+    row("engine", FE, "auto|ipvs|xdp [driver|stack]", engine, "'mode direct': the engine that balances in the kernel."),
     row(
         "manage-vip",
         FE,
         "[interface NAME] [prefix BITS]",
         manage_vip,
-        "Of 'mode direct': puts the virtual addresses on an interface and announces them.",
+        "'mode direct': adds the virtual addresses to an interface and announces them.",
     ),
-    row("on-exit", FE, "keep|flush", on_exit, "Of 'mode direct': what stays in the kernel when Baton ends for good."),
+    row("on-exit", FE, "keep|flush", on_exit, "'mode direct': what stays in the kernel after Baton exits."),
     row(
         "option direct-vip-check",
         BE,
         "",
         vip_check,
-        "Of 'mode direct': checked servers are asked for the virtual address too (the default).",
+        "'mode direct': health checks also test the virtual address on the servers (the default).",
     ),
     row(
         "stick",
         BACK,
         "on src[,ipmask(BITS[,BITS6])]",
         stick,
-        "Of 'mode direct': a client stays with its server. Of other modes: not yet.",
+        "'mode direct': persistence by client address. Not supported yet in other modes.",
     ),
     row(
         "stick-table",
         FRONT | BACK,
         "type ip|ipv6 size N expire TIME",
         stick_table,
-        "Of 'mode direct': for how long 'stick on src' holds. Of other modes: not yet.",
+        "'mode direct': how long 'stick on src' lasts. Not supported yet in other modes.",
     ),
 ];
 
 /// Rows of `global`.
 pub(crate) static GLOBAL_ROWS: &[Keyword] = &[
-    global("tune.ipvs.expire-nodest-conn", "on|off", expire_nodest, "Connections of a removed server end at once."),
+    global(
+        "tune.ipvs.expire-nodest-conn",
+        "on|off",
+        expire_nodest,
+        "Connections of a removed server are closed immediately.",
+    ),
     global(
         "tune.ipvs.expire-quiescent-template",
         "on|off",
         expire_quiescent,
-        "Clients that stick to a server of weight 0 go elsewhere.",
+        "Clients with persistence to a server of weight 0 go to another server.",
     ),
-    global("tune.ipvs.sloppy-tcp", "on|off", sloppy_tcp, "A connection may begin in its middle, as after a failover."),
+    global(
+        "tune.ipvs.sloppy-tcp",
+        "on|off",
+        sloppy_tcp,
+        "TCP connections are accepted without their handshake, as \
+                                                          after a failover.",
+    ),
     global(
         "tune.ipvs.sync-backup",
         "INTERFACE [id N]",
         |ipvs, call| sync(call, &mut ipvs.sync_backup),
-        "Learns connections from another director.",
+        "Receives the connection table of another director.",
     ),
     global(
         "tune.ipvs.sync-master",
         "INTERFACE [id N]",
         |ipvs, call| sync(call, &mut ipvs.sync_master),
-        "Tells connections to another director.",
+        "Sends the connection table to another director.",
     ),
     global(
         "tune.ipvs.timeout-tcp",
         "TIME",
         |ipvs, call| seconds(call, &mut ipvs.timeout_tcp),
-        "When a silent TCP connection is forgotten.",
+        "Idle timeout of TCP connections.",
     ),
     global(
         "tune.ipvs.timeout-tcpfin",
         "TIME",
         |ipvs, call| seconds(call, &mut ipvs.timeout_tcpfin),
-        "The same of one that one side has closed.",
+        "Idle timeout of half-closed TCP connections.",
     ),
     global(
         "tune.ipvs.timeout-udp",
         "TIME",
         |ipvs, call| seconds(call, &mut ipvs.timeout_udp),
-        "When a silent UDP flow is forgotten.",
+        "Idle timeout of UDP flows.",
     ),
     Keyword {
         name: "tune.xdp.connections",
         sections: GLOBAL,
         args: "N",
         status: Status::Done,
-        doc: "Connections that the engine xdp remembers, in all.",
+        doc: "Size of the connection table of the engine xdp.",
         apply: Apply::Global(|global, call| {
             let number = call.number(1, XDP_CONNECTIONS_MAX).and_then(|number| number.try_into().ok());
             global.model.xdp_connections = number.or(global.model.xdp_connections);
@@ -128,13 +133,13 @@ pub(crate) static SERVER_ROWS: &[Parameter<ServerDraft>] = &[
             s.server.forwarding = Forwarding::Masquerade;
             0
         },
-        "Of 'mode direct': packets get the server's address, and answers come back this way.",
+        "'mode direct': NAT; packets get the server's address, and responses return through this machine.",
     ),
     parameter(
         "tunnel",
         0,
         tunnel,
-        "Of 'mode direct': packets go in a tunnel, 'ipip' (the default), 'gue:PORT' or 'gre'.",
+        "'mode direct': packets go through a tunnel, 'ipip' (the default), 'gue:PORT' or 'gre'.",
     ),
 ];
 
@@ -191,7 +196,7 @@ pub(crate) fn place(text: &str, call: &mut Call<'_, '_>) -> Option<Result<Vec<Pl
             };
             return Some(match mark {
                 Ok(mark @ 1..) => Ok(vec![Place::Mark { mark, ipv6 }]),
-                _ => Err(format!("'{text}' needs the mark of a firewall, a number over 0")),
+                _ => Err(format!("'{text}' needs a firewall mark, a number above 0")),
             });
         }
     }
@@ -245,7 +250,7 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) -> bool {
 
 /// The words of `balance` in `mode direct`.
 pub(crate) const BALANCE: &str =
-    "'mode direct' has roundrobin, static-rr, leastconn, source, random, mh, dh, sed, nq, lblc, lblcr, fo, ovf";
+    "'mode direct' supports roundrobin, static-rr, leastconn, source, random, mh, dh, sed, nq, lblc, lblcr, fo, ovf";
 
 /// What helps who writes another word behind `balance`, such as ipvsadm's.
 pub(crate) fn balance_hint(word: &str, is_direct: bool) -> Option<String> {
@@ -256,15 +261,15 @@ pub(crate) fn balance_hint(word: &str, is_direct: bool) -> Option<String> {
         "twos" => "random",
         _ => return is_direct.then(|| BALANCE.into()),
     };
-    Some(format!("the kernel's scheduler `{word}` is '{ours}' here; {BALANCE}"))
+    Some(format!("the kernel's scheduler `{word}` is '{ours}' in Baton; {BALANCE}"))
 }
 
 /// What helps who writes a word of ipvsadm or keepalived behind `server`.
 pub(crate) fn server_hint(word: &str) -> Option<String> {
     let hint = match word {
-        "gate" | "gatewaying" | "dr" | "droute" => "nothing is needed: 'mode direct' passes packets on as they are",
-        "nat" | "masq" | "masquerading" => "'masquerade' of 'mode direct' does that",
-        "tun" | "ipip" => "'tunnel' of 'mode direct' does that",
+        "gate" | "gatewaying" | "dr" | "droute" => "remove it: direct routing is the default of 'mode direct'",
+        "nat" | "masq" | "masquerading" => "use 'masquerade' in 'mode direct'",
+        "tun" | "ipip" => "use 'tunnel' in 'mode direct'",
         _ => return None,
     };
     Some(hint.into())
@@ -275,14 +280,14 @@ pub(crate) fn section_hint(word: &str, argument: &str) -> Option<String> {
     let hint = match word {
         "persistence_timeout" if argument.parse::<u32>().is_ok() => {
             let table = format!("'stick-table type ip size 1m expire {argument}s'");
-            return Some(format!("in 'mode direct', {table} and 'stick on src' do that"));
+            return Some(format!("use {table} and 'stick on src' in 'mode direct'"));
         }
-        "lb_algo" | "lvs_sched" => "'balance' does that; `baton convert` reads keepalived's files",
+        "lb_algo" | "lvs_sched" => "use 'balance'; `baton convert` converts files of keepalived",
         "lb_kind" | "lvs_method" => {
-            "'masquerade' and 'tunnel' of 'server' do that; `baton convert` reads keepalived's files"
+            "use 'masquerade' or 'tunnel' on 'server' lines; `baton convert` converts files of keepalived"
         }
         "virtual_server" | "real_server" | "sorry_server" | "delay_loop" | "persistence_timeout" => {
-            "that is keepalived's; `baton convert` reads its files"
+            "this is a keyword of keepalived; `baton convert` converts its files"
         }
         _ => return None,
     };
@@ -403,8 +408,8 @@ impl DirectDraft {
             (Some(line), None) => {
                 let words = line.texts().collect::<Vec<_>>().join(" ");
                 return Err(format!(
-                    "'{words}' is beyond 'mode direct', which knows the client's address alone: write 'stick on src' or \
-                     'stick on src,ipmask(24)'"
+                    "'{words}' is not supported in 'mode direct', which knows client addresses only: use 'stick on \
+                     src' or 'stick on src,ipmask(24)'"
                 ));
             }
             (_, Some(masks)) => masks,
@@ -412,14 +417,15 @@ impl DirectDraft {
         };
         let Some(Some(expire)) = self.table else {
             return Err(
-                "'stick on src' needs a table that says for how long: 'stick-table type ip size 1m expire 5m'".into()
+                "'stick on src' needs a 'stick-table' with its duration: 'stick-table type ip size 1m expire 5m'"
+                    .into(),
             );
         };
         let whole = Duration::from_secs(expire.as_secs() + u64::from(expire.subsec_nanos() > 0));
         match whole {
-            Duration::ZERO => Err("'expire 0' of the stick-table would hold nobody: leave 'stick on src' out".into()),
+            Duration::ZERO => Err("'expire 0' of the stick-table disables persistence: remove 'stick on src'".into()),
             over if over > EXPIRE_MAX => Err(format!(
-                "'expire' of the stick-table is longer than the {} days that the kernel can",
+                "'expire' of the stick-table exceeds the kernel's maximum of {} days",
                 EXPIRE_MAX.as_secs() / 86400
             )),
             expire => Ok(Some(Stickiness { expire, prefix, prefix6 })),

@@ -110,7 +110,7 @@ fn is_response(content: &[u8]) -> Result<(), String> {
     let mut length = None;
     loop {
         let Some(end) = content[at..].iter().position(|&byte| byte == b'\n') else {
-            return Err("the head of the response has no end (an empty line)".into());
+            return Err("the response head does not end with an empty line".into());
         };
         let line = &content[at..at + end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -130,12 +130,12 @@ fn is_response(content: &[u8]) -> Result<(), String> {
         let colon = line.iter().position(|&byte| byte == b':').unwrap_or(0);
         if colon == 0 || line[..colon].iter().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control()) {
             let shown = String::from_utf8_lossy(line).into_owned();
-            return Err(format!("unable to parse headers: '{shown}' is no header field"));
+            return Err(format!("unable to parse headers: '{shown}' is not a header field"));
         }
         if line[..colon].eq_ignore_ascii_case(b"content-length") {
             let value =
                 std::str::from_utf8(&line[colon + 1..]).ok().and_then(|value| value.trim().parse::<usize>().ok());
-            length = Some(value.ok_or("unable to parse headers: Content-Length is no number")?);
+            length = Some(value.ok_or("unable to parse headers: Content-Length is not a number")?);
         }
     }
     let body = content.len() - at;

@@ -29,10 +29,15 @@ const fn http(
     Keyword { name, sections, args: "", status: Status::Done, doc, apply: Apply::HttpFlag(field) }
 }
 
-const SMART: &str = "it saves a packet, which the kernel decides by itself";
+const SMART: &str = "it saves one packet, which is left to the kernel";
 
 pub(crate) static KEYWORDS: &[Keyword] = &[
-    flag("option abortonclose", BE, |d| &mut d.proxy.tcp.abort_on_close, "Drop queued requests whose client has left."),
+    flag(
+        "option abortonclose",
+        BE,
+        |d| &mut d.proxy.tcp.abort_on_close,
+        "Drop queued requests whose client has disconnected.",
+    ),
     http(
         "option accept-invalid-http-request",
         FE,
@@ -48,61 +53,72 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     flag("option allbackups", BE, |d| &mut d.proxy.tcp.all_backups, "Use all backup servers at once."),
     flag("option clitcpka", FE, |d| &mut d.proxy.tcp.client_keepalive, "TCP keep-alive on the client's side."),
     none("option contstats", FE, "", "a transfer is counted when it ends"),
-    flag("option dontlog-normal", FE, |d| &mut d.proxy.logging.dont_log_normal, "Log only what went wrong."),
+    flag("option dontlog-normal", FE, |d| &mut d.proxy.logging.dont_log_normal, "Log only errors."),
     flag("option dontlognull", FE, |d| &mut d.proxy.logging.dont_log_null, "Do not log connections without data."),
     row("option forwardfor", ALL, "[except NET] [header NAME] [if-none]", forwardfor, "Add X-Forwarded-For."),
     http(
         "option http-buffer-request",
         ALL,
         |d| &mut d.proxy.http.buffer_request,
-        "Read the body, as far as the buffer holds it, before the rules of the section; a backend's holds for its own rules.",
+        "Wait for the body, up to the buffer size, before evaluating the rules of the section; in a backend, its own \
+         rules.",
     ),
-    http("option http-ignore-probes", FE, |d| &mut d.proxy.http.ignore_probes, "Close silently where no request came."),
-    row("option http-keep-alive", ALL, "", keep_alive, "Keep both sides alive, the default."),
-    none("option http-no-delay", ALL, "", "every part of a message is sent at once anyway"),
+    http(
+        "option http-ignore-probes",
+        FE,
+        |d| &mut d.proxy.http.ignore_probes,
+        "Close connections without a request silently.",
+    ),
+    row("option http-keep-alive", ALL, "", keep_alive, "Keep connections alive on both sides (the default)."),
+    none("option http-no-delay", ALL, "", "data is always sent without delay"),
     http(
         "option http-pretend-keepalive",
         BE,
         |d| &mut d.proxy.http.pretend_keepalive,
-        "Do not announce the close to the server.",
+        "Do not send 'Connection: close' to the server.",
     ),
     row(
         "option http-restrict-req-hdr-names",
         ALL,
         "preserve",
         restrict_names,
-        "Header names with unusual characters pass; deleting or refusing them is not done yet.",
+        "Header names with unusual characters pass; 'delete' and 'reject' are not supported yet.",
     ),
-    row("option http-server-close", ALL, "", server_close, "Close the server's side after each response."),
-    none("option http-use-proxy-header", FE, "", "HAProxy 2.6 does not mind Proxy-Connection any more either"),
-    row("option httpchk", BE, "[[METHOD] URI [VERSION]]", httpchk, "Health checks speak HTTP."),
-    row("option httpclose", ALL, "", close, "Close both sides after each response."),
-    row("option httplog", ALL, "[clf]", httplog, "Log lines of HTTP requests."),
+    row("option http-server-close", ALL, "", server_close, "Close server connections after each response."),
+    none("option http-use-proxy-header", FE, "", "HAProxy 2.6 ignores Proxy-Connection too"),
+    row("option httpchk", BE, "[[METHOD] URI [VERSION]]", httpchk, "HTTP health checks."),
+    row("option httpclose", ALL, "", close, "Close the connections of both sides after each response."),
+    row("option httplog", ALL, "[clf]", httplog, "HTTP log format."),
     flag(
         "option independent-streams",
         ALL,
         |d| &mut d.proxy.tcp.independent_streams,
-        "In tunnels, what a side is sent does not show that it is alive.",
+        "In tunnels, data sent to a side does not renew its timeout.",
     ),
-    flag("option log-health-checks", BE, |d| &mut d.proxy.check.log, "Log changes of health checks."),
+    flag("option log-health-checks", BE, |d| &mut d.proxy.check.log, "Log changes of health check results."),
     flag(
         "option log-separate-errors",
         FE,
         |d| &mut d.proxy.logging.separate_errors,
-        "Errors are logged one level higher.",
+        "Errors are logged at the level 'err'.",
     ),
-    flag("option logasap", FE, |d| &mut d.proxy.logging.asap, "Log before the last byte."),
+    flag("option logasap", FE, |d| &mut d.proxy.logging.asap, "Log without waiting for the end of the response."),
     flag("option nolinger", ALL, |d| &mut d.proxy.tcp.no_linger, "Reset connections instead of closing them."),
     row("option originalto", ALL, "[except NET] [header NAME]", originalto, "Add X-Original-To."),
-    flag("option persist", BE, |d| &mut d.proxy.tcp.persist, "Follow the cookie even to a server that is down."),
+    flag("option persist", BE, |d| &mut d.proxy.tcp.persist, "Use the server of the cookie even if it is down."),
     http(
         "option prefer-last-server",
         BE,
         |d| &mut d.proxy.tcp.prefer_last_server,
-        "Stay with the server of the last request.",
+        "Prefer the server of the connection's last request.",
     ),
     row("option redispatch", BE, "[INTERVAL]", redispatch, "A retry may go to another server."),
-    flag("option socket-stats", FE, |d| &mut d.proxy.tcp.socket_stats, "Count each listening socket for itself too."),
+    flag(
+        "option socket-stats",
+        FE,
+        |d| &mut d.proxy.tcp.socket_stats,
+        "Separate statistics for each listening socket.",
+    ),
     flag("option splice-auto", ALL, |d| &mut d.proxy.tcp.splice_auto, "Splice long transfers in both directions."),
     flag("option splice-request", ALL, |d| &mut d.proxy.tcp.splice_request, "Splice long transfers to servers."),
     flag("option splice-response", ALL, |d| &mut d.proxy.tcp.splice_response, "Splice long transfers to clients."),
@@ -110,8 +126,8 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("option tcp-smart-accept", FE, "", SMART),
     none("option tcp-smart-connect", BE, "", SMART),
     row("option tcpka", ALL, "", tcpka, "TCP keep-alive on both sides."),
-    row("option tcplog", ALL, "", tcplog, "Log lines of connections."),
-    flag("option transparent", BE, |d| &mut d.transparent, "Connect to where the client wanted to go."),
+    row("option tcplog", ALL, "", tcplog, "TCP log format."),
+    flag("option transparent", BE, |d| &mut d.transparent, "Connect to the client's original destination."),
     none("option disable-h2-upgrade", FE, "", "connections are always HTTP/1"),
     none("option idle-close-on-response", FE, "", "idle connections are closed gracefully anyway"),
     later("option checkcache", BE),
@@ -165,7 +181,7 @@ fn restrict_names(_: &mut Draft, call: &mut Call<'_, '_>) {
             call.at_most(1);
         }
         word @ ("delete" | "reject") => {
-            let message = format!("'{} {word}' is known to HAProxy but Baton does not do it yet", call.name);
+            let message = format!("'{} {word}' is not supported yet", call.name);
             call.error(call.first, "not-yet", message);
         }
         _ => call.wrong(0, format!("'{}' expects 'preserve', 'reject' or 'delete' as option.", call.name)),

@@ -87,7 +87,7 @@ pub(super) fn cpu_map(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
         return call.error(call.first, "bad-value", message.into());
     }
     if !groups.contains(&1) {
-        return call.notice("no-effect", "'cpu-map' is about another group of threads than 1: ignored".into());
+        return call.notice("no-effect", "'cpu-map' of a thread group other than 1 is ignored".into());
     }
     let map = &mut global.model.process.cpu_map;
     if is_auto {

@@ -213,7 +213,7 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
                 call.notice("no-effect", format!("{about}'{word}' has no effect: {why}"));
             }
             Status::NotYet | Status::Removed(_) => {
-                let message = format!("{about}keyword '{word}' is known to HAProxy but Baton does not do it yet");
+                let message = format!("{about}keyword '{word}' is not supported yet");
                 call.error(at, "not-yet", message);
                 valid = false;
             }

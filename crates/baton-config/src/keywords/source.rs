@@ -30,7 +30,7 @@ pub(crate) fn source_words(call: &mut Call<'_, '_>, at: usize, ranges: bool) -> 
             }
         }
         Ok(_) => {
-            fault(call, at, format!("'source {text}' : only an IP address can be connected from"));
+            fault(call, at, format!("'source {text}' : expects an IP address"));
             None
         }
         Err(message) => {
@@ -52,7 +52,7 @@ pub(crate) fn source_words(call: &mut Call<'_, '_>, at: usize, ranges: bool) -> 
                             ("", _) | (_, false) => {
                                 "'usesrc' expects <addr>[:<port>], 'client', or 'clientip' as argument."
                             }
-                            (_, true) => "'usesrc' with an address is known to HAProxy but Baton does not do it yet",
+                            (_, true) => "'usesrc' with an address is not supported yet",
                         };
                         call.error(at + used + 1, if known { "not-yet" } else { "bad-value" }, message.into());
                         None

@@ -30,11 +30,11 @@ pub(super) fn socket(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     }
     let Some(line) = bind::parameters(call, &format!("'stats socket {list}' : ")) else { return };
     if line.tls.ssl {
-        let message = format!("'stats socket {list}' : 'ssl' is known to HAProxy but Baton does not do it here yet");
+        let message = format!("'stats socket {list}' : 'ssl' is not supported here yet");
         return call.error(call.first, "not-yet", message);
     }
     if line.options.accept_proxy {
-        let message = format!("'stats socket {list}' : 'accept-proxy' : commands do not come with a PROXY header");
+        let message = format!("'stats socket {list}' : 'accept-proxy' is not supported here");
         return call.error(call.first, "bad-value", message);
     }
     let sockets = &mut global.model.stats.sockets;

@@ -63,19 +63,17 @@ const KNOWN: [&str; 34] = [
 fn remedy(keyword: &str) -> &'static str {
     match keyword {
         "maxconn" | "fullconn" | "backlog" | "rate-limit sessions" => {
-            "leave it out; 'maxconn' of a server is its upper threshold"
+            "remove it; 'maxconn' of a server is its upper threshold"
         }
-        "option forwardfor" | "option originalto" => "leave it out: servers see the client's own address",
+        "option forwardfor" | "option originalto" => "remove it: servers see the client's address",
         "cookie" | "dynamic-cookie-key" => "use 'stick on src' for persistence",
         "hash-type" | "hash-balance-factor" => "use 'balance mh'",
-        "use_backend" | "use-server" => {
-            "use 'default_backend'; a firewall's mark ('bind fwmark@N') can choose by packets"
-        }
-        "ssl-f-use" => "leave it out: clients speak TLS with the server itself",
+        "use_backend" | "use-server" => "use 'default_backend', or select packets by a firewall mark ('bind fwmark@N')",
+        "ssl-f-use" => "remove it: clients use TLS directly with the server",
         _ if keyword.starts_with("timeout ") => {
-            "leave it out; 'tune.ipvs.timeout-…' in 'global' are those of the kernel"
+            "remove it; 'tune.ipvs.timeout-…' in 'global' sets the kernel's timeouts"
         }
-        _ => "leave it out, or use 'mode tcp' or 'mode http'",
+        _ => "remove it, or use 'mode tcp' or 'mode http'",
     }
 }
 
@@ -107,13 +105,13 @@ pub(super) fn foreign(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
     for place in &draft.direct.places {
         let message = format!("'bind' : {}", place.refusal);
         let mut diagnostic = place.line.diagnostic(Severity::Alert, "bad-value", 1, message);
-        diagnostic.hint = Some("'mode direct' can have it".into());
+        diagnostic.hint = Some("it is supported in 'mode direct'".into());
         context.report.add(diagnostic);
     }
     let needs = |keyword: &str, context: &mut Context<'_>| {
         let Some(line) = draft.lines.get(keyword) else { return };
         let message = format!(
-            "'{keyword}' means nothing for {} '{}', which is in 'mode {}': it needs 'mode direct'.",
+            "'{keyword}' is not supported for {} '{}', which is in 'mode {}': it needs 'mode direct'.",
             draft.kind.label(),
             proxy.name,
             proxy.mode.word()
@@ -128,9 +126,9 @@ pub(super) fn foreign(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
     }
     for keyword in ["stick", "stick-table"] {
         if let Some(line) = draft.lines.get(keyword) {
-            let message = format!("keyword '{keyword}' is known to HAProxy but Baton does not do it yet");
+            let message = format!("keyword '{keyword}' is not supported yet");
             let mut diagnostic = line.diagnostic(Severity::Alert, "not-yet", 0, message);
-            diagnostic.hint = Some("in 'mode direct', 'stick on src' is there".into());
+            diagnostic.hint = Some("'stick on src' is supported in 'mode direct'".into());
             context.report.add(diagnostic);
         }
     }
@@ -174,7 +172,7 @@ pub(super) fn finish(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>
     } else {
         (direct.hash_port, direct.fallback, direct.vip_check) = (false, false, true);
         if let Some(line) = draft.lines.get("stick-table") {
-            let message = "in 'mode direct', 'stick-table' belongs to the backend, beside 'stick on src'.";
+            let message = "in 'mode direct', 'stick-table' belongs in the backend, with 'stick on src'.";
             context.report.add(late(line, Severity::Alert, "wrong-section", 0, message.into()));
         }
     }
@@ -198,7 +196,7 @@ fn meaningless(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
     for (keyword, line) in draft.lines.iter().filter(|(keyword, _)| !known(keyword)) {
         let (severity, what) = match is_harmless(keyword) {
             true => (Severity::Warning, "is ignored for"),
-            false => (Severity::Alert, "means nothing for"),
+            false => (Severity::Alert, "is not supported for"),
         };
         let message = format!("'{keyword}' {what} {kind} '{name}', which is in 'mode direct'.");
         let mut diagnostic = late(line, severity, "without-meaning", 0, message);
@@ -211,7 +209,7 @@ fn meaningless(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
             "'{keyword}' of this 'defaults' section is ignored for {kind} '{name}', which is in 'mode direct'."
         );
         let mut diagnostic = late(line, Severity::Warning, "without-meaning", 0, message);
-        diagnostic.hint = Some("give it 'defaults' of its own: 'listen NAME from DEFAULTS'".into());
+        diagnostic.hint = Some("use a separate 'defaults' section: 'listen NAME from DEFAULTS'".into());
         context.report.add(diagnostic);
     }
 }
@@ -239,20 +237,20 @@ fn places(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) -> Vec<Direct
             (Some(place), _) => place,
             (None, Address::Inet(address)) => Place::Tcp(*address),
             (None, other) => {
-                let message = format!("'bind {other}' is no virtual address: 'mode direct' is about packets.");
+                let message = format!("'bind {other}' is not a virtual address: 'mode direct' balances packets.");
                 fault(message, "write ADDRESS:PORT, 'udp@ADDRESS:PORT' or 'fwmark@MARK'");
                 continue;
             }
         };
         if place.address().is_some_and(|address| address.ip().is_unspecified()) {
-            let message = format!("'bind {place}' : a virtual service of 'mode direct' needs an address of its own.");
-            fault(message, "write the virtual address, or 'fwmark@MARK' for what a firewall marks");
+            let message = format!("'bind {place}' : a virtual service of 'mode direct' needs a specific address.");
+            fault(message, "write the virtual address, or 'fwmark@MARK' for packets that a firewall marks");
         }
         let plain = BindOptions { interface: bind.options.interface.clone(), ..BindOptions::default() };
         if bind.options != plain {
             let message =
-                format!("'bind {place}' : 'mode direct' has only 'name', 'id' and 'interface' behind an address.");
-            fault(message, "clients connect to the server itself, which has all other settings of the connection");
+                format!("'bind {place}' : 'mode direct' only supports 'name', 'id' and 'interface' after the address.");
+            fault(message, "clients connect directly to the server, which has all other connection settings");
         }
         let interface = bind.options.interface.clone();
         places.push(DirectBind { place, name: bind.name.clone(), id: bind.id, interface, source: bind.source.clone() });
@@ -284,7 +282,7 @@ fn scheduler(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) -> Schedul
             };
             let (kind, name) = (draft.kind.label(), &proxy.name);
             let word = line.word(1);
-            let message = format!("'balance {word}' is nothing that the kernel can do for {kind} '{name}'{end}");
+            let message = format!("'balance {word}' is not supported in the kernel for {kind} '{name}'{end}");
             let mut diagnostic = late(line, severity, "without-meaning", 1, message);
             diagnostic.hint = Some(BALANCE.into());
             context.report.add(diagnostic);
@@ -316,7 +314,7 @@ fn surplus(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
         );
         let mut diagnostic = late(line, severity, "extra-argument", index, message);
         let is_of_hashes = matches!(word, "hash-port" | "fallback");
-        diagnostic.hint = is_of_hashes.then(|| "'hash-port' and 'fallback' are of 'source' and 'mh'".into());
+        diagnostic.hint = is_of_hashes.then(|| "'hash-port' and 'fallback' are options of 'source' and 'mh'".into());
         context.report.add(diagnostic);
     }
 }
@@ -357,11 +355,12 @@ pub(super) fn check_port(server: &mut ServerDraft, own: &DirectDraft, kind: &Che
     let is_said = is_given || matches!(kind, CheckType::Http(steps) if steps.iter().any(is_step));
     if let (Some(port), Some(line), true) = (service, &server.line, check.enabled && own.is_udp && !is_said) {
         let message = format!(
-            "'server {}' : 'check' asks by TCP, but the service at port {port} is of UDP: a server without TCP there is never up.",
+            "'server {}' : 'check' uses TCP, but the service on port {port} is UDP: a server without TCP on that port \
+             is never up.",
             server.server.name
         );
         let mut diagnostic = late(line, Severity::Warning, "udp-check", 1, message);
-        diagnostic.hint = Some("name a port of TCP that is well when the server is ('check port N')".into());
+        diagnostic.hint = Some("check a TCP port of the server ('check port N')".into());
         context.report.add(diagnostic);
     }
     if check.enabled && !server.has_port && !is_given {

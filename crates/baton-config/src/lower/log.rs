@@ -122,9 +122,7 @@ fn address(call: &mut Call<'_, '_>) -> Result<LogAddress, String> {
         _ => {}
     }
     if let Some(name) = text.strip_prefix("ring@") {
-        return Err(format!(
-            "'ring@{name}' is not supported yet: rings are HAProxy's; use an address, stdout, stderr or fd@N"
-        ));
+        return Err(format!("'ring@{name}' is not supported yet: use an address, stdout, stderr or fd@N"));
     }
     // Logs go out as datagrams, so their prefixes mean the plain address here.
     let plain = ["udp@", "udp4@", "udp6@", "uxdg@"].iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);

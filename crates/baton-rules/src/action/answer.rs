@@ -19,11 +19,21 @@ pub(super) const ROWS: &[Row] = &[
         name: "reject",
         sets: sets::REQUEST | sets::CONNECTION | sets::SESSION | sets::CONTENT | sets::TCP_RESPONSE,
         parse: |_| Ok(Action::Reject),
-        doc: "Closes the connection without an answer.",
+        doc: "Closes the connection without a response.",
     },
-    Row { name: "deny", sets: sets::REQUEST | sets::RESPONSE, parse: deny, doc: "Answers an error instead." },
-    Row { name: "tarpit", sets: sets::REQUEST, parse: tarpit, doc: "Waits `timeout tarpit`, then answers an error." },
-    Row { name: "return", sets: sets::REQUEST | sets::RESPONSE, parse: return_, doc: "Answers with given content." },
+    Row { name: "deny", sets: sets::REQUEST | sets::RESPONSE, parse: deny, doc: "Returns an error response." },
+    Row {
+        name: "tarpit",
+        sets: sets::REQUEST,
+        parse: tarpit,
+        doc: "Waits `timeout tarpit`, then returns an error response.",
+    },
+    Row {
+        name: "return",
+        sets: sets::REQUEST | sets::RESPONSE,
+        parse: return_,
+        doc: "Returns a response with the given content.",
+    },
 ];
 
 /// What `deny` and `tarpit` answer.
@@ -165,7 +175,7 @@ fn content(words: &mut RuleArguments<'_, '_>, status: u16) -> Result<(ResponseCo
     }
     let empty = content.body.as_ref().is_none_or(|body| body.constant().is_some_and(<[u8]>::is_empty));
     if !empty && content.content_type.is_none() {
-        return Err(words.blame(RuleError::new("content needs a content type").hint("add 'content-type text/plain'")));
+        return Err(words.blame(RuleError::new("a body needs a content type").hint("add 'content-type text/plain'")));
     }
     Ok((content, standard))
 }

@@ -60,7 +60,7 @@ pub(super) fn name(words: &mut RuleArguments<'_, '_>) -> Result<Vec<u8>, Located
     let name = words.take("a header's name")?;
     match name.bytes().find(|byte| !(byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))) {
         Some(byte) => {
-            Err(words.blame(RuleError::new(format!("'{}' cannot stand in the name of a header", byte.escape_ascii()))))
+            Err(words.blame(RuleError::new(format!("'{}' is not allowed in a header name", byte.escape_ascii()))))
         }
         None => Ok(name.as_bytes().to_vec()),
     }
@@ -70,7 +70,7 @@ pub(super) fn name(words: &mut RuleArguments<'_, '_>) -> Result<Vec<u8>, Located
 fn edit(words: &mut RuleArguments<'_, '_>, name: Option<&[u8]>, what: HeaderOperation) -> Action {
     let framing = name.is_some_and(is_framing);
     if framing {
-        words.warn(RuleError::new("this does nothing: how a body is delimited is not changed by rules"));
+        words.warn(RuleError::new("this has no effect: rules cannot change how a body is delimited"));
     }
     let on_request = words.set == sets::REQUEST;
     Action::Header(HeaderEdit { on_request, what: if framing { HeaderOperation::Nothing } else { what } })

@@ -76,7 +76,7 @@ impl Rule {
         around: &mut Surroundings<'_>,
     ) -> Result<Rule, LocatedError> {
         let Some(first) = words.first() else {
-            return Err(RuleError::new(format!("'{keyword}' misses its action")).at(0));
+            return Err(RuleError::new(format!("'{keyword}' needs an action")).at(0));
         };
         let (name, rest) = name_at(first);
         let row = rows().find(|row| row.name == name && row.sets & set != 0);
@@ -92,7 +92,7 @@ impl Rule {
             "" => None,
             _ => match rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
                 Some(inner) => Some(inner),
-                None => return Err(RuleError::new(format!("'{rest}' is not expected after '{name}'")).at(0)),
+                None => return Err(RuleError::new(format!("unexpected '{rest}' after '{name}'")).at(0)),
             },
         };
         let mut input = RuleArguments { words, at: 1, set, argument, around };
@@ -191,7 +191,9 @@ impl<'a> RuleArguments<'a, '_> {
     pub fn line(&mut self, what: &str) -> Result<Format, LocatedError> {
         let format = self.format(what)?;
         if format.texts().flatten().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            return Err(self.blame(RuleError::new(format!("{what} is one line")).hint("leave the line end out")));
+            return Err(
+                self.blame(RuleError::new(format!("{what} must be a single line")).hint("remove the line break"))
+            );
         }
         Ok(format)
     }

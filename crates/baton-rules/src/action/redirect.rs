@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     name: "redirect",
     sets: sets::REQUEST | sets::RESPONSE,
     parse: |words| RedirectRule::parse(words).map(|rule| Action::Redirect(Box::new(rule))),
-    doc: "Answers with another location.",
+    doc: "Returns a redirect.",
 }];
 
 /// A compiled `redirect`.
@@ -50,8 +50,8 @@ impl RedirectRule {
                     status = match text.parse() {
                         Ok(code @ (301 | 302 | 303 | 307 | 308)) => code,
                         _ => {
-                            let fault = RuleError::new(format!("'{text}' is not a status of a redirection"));
-                            return Err(words.blame(fault.hint("301, 302, 303, 307 or 308")));
+                            let fault = RuleError::new(format!("'{text}' is not a redirect status"));
+                            return Err(words.blame(fault.hint("use 301, 302, 303, 307 or 308")));
                         }
                     };
                 }
@@ -79,8 +79,8 @@ impl RedirectRule {
             }
         }
         let Some((kind, target)) = to else {
-            return Err(RuleError::new("where to redirect to is missing")
-                .hint("'location', 'prefix' or 'scheme' with a value")
+            return Err(RuleError::new("the redirect target is missing")
+                .hint("add 'location', 'prefix' or 'scheme' with a value")
                 .at(words.at));
         };
         if kind != RedirectKind::Location && words.set != sets::REQUEST {

@@ -14,7 +14,7 @@ const ANY: u8 = sets::HTTP | sets::CONNECTION | sets::SESSION | sets::CONTENT | 
 pub(super) const ROWS: &[Row] = &[
     Row { name: "set-var", sets: ANY, parse: set_var, doc: "Sets a variable to an expression's value." },
     Row { name: "set-var-fmt", sets: ANY, parse: set_var_fmt, doc: "Sets a variable to a format's text." },
-    Row { name: "unset-var", sets: ANY, parse: unset_var, doc: "Forgets a variable." },
+    Row { name: "unset-var", sets: ANY, parse: unset_var, doc: "Unsets a variable." },
     Row {
         name: "set-status",
         sets: sets::RESPONSE | sets::AFTER,
@@ -31,13 +31,13 @@ pub(super) const ROWS: &[Row] = &[
         name: "disable-l7-retry",
         sets: sets::REQUEST,
         parse: |words| no_argument(words).map(|()| Action::State(StateEdit::NoRetry)),
-        doc: "Does not send the request again when its response fails.",
+        doc: "Disables retries of the request after its response failed.",
     },
     Row {
         name: "strict-mode",
         sets: sets::HTTP,
         parse: strict_mode,
-        doc: "Accepted: a rewrite that fails is always skipped here.",
+        doc: "Accepted for compatibility: a failed rewrite is always skipped.",
     },
 ];
 
@@ -102,7 +102,7 @@ fn set_status(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError>
         words.at += 1;
         phrase = words.take("a reason")?.as_bytes().to_vec();
         if phrase.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            return Err(words.blame(RuleError::new("a reason is one line")));
+            return Err(words.blame(RuleError::new("a reason must be a single line")));
         }
     }
     Ok(Action::State(StateEdit::Status { status, reason: phrase }))
@@ -127,7 +127,7 @@ fn strict_mode(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError
     match words.take("'on' or 'off'")? {
         "on" => Ok(Action::Strict(true)),
         "off" => Ok(Action::Strict(false)),
-        other => Err(words.blame(RuleError::new(format!("'{other}' is neither 'on' nor 'off'")))),
+        other => Err(words.blame(RuleError::new(format!("expected 'on' or 'off', found '{other}'")))),
     }
 }
 

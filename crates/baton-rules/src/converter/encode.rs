@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Converter] = &[
         Type::Str,
         Type::Str,
         url_dec,
-        "The text with %XX decoded; '+' is a blank when asked for or after '?'.",
+        "The text with %XX decoded; '+' is a space if requested or after '?'.",
     )
     .args(&[Arg::opt(ArgKind::Int)]),
     Converter::new("url_enc", Type::Str, Type::Str, url_enc, "The text with all but unreserved characters as %XX.")

@@ -83,7 +83,7 @@ fn cut_crlf<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Optio
 
 fn index_not_zero(args: &mut [Value]) -> Result<(), RuleError> {
     match args[0].int() {
-        Some(0) => Err(RuleError::new("index 0 is not possible").hint("count from 1, or from -1 at the end")),
+        Some(0) => Err(RuleError::new("invalid index 0").hint("indexes count from 1, or from -1 at the end")),
         _ => Ok(()),
     }
 }

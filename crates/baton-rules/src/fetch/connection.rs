@@ -16,19 +16,19 @@ pub(super) const ROWS: &[Fetch] = &[
         Type::Ip,
         FetchNeeds::NOTHING,
         |cx, _| ip((cx.destination)()),
-        "The address the client connected to.",
+        "The destination address of the client's connection.",
     ),
     Fetch::new(
         &["dst_port"],
         Type::Int,
         FetchNeeds::NOTHING,
         |cx, _| port((cx.destination)()),
-        "The port connected to.",
+        "The destination port of the client's connection.",
     ),
     Fetch::new(&["fe_name"], Type::Str, FetchNeeds::NOTHING, fe_name, "The frontend's name."),
     Fetch::new(&["fe_id"], Type::Int, FetchNeeds::NOTHING, fe_id, "The frontend's id."),
-    Fetch::new(&["so_id"], Type::Int, FetchNeeds::NOTHING, so_id, "The id of the bind it came in by."),
-    Fetch::new(&["so_name"], Type::Str, FetchNeeds::NOTHING, so_name, "The name of the bind it came in by."),
+    Fetch::new(&["so_id"], Type::Int, FetchNeeds::NOTHING, so_id, "The id of the listening socket."),
+    Fetch::new(&["so_name"], Type::Str, FetchNeeds::NOTHING, so_name, "The name of the listening socket."),
 ];
 
 fn ip<'c>(address: Option<SocketAddr>) -> Option<Sample<'c>> {

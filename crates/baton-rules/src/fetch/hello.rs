@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(&["req.ssl_ver", "req_ssl_ver"], Type::Int, FetchNeeds::NOTHING, version,
         "The version that a ClientHello names: major * 65536 + minor, 3.3 for all from TLS 1.2 on."),
     Fetch::new(&["req.ssl_sni", "req_ssl_sni"], Type::Str, FetchNeeds::NOTHING, sni,
-        "The name of the server in a ClientHello."),
+        "The server name (SNI) in a ClientHello."),
     Fetch::new(&["req.ssl_alpn"], Type::Str, FetchNeeds::NOTHING, alpn,
         "The first protocol of ALPN in a ClientHello; ACLs try each.").each(each_alpn),
     Fetch::new(&["req.ssl_ec_ext"], Type::Bool, FetchNeeds::NOTHING, has_groups,

@@ -127,9 +127,9 @@ pub(super) const ROWS: &[Fetch] = &[
     .args(NAME),
     Fetch::new(&["req.ver", "req_ver"], Type::Str, FetchNeeds::REQUEST, version, "The version, such as 1.1."),
     Fetch::new(&["req.proto_http", "req_proto_http"], Type::Bool, HEAD, is_http, "Whether the request is valid HTTP."),
-    Fetch::new(&["req.body"], Type::Bin, HEAD, body, "The bytes of the body that are there."),
-    Fetch::new(&["req.body_len"], Type::Int, HEAD, body_length, "How many bytes of the body are there."),
-    Fetch::new(&["req.len", "req_len"], Type::Int, HEAD, length, "How many bytes of the request are there."),
+    Fetch::new(&["req.body"], Type::Bin, HEAD, body, "The part of the body that has been received."),
+    Fetch::new(&["req.body_len"], Type::Int, HEAD, body_length, "How many bytes of the body have been received."),
+    Fetch::new(&["req.len", "req_len"], Type::Int, HEAD, length, "How many bytes of the request have been received."),
     Fetch::new(
         &["capture.req.method"],
         Type::Str,

@@ -37,14 +37,14 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(&["var"], Type::Any, FetchNeeds::NOTHING, var, "A variable, or the default given.")
         .args(&[Arg::req(ArgKind::Variable), Arg::opt(ArgKind::Str)]),
     // The two below become constants when the expression is compiled (`Expr::compile`).
-    Fetch::new(&["env"], Type::Str, FetchNeeds::NOTHING, constant, "A variable of the environment, read at start.")
+    Fetch::new(&["env"], Type::Str, FetchNeeds::NOTHING, constant, "An environment variable, read at start-up.")
         .args(&[Arg::req(ArgKind::Str)]),
-    Fetch::new(&["hostname"], Type::Str, FetchNeeds::NOTHING, constant, "The host's name, read at start."),
+    Fetch::new(&["hostname"], Type::Str, FetchNeeds::NOTHING, constant, "The host name, read at start-up."),
     Fetch::new(&["be_name"], Type::Str, FetchNeeds::BACKEND, be_name, "The backend's name."),
-    Fetch::new(&["nbsrv"], Type::Int, FetchNeeds::NOTHING, nbsrv, "How many servers of a backend can be used.")
+    Fetch::new(&["nbsrv"], Type::Int, FetchNeeds::NOTHING, nbsrv, "How many servers of a backend are usable.")
         .args(&[Arg::opt(ArgKind::Str)]),
     Fetch::new(&["be_id"], Type::Int, FetchNeeds::BACKEND, be_id, "The backend's id."),
-    Fetch::new(&["wait_end"], Type::Bool, FetchNeeds::NOTHING, wait_end, "True once nothing more is waited for."),
+    Fetch::new(&["wait_end"], Type::Bool, FetchNeeds::NOTHING, wait_end, "True once no more data is awaited."),
 ];
 
 fn constant<'c>(_: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
@@ -67,7 +67,7 @@ fn from_hex(args: &mut [Value]) -> Result<(), RuleError> {
         text.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect();
     match bytes {
         Some(bytes) => args[0] = Value::Str(bytes.into()),
-        None => return Err(RuleError::new("pairs of hexadecimal digits are expected")),
+        None => return Err(RuleError::new("expected an even number of hexadecimal digits")),
     }
     Ok(())
 }
@@ -94,9 +94,7 @@ fn rand<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
 fn version_four(args: &mut [Value]) -> Result<(), RuleError> {
     match args[0].int() {
         None | Some(4) => Ok(()),
-        Some(version) => {
-            Err(RuleError::new(format!("UUID version {version} is not supported")).hint("4 is the only one"))
-        }
+        Some(version) => Err(RuleError::new(format!("UUID version {version} is not supported")).hint("use 4")),
     }
 }
 

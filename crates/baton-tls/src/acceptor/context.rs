@@ -80,7 +80,7 @@ impl Context {
             versions.push(&version::TLS12);
         }
         if versions.is_empty() {
-            return Err("no version is left between ssl-min-ver and ssl-max-ver".into());
+            return Err("no TLS version between ssl-min-ver and ssl-max-ver".into());
         }
         let curves = options.curves.as_deref().map(names::curves).transpose().map_err(fault)?;
         let provider = CryptoProvider {

@@ -70,34 +70,33 @@ impl CertificateError {
     /// What to do about it.
     pub fn remedy(&self) -> &'static str {
         match self {
-            CertificateError::File { missing: true, .. } => "name a file that exists",
-            CertificateError::File { .. } => "let the user that Baton starts as read it",
+            CertificateError::File { missing: true, .. } => "use an existing file",
+            CertificateError::File { .. } => "make it readable for the user that starts Baton",
             CertificateError::Empty | CertificateError::NoCertificate => {
-                "put the certificate into it in PEM: between BEGIN CERTIFICATE and END CERTIFICATE"
+                "add the certificate in PEM format (BEGIN CERTIFICATE … END CERTIFICATE)"
             }
-            CertificateError::Unended(_) | CertificateError::Text(_) => {
-                "copy it again: this one was cut or changed on its way"
-            }
-            CertificateError::Certificate(_) => "look at it with `openssl x509 -in FILE -noout -text`",
-            CertificateError::Kind => "use a key of RSA, of the curves P-256, P-384 or P-521, or Ed25519",
-            CertificateError::Size(_) => "use a key of RSA of 2048 to 8192 bits, or of the curve P-256",
+            CertificateError::Unended(_) | CertificateError::Text(_) => "copy it again: it is truncated or damaged",
+            CertificateError::Certificate(_) => "check it with `openssl x509 -in FILE -noout -text`",
+            CertificateError::Kind => "use an RSA, ECDSA (P-256, P-384 or P-521) or Ed25519 key",
+            CertificateError::Size(_) => "use an RSA key of 2048 to 8192 bits, or an ECDSA P-256 key",
             CertificateError::NoKey => {
-                "append the private key to the file, or put it beside it in a file of the same name and .key"
+                "append the private key to the file, or put it into a file of the same name with .key appended"
             }
-            CertificateError::Encrypted => "take the pass phrase off: `openssl pkey -in FILE -out NEW`",
-            CertificateError::Key => "look at it with `openssl pkey -in FILE -noout -check`",
-            CertificateError::Mismatch(Some(_)) => {
-                "put the certificate that the key belongs to first, its issuers behind it"
-            }
-            CertificateError::Mismatch(None) => "use the key that the certificate was requested with",
-            CertificateError::Unknown => "load it in a `crt-store` section, with `alias` if it is named by one",
-            CertificateError::Long => "leave in it the certificate, its issuers and the key",
-            CertificateError::Timestamps => "fetch the list again, or remove the file",
+            CertificateError::Encrypted => "remove the passphrase: `openssl pkey -in FILE -out NEW`",
+            CertificateError::Key => "check it with `openssl pkey -in FILE -noout -check`",
+            CertificateError::Mismatch(Some(_)) => "put the certificate of the key first, followed by its issuers",
+            CertificateError::Mismatch(None) => "use the key that the certificate was issued for",
+            CertificateError::Unknown => "load it in a `crt-store` section, with `alias` if it is used by an alias",
+            CertificateError::Long => "keep only the certificate, its issuers and the key in it",
+            CertificateError::Timestamps => "download the list again, or remove the file",
             CertificateError::NoIssuer => {
-                "append the issuer's certificate, or put it beside the file with .issuer; or remove the .ocsp"
+                "append the issuer's certificate, or put it into a file with .issuer appended; or remove the .ocsp file"
             }
-            CertificateError::Default => "put the file back, or name another default before the directory and reload",
-            CertificateError::Issuer => "put the issuer's certificate into it in PEM, or remove the file",
+            CertificateError::Default => {
+                "restore the file, or declare another default certificate before the \
+                                          directory and reload"
+            }
+            CertificateError::Issuer => "add the issuer's certificate in PEM format, or remove the file",
         }
     }
 }
@@ -126,33 +125,33 @@ impl fmt::Display for CertificateError {
             }
             CertificateError::Empty => write!(out, "is empty"),
             CertificateError::NoCertificate => write!(out, "holds no certificate"),
-            CertificateError::Unended(line) => write!(out, "the block that begins on line {line} has no end"),
-            CertificateError::Text(line) => write!(out, "the block that begins on line {line} is no base64"),
-            CertificateError::Certificate(1) => write!(out, "its certificate cannot be read: it is no X.509 in DER"),
+            CertificateError::Unended(line) => write!(out, "the block that begins on line {line} has no END line"),
+            CertificateError::Text(line) => write!(out, "the block that begins on line {line} is not valid base64"),
+            CertificateError::Certificate(1) => write!(out, "its certificate cannot be read: it is not X.509 in DER"),
             CertificateError::Certificate(at) => {
-                write!(out, "certificate {at} in it cannot be read: it is no X.509 in DER")
+                write!(out, "certificate {at} in it cannot be read: it is not X.509 in DER")
             }
-            CertificateError::Kind => write!(out, "its public key is of a kind that is not supported"),
+            CertificateError::Kind => write!(out, "its type of public key is not supported"),
             CertificateError::Size(bits) => write!(out, "its RSA key has {bits} bits"),
             CertificateError::NoKey => write!(out, "has no private key"),
             CertificateError::Encrypted => {
-                write!(out, "its private key is encrypted, and nobody can be asked for the pass phrase")
+                write!(out, "its private key is encrypted with a passphrase")
             }
             CertificateError::Key => write!(out, "its private key cannot be read"),
             CertificateError::Mismatch(None) => write!(out, "its private key belongs to another certificate"),
             CertificateError::Mismatch(Some(at)) => {
                 write!(out, "its private key belongs to certificate {at} in it, not to the first one")
             }
-            CertificateError::Unknown => write!(out, "is loaded by no crt-store"),
+            CertificateError::Unknown => write!(out, "is not loaded by any crt-store"),
             CertificateError::Long => write!(out, "holds more than {} certificates", super::MAX_CHAIN),
             CertificateError::Timestamps => {
                 write!(out, "its list of signed certificate timestamps (.sctl) cannot be read")
             }
-            CertificateError::NoIssuer => write!(out, "has an OCSP response (.ocsp), but its issuer is not known"),
+            CertificateError::NoIssuer => write!(out, "has an OCSP response (.ocsp), but no known issuer"),
             CertificateError::Default => {
-                write!(out, "its file is gone, but it is the default certificate of a bind: it serves on")
+                write!(out, "its file was removed, but it is the default certificate of a bind: it stays in use")
             }
-            CertificateError::Issuer => write!(out, "its .issuer holds no certificate that can be read"),
+            CertificateError::Issuer => write!(out, "its .issuer file has no valid certificate"),
         }
     }
 }

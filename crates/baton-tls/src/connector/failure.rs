@@ -20,46 +20,50 @@ impl Failure {
     pub fn of(error: &Error, refusal: Option<Refusal>) -> Failure {
         let failure = |reason: String, remedy| Failure { reason, remedy };
         match error {
-            error if is_wrong_name(error) => {
-                failure("its certificate is for other names".into(), "name one of them by 'sni' or 'verifyhost'")
-            }
+            error if is_wrong_name(error) => failure(
+                "its certificate does not match the name".into(),
+                "use a name of the certificate in 'sni' or 'verifyhost'",
+            ),
             Error::InvalidCertificate(_) | Error::InvalidCertRevocationList(_) => match refusal {
                 Some(Refusal { depth, code }) => {
-                    let whose = if depth == 0 { "its certificate" } else { "an authority above its certificate" };
+                    let whose = if depth == 0 { "its certificate" } else { "a CA of its chain" };
                     let text = code::text(code);
-                    failure(format!("{whose} was refused: {text} (error {code}, depth {depth})"), remedy(code))
+                    failure(format!("{whose} was rejected: {text} (error {code}, depth {depth})"), remedy(code))
                 }
-                None => failure(format!("its certificate was refused: {}", plain(error)), "look at the certificate"),
+                None => failure(format!("its certificate was rejected: {}", plain(error)), "check the certificate"),
             },
-            Error::AlertReceived(alert) => failure(format!("it refused with the alert {alert:?}"), answer(*alert)),
+            Error::AlertReceived(alert) => {
+                failure(format!("it rejected the handshake with the alert {alert:?}"), answer(*alert))
+            }
             Error::PeerIncompatible(why) => failure(
-                format!("there is nothing that both sides speak ({why:?})"),
-                "compare 'ssl-min-ver', 'ssl-max-ver', 'ciphers', 'ciphersuites' and 'curves' with what it speaks",
+                format!("no common protocol settings ({why:?})"),
+                "compare 'ssl-min-ver', 'ssl-max-ver', 'ciphers', 'ciphersuites' and 'curves' with what the server \
+                 supports",
             ),
             Error::InvalidMessage(_) => failure(
-                "what it sent is no TLS".into(),
-                "look whether it speaks TLS on this port, and wants 'send-proxy'",
+                "it did not respond with TLS".into(),
+                "check whether it uses TLS on this port, and expects 'send-proxy'",
             ),
-            Error::NoApplicationProtocol => failure("no protocol of 'alpn' suits it".into(), "look at 'alpn'"),
-            error => failure(error.to_string(), "look at the server's log"),
+            Error::NoApplicationProtocol => failure("it supports no protocol of 'alpn'".into(), "check 'alpn'"),
+            error => failure(error.to_string(), "check the server's log"),
         }
     }
 
     /// It closed the connection in the middle.
     pub fn closed() -> Failure {
-        Failure { reason: "it closed the connection in the middle of it".into(), remedy: "look at the server's log" }
+        Failure { reason: "it closed the connection during the handshake".into(), remedy: "check the server's log" }
     }
 
     /// The connection broke in the middle.
     pub fn broken(error: &std::io::Error) -> Failure {
-        let reason = format!("the connection broke in the middle of it: {}", crate::certificate::reason(error));
-        Failure { reason, remedy: "look at the server's log" }
+        let reason = format!("the connection failed during the handshake: {}", crate::certificate::reason(error));
+        Failure { reason, remedy: "check the server's log" }
     }
 
     /// It did not come to an end in time.
     pub fn late() -> Failure {
-        let remedy = "look whether it speaks TLS on this port; if it is only slow, raise 'timeout connect'";
-        Failure { reason: "it was not complete within 'timeout connect'".into(), remedy }
+        let remedy = "check whether it uses TLS on this port; if it is only slow, raise 'timeout connect'";
+        Failure { reason: "no completed handshake within 'timeout connect'".into(), remedy }
     }
 
     /// What would help.
@@ -78,15 +82,17 @@ impl fmt::Display for Failure {
 fn remedy(error: u32) -> &'static str {
     match error {
         code::NO_ISSUER | code::NO_LOCAL_ISSUER | code::LEAF_UNVERIFIED => {
-            "put the issuer into 'ca-file', or have the server send its chain"
+            "add the issuer to 'ca-file', or make the server send its chain"
         }
-        code::SIGNS_ITSELF | code::SIGNS_ITSELF_IN_CHAIN => "put it into 'ca-file' if it can be trusted",
-        code::NO_LIST | code::LIST_EXPIRED | code::LIST_SIGNATURE => "put a current list of its issuer into 'crl-file'",
-        code::EXPIRED => "have it renewed",
-        code::NOT_YET => "compare the clocks",
-        code::REVOKED => "give the server another certificate",
-        code::PURPOSE => "give the server a certificate for servers (serverAuth)",
-        _ => "look at the certificate with `openssl s_client -showcerts -connect ADDRESS`",
+        code::SIGNS_ITSELF | code::SIGNS_ITSELF_IN_CHAIN => "add it to 'ca-file' if it can be trusted",
+        code::NO_LIST | code::LIST_EXPIRED | code::LIST_SIGNATURE => {
+            "add a current revocation list of its issuer to 'crl-file'"
+        }
+        code::EXPIRED => "renew it",
+        code::NOT_YET => "check the clocks of both machines",
+        code::REVOKED => "replace the server's certificate",
+        code::PURPOSE => "use a server certificate (serverAuth) on the server",
+        _ => "check the certificate with `openssl s_client -showcerts -connect ADDRESS`",
     }
 }
 
@@ -102,10 +108,13 @@ fn answer(alert: AlertDescription) -> &'static str {
         | Is::CertificateExpired
         | Is::CertificateUnknown
         | Is::UnknownCA
-        | Is::AccessDenied => "look at the certificate that 'crt' shows it, and at whom it trusts",
-        Is::UnrecognisedName => "look at the name that 'sni' gives",
-        Is::NoApplicationProtocol => "look at 'alpn'",
-        _ => "compare 'ssl-min-ver', 'ssl-max-ver', 'ciphers', 'ciphersuites' and 'curves' with what it speaks",
+        | Is::AccessDenied => "check the client certificate of 'crt', and the CAs that the server trusts",
+        Is::UnrecognisedName => "check the name of 'sni'",
+        Is::NoApplicationProtocol => "check 'alpn'",
+        _ => {
+            "compare 'ssl-min-ver', 'ssl-max-ver', 'ciphers', 'ciphersuites' and 'curves' with what the server \
+              supports"
+        }
     }
 }
 
@@ -114,7 +123,7 @@ fn plain(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(CertificateError::BadEncoding) => "it cannot be read".into(),
         Error::InvalidCertRevocationList(CertRevocationListError::BadSignature) => {
-            "the list's signature is wrong".into()
+            "the signature of the revocation list is invalid".into()
         }
         error => error.to_string(),
     }
@@ -134,19 +143,19 @@ mod tests {
             assert!(format!("{failure}: {}", failure.remedy()).starts_with(expect), "{failure}: {}", failure.remedy());
         };
         let refused = || Error::InvalidCertificate(CertificateError::Expired);
+        check(refused(), Some((0, 10)), "its certificate was rejected: it has expired (error 10, depth 0): renew it");
+        check(refused(), Some((1, 10)), "a CA of its chain was rejected: it has expired (error 10, depth 1)");
+        check(refused(), None, "its certificate was rejected: ");
         check(
-            refused(),
+            CertificateError::NotValidForName.into(),
             Some((0, 10)),
-            "its certificate was refused: it has expired (error 10, depth 0): have it renewed",
+            "its certificate does not match the name: use a name",
         );
         check(
-            refused(),
-            Some((1, 10)),
-            "an authority above its certificate was refused: it has expired (error 10, depth 1)",
+            Error::AlertReceived(AlertDescription::UnknownCA),
+            None,
+            "it rejected the handshake with the alert UnknownCA: check",
         );
-        check(refused(), None, "its certificate was refused: ");
-        check(CertificateError::NotValidForName.into(), Some((0, 10)), "its certificate is for other names: name one");
-        check(Error::AlertReceived(AlertDescription::UnknownCA), None, "it refused with the alert UnknownCA: look at");
-        check(PeerIncompatible::NoCipherSuitesInCommon.into(), None, "there is nothing that both sides speak");
+        check(PeerIncompatible::NoCipherSuitesInCommon.into(), None, "no common protocol settings");
     }
 }

@@ -139,9 +139,10 @@ pub fn ciphers(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> 
     }
     let left_out = || (!list.absent.is_empty()).then(|| left_out(&list.absent));
     if list.used.is_empty() {
-        let message = left_out().unwrap_or_else(|| format!("no cipher of TLS 1.2 is left of '{text}'"));
-        return Err(NameError::new(message)
-            .hint("ECDHE with AES-GCM or CHACHA20 is available, say ECDHE+AESGCM:ECDHE+CHACHA20"));
+        let message = left_out().unwrap_or_else(|| format!("no supported TLS 1.2 cipher in '{text}'"));
+        return Err(
+            NameError::new(message).hint("use ECDHE with AES-GCM or CHACHA20, such as ECDHE+AESGCM:ECDHE+CHACHA20")
+        );
     }
     Ok(NameList {
         found: list.used.iter().map(|&nth| TLS12[nth].suite).collect(),
@@ -154,7 +155,7 @@ pub fn ciphers(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> 
 /// # Errors
 /// An unknown name, or nothing that rustls has.
 pub fn ciphersuites(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> {
-    const HINT: &str = "TLS_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384 and TLS_CHACHA20_POLY1305_SHA256 are available";
+    const HINT: &str = "use TLS_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384 or TLS_CHACHA20_POLY1305_SHA256";
     let mut found = Vec::new();
     let mut absent = Vec::new();
     for name in parts(text, &[':']) {
@@ -162,11 +163,11 @@ pub fn ciphersuites(text: &str) -> Result<NameList<SupportedCipherSuite>, NameEr
             Some(row) if found.contains(&row.suite) => {}
             Some(row) => found.push(row.suite),
             None if is_absent(name) => absent.push(name),
-            None => return Err(NameError::new(format!("unknown cipher suite of TLS 1.3 '{name}'")).hint(HINT)),
+            None => return Err(NameError::new(format!("unknown TLS 1.3 cipher suite '{name}'")).hint(HINT)),
         }
     }
     if found.is_empty() {
-        let message = if absent.is_empty() { "no cipher suite is named".to_owned() } else { left_out(&absent) };
+        let message = if absent.is_empty() { "no cipher suite is given".to_owned() } else { left_out(&absent) };
         return Err(NameError::new(message).hint(HINT));
     }
     Ok(NameList { found, notes: if absent.is_empty() { Vec::new() } else { vec![left_out(&absent)] } })
@@ -230,7 +231,7 @@ impl<'a> CipherList<'a> {
                 self.used.retain(|&nth| TLS12[nth].bits >= 192);
                 self.unused.retain(|&nth| TLS12[nth].bits >= 192);
             }
-            Some(level) => return Err(NameError::new(format!("'@SECLEVEL={level}' is none of the levels 0 to 5"))),
+            Some(level) => return Err(NameError::new(format!("'@SECLEVEL={level}' is not a level from 0 to 5"))),
             None if command == "STRENGTH" => self.used.sort_by_key(|&nth| std::cmp::Reverse(TLS12[nth].bits)),
             None => return Err(unknown(&format!("@{command}"))),
         }
@@ -267,7 +268,7 @@ fn is_absent(name: &str) -> bool {
 
 fn unknown(word: &str) -> NameError {
     NameError::new(format!("unknown cipher '{word}'"))
-        .hint("OpenSSL's names and words are known, say ECDHE-RSA-AES128-GCM-SHA256, ECDHE+AESGCM or HIGH:!aNULL")
+        .hint("use OpenSSL's names and keywords, such as ECDHE-RSA-AES128-GCM-SHA256, ECDHE+AESGCM or HIGH:!aNULL")
 }
 
 /// Why names were left out, those of one reason together.
@@ -281,22 +282,22 @@ fn left_out(names: &[&str]) -> String {
         }
     }
     let texts: Vec<String> =
-        reasons.iter().map(|(reason, names)| format!("{} left out: {reason}", listed(names))).collect();
+        reasons.iter().map(|(reason, names)| format!("{} ignored: {reason}", listed(names))).collect();
     texts.join("; ")
 }
 
 fn reason(name: &str) -> &'static str {
     let begins = |with: &[&str]| with.iter().any(|start| name.starts_with(start));
     if name.contains("NULL") || begins(&["ADH-", "AECDH-"]) {
-        "no suite without encryption or authentication"
+        "suites without encryption or authentication are not supported"
     } else if name.contains("PSK") || name.contains("SRP") {
-        "no pre-shared keys or passwords"
+        "pre-shared keys and passwords are not supported"
     } else if begins(&["DHE-", "EDH-"]) {
-        "no finite-field Diffie-Hellman"
+        "finite-field Diffie-Hellman is not supported"
     } else if begins(&["ECDHE-", "TLS_"]) {
-        "only AES-GCM and CHACHA20-POLY1305"
+        "only AES-GCM and CHACHA20-POLY1305 are supported"
     } else {
-        "no RSA key exchange"
+        "RSA key exchange is not supported"
     }
 }
 
@@ -373,13 +374,13 @@ mod tests {
     fn what_rustls_lacks_is_left_out_and_said() {
         check(
             "DHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-SHA:AES128-SHA:ECDHE-RSA-AES128-GCM-SHA256:DES-CBC3-SHA",
-            "ECDHE-RSA-AES128-GCM-SHA256 | DHE-RSA-AES128-GCM-SHA256 left out: no finite-field Diffie-Hellman; \
-             ECDHE-RSA-AES128-SHA left out: only AES-GCM and CHACHA20-POLY1305; AES128-SHA and DES-CBC3-SHA left out: \
-             no RSA key exchange",
+            "ECDHE-RSA-AES128-GCM-SHA256 | DHE-RSA-AES128-GCM-SHA256 ignored: finite-field Diffie-Hellman is not \
+             supported; ECDHE-RSA-AES128-SHA ignored: only AES-GCM and CHACHA20-POLY1305 are supported; AES128-SHA \
+             and DES-CBC3-SHA ignored: RSA key exchange is not supported",
         );
-        check("AES128-SHA", "error: AES128-SHA left out: no RSA key exchange");
-        check("kRSA", "error: no cipher of TLS 1.2 is left of 'kRSA'");
-        check("", "error: no cipher of TLS 1.2 is left of ''");
+        check("AES128-SHA", "error: AES128-SHA ignored: RSA key exchange is not supported");
+        check("kRSA", "error: no supported TLS 1.2 cipher in 'kRSA'");
+        check("", "error: no supported TLS 1.2 cipher in ''");
     }
 
     #[test]
@@ -387,7 +388,7 @@ mod tests {
         check("ECDHE+AESGCN", "error: unknown cipher 'AESGCN'");
         check("ECDHE-RSA-AES128-GCM-SHA265", "error: unknown cipher 'ECDHE-RSA-AES128-GCM-SHA265'");
         check("HIGH:!aNUL", "error: unknown cipher 'aNUL'");
-        check("HIGH:@SECLEVEL=9", "error: '@SECLEVEL=9' is none of the levels 0 to 5");
+        check("HIGH:@SECLEVEL=9", "error: '@SECLEVEL=9' is not a level from 0 to 5");
         check("HIGH:@STRENGHT", "error: unknown cipher '@STRENGHT'");
     }
 
@@ -400,10 +401,10 @@ mod tests {
         );
         check(
             "TLS_AES_128_CCM_SHA256:TLS_AES_256_GCM_SHA384",
-            "TLS_AES_256_GCM_SHA384 | TLS_AES_128_CCM_SHA256 left out: only AES-GCM and CHACHA20-POLY1305",
+            "TLS_AES_256_GCM_SHA384 | TLS_AES_128_CCM_SHA256 ignored: only AES-GCM and CHACHA20-POLY1305 are supported",
         );
-        check("TLS_AES_128", "error: unknown cipher suite of TLS 1.3 'TLS_AES_128'");
-        check("", "error: no cipher suite is named");
+        check("TLS_AES_128", "error: unknown TLS 1.3 cipher suite 'TLS_AES_128'");
+        check("", "error: no cipher suite is given");
     }
 
     #[test]

@@ -53,14 +53,14 @@ pub fn curves(text: &str) -> Result<NameList<Group>, NameError> {
             None if ABSENT.iter().any(is) => absent.push(name),
             None => {
                 return Err(NameError::new(format!("unknown curve '{name}'"))
-                    .hint("X25519, P-256, P-384 and X25519MLKEM768 are available"));
+                    .hint("use X25519, P-256, P-384 or X25519MLKEM768"));
             }
         }
     }
-    let why = || format!("no key exchange over {}", listed(&absent));
+    let why = || format!("key exchange over {} is not supported", listed(&absent));
     if found.is_empty() {
-        let message = if absent.is_empty() { "no curve is named".to_owned() } else { why() };
-        return Err(NameError::new(message).hint("X25519, P-256, P-384 and X25519MLKEM768 are available"));
+        let message = if absent.is_empty() { "no curve is given".to_owned() } else { why() };
+        return Err(NameError::new(message).hint("use X25519, P-256, P-384 or X25519MLKEM768"));
     }
     let notes = if absent.is_empty() { Vec::new() } else { vec![why()] };
     Ok(NameList { found, notes })
@@ -90,10 +90,10 @@ mod tests {
 
     #[test]
     fn what_rustls_lacks_is_left_out_and_said() {
-        check("X25519:secp521r1:X448", "X25519; no key exchange over secp521r1 and X448");
+        check("X25519:secp521r1:X448", "X25519; key exchange over secp521r1 and X448 is not supported");
         check("?P-521:?nonsense:P-256", "secp256r1");
-        check("P-521", "error: no key exchange over P-521");
-        check("", "error: no curve is named");
+        check("P-521", "error: key exchange over P-521 is not supported");
+        check("", "error: no curve is given");
         check("X25519:P-265", "error: unknown curve 'P-265'");
     }
 }

@@ -34,7 +34,7 @@ const ABSENT: &[&str] = &[
 /// An unknown name, or nothing that rustls has.
 pub fn signatures(text: &str) -> Result<NameList<SignatureScheme>, NameError> {
     const HINT: &str =
-        "say RSA-PSS+SHA256 or rsa_pss_rsae_sha256, ECDSA+SHA256 or ecdsa_secp256r1_sha256, RSA+SHA256, ed25519";
+        "use RSA-PSS+SHA256 or rsa_pss_rsae_sha256, ECDSA+SHA256 or ecdsa_secp256r1_sha256, RSA+SHA256, ed25519";
     let mut found = Vec::new();
     let mut absent = Vec::new();
     for part in parts(text, &[':']) {
@@ -53,9 +53,9 @@ pub fn signatures(text: &str) -> Result<NameList<SignatureScheme>, NameError> {
             None => return Err(NameError::new(format!("unknown signature algorithm '{name}'")).hint(HINT)),
         }
     }
-    let why = || format!("no signatures by {}", listed(&absent));
+    let why = || format!("signatures by {} are not supported", listed(&absent));
     if found.is_empty() {
-        let message = if absent.is_empty() { "no signature algorithm is named".to_owned() } else { why() };
+        let message = if absent.is_empty() { "no signature algorithm is given".to_owned() } else { why() };
         return Err(NameError::new(message).hint(HINT));
     }
     let notes = if absent.is_empty() { Vec::new() } else { vec![why()] };
@@ -86,9 +86,9 @@ mod tests {
 
     #[test]
     fn what_rustls_lacks_is_left_out_and_said() {
-        check("ed448:RSA+SHA512:RSA+SHA1", "RSA_PKCS1_SHA512; no signatures by ed448 and RSA+SHA1");
-        check("RSA+SHA1", "error: no signatures by RSA+SHA1");
+        check("ed448:RSA+SHA512:RSA+SHA1", "RSA_PKCS1_SHA512; signatures by ed448 and RSA+SHA1 are not supported");
+        check("RSA+SHA1", "error: signatures by RSA+SHA1 are not supported");
         check("RSA+SHA257", "error: unknown signature algorithm 'RSA+SHA257'");
-        check(":", "error: no signature algorithm is named");
+        check(":", "error: no signature algorithm is given");
     }
 }

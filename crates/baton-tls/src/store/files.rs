@@ -79,7 +79,7 @@ impl Files for SystemFiles {
         // A pipe that nobody writes to cannot even be opened.
         match fs::metadata(&path)? {
             found if found.is_file() || found.is_dir() => read_file(&File::open(path)?, into),
-            _ => Err(io::Error::other("it is no regular file")),
+            _ => Err(io::Error::other("it is not a regular file")),
         }
     }
 
@@ -111,7 +111,7 @@ pub fn read_file(file: &File, into: &mut Vec<u8>) -> io::Result<Stamp> {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     if !found.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     if found.len() > MAX_FILE_BYTES {
         return Err(too_large());

@@ -49,7 +49,7 @@ impl Issuers {
                     parts.chain.insert(0, first.clone());
                     same.push(chains.chain(&parts.chain));
                 }
-                Err(reason) => notes.push(Note { source: None, path, text: format!("{reason}; it is left out") }),
+                Err(reason) => notes.push(Note { source: None, path, text: format!("{reason}; it is ignored") }),
             }
         }
         issuers.fingerprint = stamps.fingerprint();

@@ -71,7 +71,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refused::NoList(path) => write!(out, "no bind uses a crt-list or directory '{}'", path.display()),
-            Refused::NoCertificate(path) => write!(out, "there is no certificate '{}'", path.display()),
+            Refused::NoCertificate(path) => write!(out, "no certificate '{}'", path.display()),
             Refused::NotInList(path) => write!(out, "certificate '{}' is not in the list", path.display()),
             Refused::InUse(path) => write!(out, "certificate '{}' is in use", path.display()),
             Refused::Default(path) => write!(out, "certificate '{}' is the default of a bind", path.display()),

@@ -35,7 +35,7 @@ pub enum BadKey {
     #[error("wrong sized key")]
     Length,
     /// The cryptography failed, or the system had no random bytes.
-    #[error("no key could be made")]
+    #[error("cannot generate a key")]
     System,
 }
 

@@ -35,7 +35,7 @@ fn versions_are_bounded() {
         (tls.options.oldest, tls.options.newest) = (Some(TlsVersion::Tls13), Some(TlsVersion::Tls12));
     }));
     let problems = world.accept(&neither).unwrap_err();
-    assert_eq!(problems[0].message, "no version is left between ssl-min-ver and ssl-max-ver");
+    assert_eq!(problems[0].message, "no TLS version between ssl-min-ver and ssl-max-ver");
 }
 
 #[test]
@@ -159,17 +159,17 @@ fn what_cannot_be_read_or_done_is_said_with_its_place() {
     assert_eq!(say(TlsOptions { verify, ..TlsOptions::default() }), "'verify' needs a 'ca-file'");
     assert_eq!(
         say(with("none.pem")),
-        "'ca-file' : '/none.pem' cannot be used: it cannot be read: no such file: name a file that exists"
+        "'ca-file' : '/none.pem' cannot be used: it cannot be read: no such file: use an existing file"
     );
     world.write("empty.pem", "");
     assert_eq!(
         say(with("empty.pem")),
-        "'ca-file' : '/empty.pem' cannot be used: it has neither a certificate nor a list of revoked ones: put certificates \
-         or lists of revoked ones into it, in PEM"
+        "'ca-file' : '/empty.pem' cannot be used: it has neither a certificate nor a revocation list: add certificates \
+         or revocation lists (CRL) in PEM format"
     );
     world.write("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
-    let expect = "'ca-file' : '/bad.pem' cannot be used: block 1 is no valid certificate: look at it with ";
+    let expect = "'ca-file' : '/bad.pem' cannot be used: block 1 is not a valid certificate: check it with ";
     assert!(say(with("bad.pem")).starts_with(expect));
     let ciphers = |text: &str| TlsOptions { ciphers: Some(text.into()), ..TlsOptions::default() };
-    assert!(say(ciphers("AES128-SHA")).starts_with("AES128-SHA left out: no RSA key exchange"));
+    assert!(say(ciphers("AES128-SHA")).starts_with("AES128-SHA ignored: RSA key exchange is not supported"));
 }

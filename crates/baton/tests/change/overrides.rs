@@ -92,9 +92,9 @@ fn a_reload_keeps_what_was_set_until_the_file_changes_that_field() {
     let planned = proxy.plan();
     let says = [
         "server app/s1 state maint (file: ready) stays",
-        "server app/s2 weight 5 (file: 10) ends: the file says 20 now",
+        "server app/s2 weight 5 (file: 10) ends: the file now has 20",
     ];
-    let gone = "server app/s3 weight 7 (file: 10) ends: server app/s3 is not in the file any more";
+    let gone = "server app/s3 weight 7 (file: 10) ends: server app/s3 is no longer in the file";
     let told: Vec<String> = planned.plan.overrides.iter().map(ToString::to_string).collect();
     assert_eq!(told, [says[0], says[1], gone]);
     assert_eq!(proxy.reload().plan, planned.plan);
@@ -133,7 +133,7 @@ fn a_process_that_takes_over_keeps_what_was_set() {
     proxy.write(&text.replacen("weight 10", "weight 10 disabled", 1));
     let mut third = proxy.spawn_beside(&["-sf", &second.pid().to_string()]);
     third.serves();
-    let ended = "server app/s1 state maint, set at run time, ends: the file says maint now";
+    let ended = "server app/s1 state maint, set at run time, ends: the file now has maint";
     until("it is printed", || third.said().contains(ended));
     let kept = ["server app/s2 weight 3 (file: 10)", "server app/s3 state drain (file: ready)"];
     assert_eq!(shown(&third).1, kept);

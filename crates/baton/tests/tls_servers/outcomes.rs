@@ -126,27 +126,31 @@ fn why_there_is_no_handshake_is_told_once() {
         (
             "expired",
             "$expired ssl ca-file ca.pem",
-            "its certificate was refused: it has expired (error 10, depth 0): have it renewed.",
+            "its certificate was rejected: it has expired (error 10, depth 0): renew it.",
         ),
         (
             "name",
             "$good ssl ca-file ca.pem verifyhost c.example",
-            "its certificate is for other names: name one of them by ",
+            "its certificate does not match the name: use a name of the certificate in ",
         ),
-        ("unknown", "$good ssl ca-file other.pem", "an authority above its certificate was refused: "),
+        ("unknown", "$good ssl ca-file other.pem", "a CA of its chain was rejected: "),
         (
             "own",
             "$own ssl ca-file ca.pem",
-            "its certificate was refused: it signs itself, and is not in ca-file (error 18, ",
+            "its certificate was rejected: it is self-signed and not in ca-file (error 18, ",
         ),
         (
             "revoked",
             "$revoked ssl ca-file ca.pem crl-file crl.pem",
-            "its certificate was refused: it was revoked (error 23, ",
+            "its certificate was rejected: it was revoked (error 23, ",
         ),
-        ("plain", "$plain ssl verify none", "what it sent is no TLS: look whether it speaks TLS on this port"),
-        ("stalling", "$stalling ssl verify none", "it was not complete within 'timeout connect': look whether"),
-        ("old", "$old ssl ca-file ca.pem ssl-min-ver TLSv1.3", "it refused with the alert ProtocolVersion: compare "),
+        ("plain", "$plain ssl verify none", "it did not respond with TLS: check whether it uses TLS on this port"),
+        ("stalling", "$stalling ssl verify none", "no completed handshake within 'timeout connect': check whether"),
+        (
+            "old",
+            "$old ssl ca-file ca.pem ssl-min-ver TLSv1.3",
+            "it rejected the handshake with the alert ProtocolVersion: compare ",
+        ),
     ];
     let servers = Servers::start();
     let log = Log::new();

@@ -59,12 +59,12 @@ impl Times {
                 self.alpha = match value {
                     "" | "on" | "true" | "yes" => true,
                     "off" | "false" | "no" => false,
-                    _ => return Err("left out: it is on or off".into()),
+                    _ => return Err("left out: expects on or off".into()),
                 }
             }
             _ => match value.parse() {
                 Ok(retry) if retry < RETRY_MAX => self.retry = Some(retry),
-                _ => return Err(format!("left out: it takes a number below {RETRY_MAX}")),
+                _ => return Err(format!("left out: expects a number below {RETRY_MAX}")),
             },
         }
         Ok(())
@@ -83,11 +83,11 @@ impl Times {
 
 /// A time in seconds with fractions, as milliseconds.
 fn timer(text: &str) -> Result<u64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "left out: it takes seconds".to_owned())?;
-    let time = Duration::try_from_secs_f64(seconds).map_err(|_| "left out: it takes seconds from 0 on".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "left out: expects seconds".to_owned())?;
+    let time = Duration::try_from_secs_f64(seconds).map_err(|_| "left out: expects seconds, 0 or more".to_owned())?;
     match u64::try_from(time.as_millis()) {
         Ok(millis @ 1..=MILLIS_MAX) => Ok(millis),
-        _ => Err(format!("left out: a time is between 1 ms and {} days", MILLIS_MAX / 86_400_000)),
+        _ => Err(format!("left out: expects a time between 1 ms and {} days", MILLIS_MAX / 86_400_000)),
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) fn read(
     let by_tcp = |check: &&&Statement| check.word(0) == "TCP_CHECK";
     let chosen = checks.iter().find(by_http).or_else(|| checks.iter().find(by_tcp)).or(checks.first())?;
     for other in checks.iter().filter(|other| !std::ptr::eq(**other, *chosen)) {
-        let why = "left out: a server has one check";
+        let why = "left out: a server has only one health check";
         remarks.push(ConvertNote::new(other.line, other.word(0), why));
     }
     let mut reading = Reading { times: times.clone(), host: host.map(str::to_owned), ..Reading::default() };
@@ -116,14 +116,15 @@ pub(super) fn read(
     let is_http = by_http(&chosen);
     if !is_http && !by_tcp(&chosen) {
         let Protocol::Tcp = protocol else {
-            let why = "left out: Baton has no such check, so the server is taken for up always; `check port N` asks a TCP port";
+            let why = "left out: this health check is not supported, so the server is always up; `check port N` checks \
+                       a TCP port";
             remarks.push(ConvertNote::new(chosen.line, title, why));
             return None;
         };
         remarks.push(ConvertNote::new(
             chosen.line,
             title,
-            "Baton has no such check: only a connection is made instead",
+            "this health check is not supported: a TCP connect check replaces it",
         ));
     }
     let (lines, words) = if is_http { reading.http(chosen, remarks) } else { (Vec::new(), Vec::new()) };
@@ -167,26 +168,26 @@ impl<'a> Reading<'a> {
         let value = statement.word(1);
         let is_http = matches!(kind, "HTTP_GET" | "SSL_GET");
         match statement.word(0) {
-            "connect_ip" => self.address = Some(value.parse().map_err(|_| "left out: it takes an address")?),
+            "connect_ip" => self.address = Some(value.parse().map_err(|_| "left out: expects an address")?),
             "connect_port" => match value.parse() {
                 Ok(port @ 1..) => self.port = Some(port),
-                _ => return Err("left out: it takes a port".into()),
+                _ => return Err("left out: expects a port".into()),
             },
             "virtualhost" if is_http => self.host = Some(host(value)?),
             "http_protocol" if is_http => match value {
                 "1.0" | "1.0C" | "1.0c" => self.version = Some("HTTP/1.0"),
                 "1.1" => self.version = Some("HTTP/1.1"),
-                _ => return Err("left out: a version is 1.0, 1.0C or 1.1".into()),
+                _ => return Err("left out: expects the version 1.0, 1.0C or 1.1".into()),
             },
             "enable_sni" if kind == "SSL_GET" => self.sni = true,
             "url" if is_http => self.urls.push(statement),
-            "fast_recovery" => return Err("left out: a server is up again after one check anyway".into()),
-            "bindto" | "bind_if" | "bind_port" => return Err("left out: say it by `source` of the server".into()),
-            "fwmark" => return Err("left out: checks are not marked".into()),
-            "log_all_failures" => return Err("left out: each change of a check's result is logged".into()),
-            "warmup" => return Err("left out: Baton spreads checks over their interval by itself".into()),
+            "fast_recovery" => return Err("left out: a server is always up again after one successful check".into()),
+            "bindto" | "bind_if" | "bind_port" => return Err("left out: use `source` on the server line".into()),
+            "fwmark" => return Err("left out: firewall marks are not supported on health checks".into()),
+            "log_all_failures" => return Err("left out: every change of a check's result is logged".into()),
+            "warmup" => return Err("left out: health checks are always spread over their interval".into()),
             word if self.times.is_word(word) => self.times.read(statement)?,
-            _ => return Err(format!("left out with what {kind} says by it")),
+            _ => return Err(format!("left out: not supported in {kind}")),
         }
         Ok(())
     }
@@ -218,11 +219,7 @@ impl<'a> Reading<'a> {
             match (self.sni, name) {
                 (true, Some(name)) => words.push(format!("check-sni {name}")),
                 (true, None) => {
-                    remarks.push(ConvertNote::new(
-                        check.line,
-                        "enable_sni",
-                        "left out: there is no virtualhost that it could name",
-                    ));
+                    remarks.push(ConvertNote::new(check.line, "enable_sni", "left out: it requires a virtualhost"));
                 }
                 (false, _) => {}
             }
@@ -255,13 +252,11 @@ impl Url {
                     is_reversed = true;
                     Ok(())
                 }
-                "digest" => {
-                    Err("left out: no digest of an answer is made; `http-check expect rstring` looks into it".into())
-                }
-                "regex_options" => Err("left out: write them into the expression, such as (?i)".into()),
-                "regex_stack" => Err("left out: expressions need no stack".into()),
+                "digest" => Err("left out: response digests are not supported; use `http-check expect rstring`".into()),
+                "regex_options" => Err("left out: put the flags into the expression, such as (?i)".into()),
+                "regex_stack" => Err("left out: regular expressions need no stack".into()),
                 "" => Err(super::UNFINISHED.to_owned()),
-                _ => Err("not read: it is not known here".to_owned()),
+                _ => Err("not read: unknown keyword here".to_owned()),
             };
             if let Err(why) = read {
                 remarks.push(ConvertNote::new(inner.line, &inner.text(), why));
@@ -270,7 +265,7 @@ impl Url {
         if let (None, true) = (&regex, is_reversed)
             && let Some(line) = statement.inside().iter().find(|inner| inner.word(0) == "regex_no_match")
         {
-            remarks.push(ConvertNote::new(line.line, &line.text(), "left out: there is no regex"));
+            remarks.push(ConvertNote::new(line.line, &line.text(), "left out: it requires a regex"));
         }
         url.expect = regex.map(|(_, expression)| match is_reversed {
             true => format!("! rstring {expression}"),
@@ -284,7 +279,7 @@ fn path(text: &str) -> Result<String, String> {
     let is_target = text.starts_with('/') && text.bytes().all(|byte| (0x21..=0x7e).contains(&byte));
     match quoted(text).filter(|_| is_target) {
         Some(path) => Ok(path),
-        None => Err(format!("left out: {} is no path that can be asked for; / is asked for instead", shown(text))),
+        None => Err(format!("left out: {} is not a valid path; / is requested instead", shown(text))),
     }
 }
 
@@ -293,7 +288,7 @@ pub(super) fn host(text: &str) -> Result<String, String> {
     let is_name = |char: char| char.is_ascii_alphanumeric() || "-._:[]".contains(char);
     match !text.is_empty() && text.chars().all(is_name) {
         true => Ok(text.to_owned()),
-        false => Err("left out: it is no name of a host".into()),
+        false => Err("left out: not a valid host name".into()),
     }
 }
 
@@ -306,7 +301,7 @@ fn status(words: &[String]) -> Result<String, String> {
     };
     match !words.is_empty() && words.iter().all(is_fine) {
         true => Ok(words.join(",")),
-        false => Err("left out: it takes status codes and ranges of them, of 100 to 599".into()),
+        false => Err("left out: expects status codes or ranges from 100 to 599".into()),
     }
 }
 
@@ -314,9 +309,7 @@ fn expression(text: &str) -> Result<String, String> {
     if let Err(error) = regex::bytes::RegexBuilder::new(text).unicode(false).build() {
         let error = error.to_string();
         let reason = error.lines().last().unwrap_or_default();
-        return Err(format!("left out: the expression is not one that Baton knows ({})", shown(reason)));
+        return Err(format!("left out: unsupported regular expression ({})", shown(reason)));
     }
-    quoted(text)
-        .filter(|_| !text.is_empty())
-        .ok_or_else(|| "left out: an expression is some printable characters".into())
+    quoted(text).filter(|_| !text.is_empty()).ok_or_else(|| "left out: the expression is empty or not printable".into())
 }

@@ -63,12 +63,12 @@ impl Statement {
         let unread: Vec<&str> =
             (1..self.words.len()).filter(|place| !read.contains(place)).map(|place| &*self.words[place]).collect();
         if !unread.is_empty() {
-            let why = format!("not read: nothing is known of `{}` here", super::super::shown(&unread.join(" ")));
+            let why = format!("not read: unknown keyword `{}` here", super::super::shown(&unread.join(" ")));
             remarks.push(ConvertNote::new(self.line, &self.text(), why));
         }
         match &self.block {
             Some(block) if !self.is_block_read.get() && !block.is_empty() => {
-                remarks.push(ConvertNote::new(self.line, &self.text(), "not read: nothing is known of a block here"));
+                remarks.push(ConvertNote::new(self.line, &self.text(), "not read: unexpected block here"));
             }
             block => {
                 let repeated = report_repeated(block.as_deref().unwrap_or_default(), reported, remarks);
@@ -94,12 +94,12 @@ pub(super) fn build(lines: Vec<(u32, Vec<KeepalivedToken>)>) -> Result<Vec<State
                     end(&mut open, line, &mut words);
                     let is_free = open.last().and_then(|block| block.last()).is_some_and(|last| last.block.is_none());
                     if !is_free {
-                        return Err(ConvertError::at(line, "a block begins here, and no word says of what"));
+                        return Err(ConvertError::at(line, "a block begins here without a keyword"));
                     }
                     if open.len() > DEPTH_MAX {
                         return Err(ConvertError::at(
                             line,
-                            format!("blocks lie deeper than {DEPTH_MAX} in each other"),
+                            format!("blocks are nested deeper than {DEPTH_MAX} levels"),
                         ));
                     }
                     open.push(Vec::new());
@@ -115,7 +115,10 @@ pub(super) fn build(lines: Vec<(u32, Vec<KeepalivedToken>)>) -> Result<Vec<State
     if open.len() > 1 {
         let begun = open.get(open.len() - 2).and_then(|block| block.last());
         let (line, what) = begun.map_or((last_line, String::new()), |begun| (begun.line, begun.text()));
-        return Err(ConvertError::at(line, format!("the block of `{}` has no end (`}}`)", super::super::shown(&what))));
+        return Err(ConvertError::at(
+            line,
+            format!("the block of `{}` is not closed (`}}`)", super::super::shown(&what)),
+        ));
     }
     Ok(open.pop().unwrap_or_default())
 }
@@ -135,7 +138,7 @@ fn close(open: &mut Vec<Vec<Statement>>, line: u32) -> Result<(), ConvertError> 
             statement.block = Some(block);
             Ok(())
         }
-        None => Err(ConvertError::at(line, "a block ends here (`}`), and none has begun")),
+        None => Err(ConvertError::at(line, "a block is closed here (`}`) but none is open")),
     }
 }
 
@@ -147,7 +150,7 @@ fn report_repeated(block: &[Statement], reported: &BTreeSet<u32>, remarks: &mut 
         let Some(word) = word.filter(|_| !reported.contains(&statement.line)) else { continue };
         let again = block[at + 1..].iter().find(|later| setting(later.word(0)) == Some(word));
         if let Some(later) = again {
-            let why = format!("not read: line {} says it again, and counts", later.line);
+            let why = format!("not read: repeated in line {}, which counts", later.line);
             remarks.push(ConvertNote::new(statement.line, &statement.text(), why));
             repeated.insert(statement.line);
         }

@@ -26,14 +26,10 @@ pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut
     let word = word.map_or(Scheduler::DEFAULT, |inner| inner.word(1));
     let Some(scheduler) = Scheduler::of(word) else {
         if word.is_empty() {
-            table.remark(
-                statement.line,
-                &statement.text(),
-                "left out with its servers: the line of its scheduler is not finished",
-            );
+            table.remark(statement.line, &statement.text(), "left out with its servers: its scheduler is missing");
             return Ok(());
         }
-        let why = format!("left out with its servers: {} is no scheduler that is known", super::super::shown(word));
+        let why = format!("left out with its servers: unknown scheduler {}", super::super::shown(word));
         table.remark(statement.line, &statement.text(), why);
         return Ok(());
     };
@@ -44,20 +40,22 @@ pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut
         None if statement.word(1) == "fwmark" => Protocol::Tcp,
         Some("UDP" | "udp") | None => Protocol::Udp,
         Some("") => {
-            let why = "left out with its servers: the line of its protocol is not finished";
+            let why = "left out with its servers: its protocol is missing";
             table.remark(statement.line, &statement.text(), why);
             return Ok(());
         }
         Some(other) => {
-            let why =
-                format!("left out with its servers: Baton carries TCP and UDP, not {}", super::super::shown(other));
+            let why = format!(
+                "left out with its servers: only TCP and UDP are supported, not {}",
+                super::super::shown(other)
+            );
             table.remark(statement.line, &statement.text(), why);
             return Ok(());
         }
     };
     let mut service = VirtualService::new(statement.line, &statement.text(), scheduler);
     if said.is_none() && protocol == Protocol::Udp {
-        let why = "it is UDP, as keepalived takes it without a `protocol`; where TCP is meant, remove `udp@` below";
+        let why = "UDP, keepalived's default without `protocol`; for TCP, remove `udp@` below";
         service.remark(statement.line, &statement.text(), why);
     }
     match keys(statement, group, protocol, table)? {
@@ -82,7 +80,7 @@ pub(super) fn read(statement: &Statement, group: Option<&Statement>, table: &mut
         *prefix = None;
         let granularity = statement.inside().iter().rev().find(|inner| inner.word(0) == "persistence_granularity");
         if let Some(line) = granularity {
-            let why = "left out: it is longer than an address; each client is by itself";
+            let why = "left out: longer than an address, so persistence is per client address";
             service.remark(line.line, &line.text(), why);
         }
     }
@@ -121,10 +119,10 @@ fn keys(
     let family = last(statement, "ip_family").unwrap_or_default();
     Ok(match (statement.word(1), group) {
         ("group", Some(group)) => match group_keys(group, protocol, table)? {
-            keys if keys.is_empty() => Err("left out with its servers: nothing of its group is left".into()),
+            keys if keys.is_empty() => Err("left out with its servers: its group has no valid address".into()),
             keys => Ok(keys),
         },
-        ("group", None) => Err("left out with its servers: there is no virtual_server_group of this name".into()),
+        ("group", None) => Err("left out with its servers: unknown virtual_server_group".into()),
         ("fwmark", _) => mark(statement.word(2), family).map(|key| vec![key]),
         (address, _) => address
             .parse()
@@ -164,12 +162,12 @@ fn setting(service: &mut VirtualService, statement: &Statement, inherited: &mut 
             "" => return persistence(service).seconds = PERSISTENT,
             seconds => match seconds.parse() {
                 Ok(seconds) => return persistence(service).seconds = seconds,
-                Err(_) => "left out: it takes whole seconds".to_owned(),
+                Err(_) => "left out: expects whole seconds".to_owned(),
             },
         },
         "persistence_granularity" => match prefix(statement.word(1)) {
             Some(prefix) => return persistence(service).prefix = Some(prefix),
-            None => "left out: it is neither a length nor a mask of leading bits".to_owned(),
+            None => "left out: invalid netmask".to_owned(),
         },
         "virtualhost" => match check::host(statement.word(1)) {
             Ok(host) => return inherited.virtualhost = Some(host),
@@ -194,28 +192,31 @@ fn persistence(service: &mut VirtualService) -> &mut Persistence {
 /// Why a word of a virtual or a real server has no counterpart.
 fn not_carried(word: &str) -> &'static str {
     match word {
-        "persistence_engine" => "left out: persistence is by the client's address alone",
-        "ha_suspend" => "left out: servers are checked whether the virtual address is here or not",
-        "quorum" | "hysteresis" => "left out: the sorry server takes over when the last of the others is down",
-        "quorum_up" | "quorum_down" | "notify_up" | "notify_down" => {
-            "left out: Baton runs no scripts; changes of state are in its log and in `show servers state`"
+        "persistence_engine" => "left out: persistence is by client address only",
+        "ha_suspend" => {
+            "left out: servers are always checked, also while this machine does not have the virtual \
+                         address"
         }
-        "smtp_alert" => "left out: Baton sends no mail; changes of state are in its log",
-        "omega" => "left out: there are no scripts to run at the end",
-        "snmp_name" => "left out: the section is called by its group",
-        "sorry_server_inhibit" => "left out: a backup server that is down gets weight 0 as every other",
-        "warmup" => "left out: Baton spreads checks over their interval by itself",
-        word if word.starts_with("include") => "not read: files that are included are not opened: put its lines here",
-        "nat_mask" => "left out: the kernel has none any more",
+        "quorum" | "hysteresis" => "left out: the sorry server takes over when all others are down",
+        "quorum_up" | "quorum_down" | "notify_up" | "notify_down" => {
+            "left out: scripts are not supported; state changes are in the log and in `show servers state`"
+        }
+        "smtp_alert" => "left out: mail is not supported; state changes are in the log",
+        "omega" => "left out: scripts are not supported",
+        "snmp_name" => "left out: the section is named after its group",
+        "sorry_server_inhibit" => "left out: a backup server that is down gets weight 0, as every other server",
+        "warmup" => "left out: health checks are always spread over their interval",
+        word if word.starts_with("include") => "not read: included files are not read: insert the lines here",
+        "nat_mask" => "left out: the kernel does not support it any more",
         "sh-port" | "sh-fallback" | "mh-port" | "mh-fallback" | "flag-1" | "flag-2" | "flag-3" => {
-            "left out: no flag of this scheduler"
+            "left out: not a flag of this scheduler"
         }
         word if word.starts_with('@') => {
-            "not read: it is for one configuration id only; keep its line without the word, or take it out"
+            "not read: it applies to one configuration id only; keep the line without the keyword, or remove it"
         }
-        word if word.starts_with('~') || word.starts_with('$') => "not read: what it stands for has to be written out",
+        word if word.starts_with('~') || word.starts_with('$') => "not read: its definition must be written out",
         "" => UNFINISHED,
-        _ => "not read: it is not known here",
+        _ => "not read: unknown keyword here",
     }
 }
 
@@ -225,7 +226,7 @@ fn forwarding(service: &mut VirtualService, statement: &Statement) -> Result<For
         "NAT" => return Ok(Forwarding::Masquerade),
         "DR" => return Ok(Forwarding::Direct),
         "TUN" => {}
-        _ => return Err("left out: a method is NAT, DR or TUN".into()),
+        _ => return Err("left out: expects the method NAT, DR or TUN".into()),
     }
     let mut words = statement.rest(2).iter().map(String::as_str);
     let mut forwarding = Forwarding::IpIp;
@@ -235,21 +236,21 @@ fn forwarding(service: &mut VirtualService, statement: &Statement) -> Result<For
                 "ipip" => forwarding = Forwarding::IpIp,
                 "gre" => forwarding = Forwarding::Gre,
                 "gue" => forwarding = Forwarding::Gue(0),
-                _ => return Err("left out: a tunnel is of type ipip, gue or gre".into()),
+                _ => return Err("left out: expects the tunnel type ipip, gue or gre".into()),
             },
             "port" => match (words.next().unwrap_or_default().parse(), &mut forwarding) {
                 (Ok(port @ 1..), Forwarding::Gue(place)) => *place = port,
-                _ => return Err("left out: a tunnel of type gue, and no other, has a port".into()),
+                _ => return Err("left out: only tunnels of type gue have a port".into()),
             },
             "nocsum" => {}
             "csum" | "remcsum" => {
-                service.remark(statement.line, &statement.text(), "tunnels are made without checksums");
+                service.remark(statement.line, &statement.text(), "tunnel checksums are not supported");
             }
-            _ => return Err("left out: it says something of the tunnel that is not known".into()),
+            _ => return Err("left out: unknown tunnel option".into()),
         }
     }
     match forwarding {
-        Forwarding::Gue(0) => Err("left out: a tunnel of type gue has a port".into()),
+        Forwarding::Gue(0) => Err("left out: a tunnel of type gue needs a port".into()),
         forwarding => Ok(forwarding),
     }
 }
@@ -286,7 +287,7 @@ fn real_server(service: &mut VirtualService, statement: &Statement, protocol: Pr
                 *place = number;
                 Ok(())
             }
-            Err(_) => Err("left out: it takes a number from 0 on".to_owned()),
+            Err(_) => Err("left out: expects a number, 0 or more".to_owned()),
         };
         let read = match inner.word(0) {
             "weight" => number(&mut real.weight),
@@ -323,7 +324,7 @@ fn sorry_server(service: &mut VirtualService, statement: &Statement, usual: Forw
     let method = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server_lvs_method");
     let Some(sorry) = statement.inside().iter().rev().find(|inner| inner.word(0) == "sorry_server") else {
         if let Some(method) = method {
-            service.remark(method.line, &method.text(), "left out: there is no sorry_server");
+            service.remark(method.line, &method.text(), "left out: it requires a sorry_server");
         }
         return;
     };
@@ -331,7 +332,7 @@ fn sorry_server(service: &mut VirtualService, statement: &Statement, usual: Forw
         return service.remark(sorry.line, &sorry.text(), "left out: it has no address");
     };
     if address.is_loopback() {
-        let why = "on this machine, where the engine xdp cannot send to: 'engine ipvs' can";
+        let why = "a server on this machine: the engine xdp cannot send to it, 'engine ipvs' can";
         service.remark(sorry.line, &sorry.text(), why);
     }
     let forwarding = match method.map(|method| (method, forwarding(service, method))) {

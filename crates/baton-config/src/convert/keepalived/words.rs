@@ -34,9 +34,8 @@ pub(super) fn lines(text: &str, table: &mut Table) -> Result<Vec<(u32, Vec<Keepa
             if value.ends_with('\\') {
                 let last = numbered.by_ref().find(|(_, text)| !text.trim_end().ends_with('\\'));
                 let last = last.map_or_else(|| "its end".into(), |(line, _)| format!("line {line}"));
-                let why = format!(
-                    "not read, up to {last}: definitions of several lines have to be written out where they are used"
-                );
+                let why =
+                    format!("not read, up to {last}: multi-line definitions must be written out where they are used");
                 table.remark(line, trimmed, why);
             } else {
                 parameters.insert(name.to_owned(), value.to_owned());
@@ -44,7 +43,7 @@ pub(super) fn lines(text: &str, table: &mut Table) -> Result<Vec<(u32, Vec<Keepa
             continue;
         }
         if trimmed.starts_with('~') {
-            table.remark(line, trimmed, "not read: lines that are repeated by ~SEQ or ~LST have to be written out");
+            table.remark(line, trimmed, "not read: lines repeated with ~SEQ or ~LST must be written out");
             continue;
         }
         let replaced = replace(trimmed, &parameters);
@@ -62,7 +61,7 @@ pub(super) fn lines(text: &str, table: &mut Table) -> Result<Vec<(u32, Vec<Keepa
 }
 
 fn too_long(line: u32, what: &str, most: usize) -> ConvertError {
-    ConvertError::at(line, format!("with its parameters replaced, {what} is longer than {most} bytes"))
+    ConvertError::at(line, format!("with parameters replaced, {what} is longer than {most} bytes"))
 }
 
 /// `$NAME=VALUE`.

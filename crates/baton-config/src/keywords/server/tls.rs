@@ -60,42 +60,42 @@ pub(super) fn missing(word: &str) -> Option<&'static str> {
 }
 
 pub(super) static PARAMETERS: &[Parameter<ServerDraft>] = &[
-    row("alpn", 1, alpn, "Protocols to offer (ALPN)."),
-    row("ca-file", 1, ca_file, "Whose certificates are trusted: a file, a directory, or `@system-ca`."),
-    row("check-alpn", 1, check_alpn, "Protocols that encrypted health checks offer."),
-    row("check-sni", 1, check_sni, "The name that encrypted health checks ask for."),
-    row("check-ssl", 0, |s, _, _| checks(s, true), "Health checks are encrypted."),
+    row("alpn", 1, alpn, "ALPN protocols to offer."),
+    row("ca-file", 1, ca_file, "Trusted CA certificates: a file, a directory, or `@system-ca`."),
+    row("check-alpn", 1, check_alpn, "ALPN protocols that health checks over TLS offer."),
+    row("check-sni", 1, check_sni, "SNI of health checks over TLS."),
+    row("check-ssl", 0, |s, _, _| checks(s, true), "Health checks over TLS."),
     row("ciphers", 1, ciphers, "Cipher suites of TLS 1.2, by OpenSSL's names."),
     row("ciphersuites", 1, ciphersuites, "Cipher suites of TLS 1.3, by OpenSSL's names."),
-    row("crl-file", 1, crl_file, "Certificates that were revoked."),
-    row("crt", 1, crt, "Certificate and key for a server that asks for them."),
-    row("curves", 1, curves, "Groups for the key exchange, by OpenSSL's names (HAProxy 2.9)."),
-    row("force-sslv3", 0, absent, "Refused, as by HAProxy: nobody speaks SSLv3."),
-    row("force-tlsv10", 0, absent, "Refused: Baton speaks TLS 1.2 and 1.3."),
-    row("force-tlsv11", 0, absent, "Refused: Baton speaks TLS 1.2 and 1.3."),
+    row("crl-file", 1, crl_file, "Certificate revocation lists (CRL)."),
+    row("crt", 1, crt, "Client certificate and key, for servers that request one."),
+    row("curves", 1, curves, "Key exchange groups, by OpenSSL's names (HAProxy 2.9)."),
+    row("force-sslv3", 0, absent, "Refused, as by HAProxy: SSLv3 is not supported."),
+    row("force-tlsv10", 0, absent, "Refused: only TLS 1.2 and 1.3 are supported."),
+    row("force-tlsv11", 0, absent, "Refused: only TLS 1.2 and 1.3 are supported."),
     row("force-tlsv12", 0, |s, _, _| force(s, TlsVersion::Tls12), "TLS 1.2 only."),
     row("force-tlsv13", 0, |s, _, _| force(s, TlsVersion::Tls13), "TLS 1.3 only."),
-    row("no-check-ssl", 0, |s, _, _| checks(s, false), "Health checks are not encrypted."),
+    row("no-check-ssl", 0, |s, _, _| checks(s, false), "Undoes 'check-ssl'."),
     row("no-ssl", 0, |s, _, _| ssl(s, false), "Undoes 'ssl'."),
-    row("no-ssl-reuse", 0, |s, _, _| reuse(s, false), "No session is resumed."),
-    row("no-sslv3", 0, |s, _, _| off(s, None), "Nobody speaks it any more."),
+    row("no-ssl-reuse", 0, |s, _, _| reuse(s, false), "Disables session resumption."),
+    row("no-sslv3", 0, |s, _, _| off(s, None), "No effect: SSLv3 is not supported."),
     row("no-tls-tickets", 0, |s, _, _| tickets(s, false), "Sessions of TLS 1.2 are resumed by their id only."),
-    row("no-tlsv10", 0, |s, _, _| off(s, None), "Baton never speaks it."),
-    row("no-tlsv11", 0, |s, _, _| off(s, None), "Baton never speaks it."),
+    row("no-tlsv10", 0, |s, _, _| off(s, None), "No effect: only TLS 1.2 and 1.3 are supported."),
+    row("no-tlsv11", 0, |s, _, _| off(s, None), "No effect: only TLS 1.2 and 1.3 are supported."),
     row("no-tlsv12", 0, |s, _, _| off(s, Some(0)), "TLS 1.3 only."),
     row("no-tlsv13", 0, |s, _, _| off(s, Some(1)), "TLS 1.2 only."),
     row("no-verifyhost", 0, no_verifyhost, "Undoes 'verifyhost'."),
     row("sigalgs", 1, sigalgs, "Signature algorithms, by OpenSSL's names (HAProxy 2.9)."),
-    row("sni", 1, sni, "The name to ask for, an expression; it is verified as well."),
+    row("sni", 1, sni, "SNI to send, an expression; the certificate must match it."),
     row("ssl", 0, |s, _, _| ssl(s, true), "TLS with the server (see [tls.md](tls.md))."),
-    row("ssl-max-ver", 1, newest, "The newest version."),
-    row("ssl-min-ver", 1, oldest, "The oldest version."),
+    row("ssl-max-ver", 1, newest, "Maximum TLS version."),
+    row("ssl-min-ver", 1, oldest, "Minimum TLS version."),
     row("ssl-reuse", 0, |s, _, _| reuse(s, true), "Undoes 'no-ssl-reuse'."),
     row("tls-tickets", 0, |s, _, _| tickets(s, true), "Undoes 'no-tls-tickets'."),
     row("verify", 1, verify, "`required` (the default): the certificate is verified; `none`: it is not."),
-    row("verifyhost", 1, verifyhost, "The name that the certificate has to have where no 'sni' was asked for."),
-    none("allow-0rtt", 0, "nothing is sent to a server before the handshake is complete"),
-    none("npn", 1, "NPN was given up in favour of ALPN, which 'alpn' offers"),
+    row("verifyhost", 1, verifyhost, "Name that the certificate must match if no SNI is sent."),
+    none("allow-0rtt", 0, "early data (0-RTT) is never sent"),
+    none("npn", 1, "NPN is obsolete: use 'alpn'"),
 ];
 
 fn ssl(server: &mut ServerDraft, on: bool) -> usize {
@@ -139,7 +139,7 @@ fn absent(_: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     0
 }
 
-const TOO_OLD: &str = "Baton speaks TLS 1.2 and 1.3 only; what came before them is not secure (RFC 8996)";
+const TOO_OLD: &str = "only TLS 1.2 and 1.3 are supported, older versions are insecure (RFC 8996)";
 
 /// A version's word. `None`: it was complained about.
 pub(crate) fn version(call: &mut Call<'_, '_>, at: usize) -> Option<TlsVersion> {
@@ -396,7 +396,7 @@ fn settings(
     made.newest = made.newest.or(defaults.newest);
     if around.http && strip(&mut made.alpn) {
         let message = format!(
-            "'server {}/{}' : 'alpn' : h2 is left out, connections to servers are always HTTP/1",
+            "'server {}/{}' : 'alpn' : h2 is not offered, HTTP/2 to servers is not supported yet",
             around.backend, server.server.name
         );
         let mut diagnostic = late(line, Severity::Notice, "no-effect", 0, message);

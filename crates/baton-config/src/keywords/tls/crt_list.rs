@@ -65,7 +65,7 @@ pub(super) fn read(name: &str, call: &mut Call<'_, '_>, at: usize) -> Option<Crt
         }
     };
     let Ok(text) = std::str::from_utf8(&content) else {
-        call.error(at, "bad-value", format!("'{name}' is no text in UTF-8"));
+        call.error(at, "bad-value", format!("'{name}' is not valid UTF-8"));
         return None;
     };
     let file: Arc<str> = Arc::from(path.display().to_string());
@@ -166,7 +166,7 @@ fn line(
     let fault = |at: &Range<usize>, message: String| CrtListError { at: at.clone(), message, hint: None };
     let list = tokens(text);
     if list.len() > MAX_LIST_WORDS {
-        return Err(fault(&(0..text.len()), format!("the line has more than {MAX_LIST_WORDS} words")));
+        return Err(fault(&(0..text.len()), format!("the line has more than {MAX_LIST_WORDS} arguments")));
     }
     let mut words = list.into_iter();
     let mut last = 0..0;
@@ -182,7 +182,7 @@ fn line(
             }
             (CrtListPart::Filters { options: false }, "[") => {
                 if !line.filters.is_empty() {
-                    let text = "filters can't be between filename and options: they belong behind ']'";
+                    let text = "filters can't be between filename and options: write them after ']'";
                     remarks.push(ParameterNote::Warning(text.into()));
                 }
                 CrtListPart::Options
@@ -221,7 +221,7 @@ fn line(
     }
     match part {
         CrtListPart::Certificate => Ok(None),
-        CrtListPart::Options => Err(fault(&last, "the options have no end: missing ']'".into())),
+        CrtListPart::Options => Err(fault(&last, "the options are not closed: missing ']'".into())),
         CrtListPart::Filters { .. } => Ok(Some((line, remarks))),
     }
 }
@@ -232,7 +232,7 @@ fn unknown(word: &str, at: &Range<usize>) -> CrtListError {
     CrtListError {
         at: at.clone(),
         message: format!("unknown ssl keyword '{word}'{}", guess.unwrap_or_default()),
-        hint: on_bind.then(|| format!("'{word}' belongs on the 'bind' line, it holds for all its certificates")),
+        hint: on_bind.then(|| format!("'{word}' belongs on the 'bind' line, as it applies to all its certificates")),
     }
 }
 
@@ -270,14 +270,14 @@ mod tests {
         check("a.pem[alpn a,b]x ", Ok(r#"/crt/a.pem ["a", "b"] x"#));
         check("@s/a [] *", Ok("@s/a [] *"));
         check("a.pem\r", Ok("/crt/a.pem []"));
-        let remark = "filters can't be between filename and options: they belong behind ']'";
+        let remark = "filters can't be between filename and options: write them after ']'";
         check("a.pem x [alpn a]", Ok(&format!(r#"/crt/a.pem ["a"] x {remark}"#)));
     }
 
     #[test]
     fn faults() {
         check("[alpn a]", Err("the line must start with a certificate at 0..1"));
-        check("a [alpn a", Err("the options have no end: missing ']' at 3..7"));
+        check("a [alpn a", Err("the options are not closed: missing ']' at 3..7"));
         check("a [alpn] x", Err("'alpn' : missing the comma-delimited ALPN protocol suite at 3..7"));
         check("a [foo] x", Err("unknown ssl keyword 'foo' at 3..6"));
         check("a [vreify none]", Err("unknown ssl keyword 'vreify'; did you mean 'verify' maybe ? at 3..9"));

@@ -20,7 +20,7 @@ pub(crate) fn section(section: &Section, context: &mut Context<'_>) {
     context.limit_arguments(head, 1);
     let name = head.word(1);
     if context.tls.stores.iter().any(|store| store.name == name && !name.is_empty()) {
-        let message = format!("crt-store '{name}' is there twice");
+        let message = format!("duplicate crt-store '{name}'");
         context.report.add(head.diagnostic(Severity::Alert, "duplicate-name", 1, message));
     }
     let (mut crt_base, mut key_base) = (None, None);
@@ -106,7 +106,7 @@ fn part(
             load.key = Some(call.context.path(&call.line.file, path));
         }
         _ if value == "on" => {
-            let text = "'ocsp-update' has no effect: responses come from files and from the runtime API";
+            let text = "'ocsp-update' has no effect: OCSP responses come from files and the runtime API";
             call.notice("no-effect", text.into());
         }
         _ => {}

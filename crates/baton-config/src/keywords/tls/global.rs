@@ -23,51 +23,51 @@ const fn none(name: &'static str, apply: fn(&mut GlobalDraft, &mut Call<'_, '_>)
     Keyword { name, sections: GLOBAL, args: "…", status: Status::NoEffect(why), doc: "", apply: Apply::Global(apply) }
 }
 
-const DHE: &str = "there are no DHE cipher suites: ECDHE took their place";
-const OPENSSL: &str = "it is about OpenSSL, which Baton does not use";
-const RECORDS: &str = "records grow with what there is to send";
+const DHE: &str = "DHE cipher suites are not supported: ECDHE replaces them";
+const OPENSSL: &str = "it configures OpenSSL, which Baton does not use";
+const RECORDS: &str = "the record size adapts to the data";
 
 /// The rows.
 pub(crate) static ROWS: &[Keyword] = &[
-    row("ca-base", "DIR", ca_base, "Where relative names of 'ca-file' and 'crl-file' start."),
-    row("crt-base", "DIR", crt_base, "Where relative names of 'crt' start."),
-    row("issuers-chain-path", "DIR", issuers_chain_path, "Certificates of issuers, to complete chains with."),
-    row("key-base", "DIR", key_base, "Where relative names of 'key' start (as in HAProxy 3.0)."),
-    row("ssl-default-bind-ciphers", "CIPHERS", option, "'ciphers' of 'bind' lines below that have none."),
-    row("ssl-default-bind-ciphersuites", "SUITES", option, "'ciphersuites' of 'bind' lines below that have none."),
-    row("ssl-default-bind-client-sigalgs", "LIST", option, "'client-sigalgs' of 'bind' lines below that have none."),
-    row("ssl-default-bind-curves", "CURVES", option, "'curves' of 'bind' lines below that have none."),
+    row("ca-base", "DIR", ca_base, "Base directory of relative names of 'ca-file' and 'crl-file'."),
+    row("crt-base", "DIR", crt_base, "Base directory of relative names of 'crt'."),
+    row("issuers-chain-path", "DIR", issuers_chain_path, "Directory of issuer certificates, to complete chains."),
+    row("key-base", "DIR", key_base, "Base directory of relative names of 'key' (as in HAProxy 3.0)."),
+    row("ssl-default-bind-ciphers", "CIPHERS", option, "Default 'ciphers' of the 'bind' lines below."),
+    row("ssl-default-bind-ciphersuites", "SUITES", option, "Default 'ciphersuites' of the 'bind' lines below."),
+    row("ssl-default-bind-client-sigalgs", "LIST", option, "Default 'client-sigalgs' of the 'bind' lines below."),
+    row("ssl-default-bind-curves", "CURVES", option, "Default 'curves' of the 'bind' lines below."),
     row(
         "ssl-default-bind-options",
         "[ssl-min-ver V] [ssl-max-ver V] [no-tls-tickets] [prefer-client-ciphers] …",
         default_options,
-        "Settings of 'bind' lines below.",
+        "Default TLS settings of the 'bind' lines below.",
     ),
-    row("ssl-default-bind-sigalgs", "LIST", option, "'sigalgs' of 'bind' lines below that have none."),
-    row("ssl-load-extra-del-ext", "", load_extra_del_ext, "'x.crt' has its key in 'x.key' instead of 'x.crt.key'."),
+    row("ssl-default-bind-sigalgs", "LIST", option, "Default 'sigalgs' of the 'bind' lines below."),
+    row("ssl-load-extra-del-ext", "", load_extra_del_ext, "The key of 'x.crt' is in 'x.key' instead of 'x.crt.key'."),
     row(
         "ssl-load-extra-files",
         "none|all|[bundle] [sctl] [ocsp] [issuer] [key]",
         load_extra_files,
-        "Files beside a certificate's that are read with it.",
+        "Extra files that are loaded with a certificate.",
     ),
-    row("ssl-skip-self-issued-ca", "", skip_self_issued_ca, "Roots are not sent with a chain."),
-    row("tune.ssl.cachesize", "NUMBER", cachesize, "Sessions in memory, for clients without tickets."),
-    row("tune.ssl.capture-buffer-size", "BYTES", capture, "What is kept of a client's hello for sample fetches."),
-    row("tune.ssl.lifetime", "TIME", lifetime, "How long a session may be resumed."),
-    row("tune.ssl.maxrecord", "BYTES", maxrecord, "Longest record of plain text that is sent."),
+    row("ssl-skip-self-issued-ca", "", skip_self_issued_ca, "Self-issued CA certificates are not sent with a chain."),
+    row("tune.ssl.cachesize", "NUMBER", cachesize, "Size of the session cache, for clients without tickets."),
+    row("tune.ssl.capture-buffer-size", "BYTES", capture, "Bytes of a ClientHello that are kept for sample fetches."),
+    row("tune.ssl.lifetime", "TIME", lifetime, "Lifetime of TLS sessions for resumption."),
+    row("tune.ssl.maxrecord", "BYTES", maxrecord, "Maximum size of sent TLS records (plain text)."),
     none("ssl-dh-param-file", file, DHE),
     none("ssl-engine", anything, OPENSSL),
     none("ssl-mode-async", anything, OPENSSL),
     none("ssl-propquery", anything, OPENSSL),
     none("ssl-provider", anything, OPENSSL),
     none("ssl-provider-path", anything, OPENSSL),
-    none("tune.ssl.capture-cipherlist-size", anything, "'tune.ssl.capture-buffer-size' took its place"),
+    none("tune.ssl.capture-cipherlist-size", anything, "replaced by 'tune.ssl.capture-buffer-size'"),
     none("tune.ssl.default-dh-param", dh_param, DHE),
-    none("tune.ssl.force-private-cache", anything, "there is one process"),
+    none("tune.ssl.force-private-cache", anything, "there is only one process"),
     none("tune.ssl.hard-maxrecord", size, RECORDS),
-    none("tune.ssl.keylog", keylog, "secrets of connections are never kept"),
-    none("tune.ssl.ssl-ctx-cache-size", anything, "it belongs to 'generate-certificates'"),
+    none("tune.ssl.keylog", keylog, "TLS secrets are never kept"),
+    none("tune.ssl.ssl-ctx-cache-size", anything, "it configures 'generate-certificates', which is not supported yet"),
 ];
 
 fn anything(_: &mut GlobalDraft, _: &mut Call<'_, '_>) {}
@@ -101,7 +101,7 @@ fn issuers_chain_path(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
         let path = call.context.path(&call.line.file, path);
         match call.context.env.is_dir(&path) {
             true => global.model.tls.issuers_chain_path = Some(path),
-            false => call.wrong(0, format!("'issuers-chain-path': '{}' is no directory", path.display())),
+            false => call.wrong(0, format!("'issuers-chain-path': '{}' is not a directory", path.display())),
         }
     }
 }

@@ -101,7 +101,7 @@ fn speaks_http_1(tls: &BindTls, source: &Source, say: &mut Say<'_>) {
     let options = std::iter::once((&tls.options, source)).chain(of_lines.map(|line| (&line.options, &line.source)));
     let asks = |options: &TlsOptions| options.alpn.iter().flatten().any(|name| matches!(&**name, "h2" | "h3"));
     if let Some((_, place)) = options.into_iter().find(|(options, _)| asks(options)) {
-        let text = "'h2' of 'alpn' is not offered (Baton does not speak HTTP/2 yet, clients go on with HTTP/1.1)";
+        let text = "'h2' of 'alpn' is not offered (HTTP/2 is not supported yet, clients use HTTP/1.1)";
         say(place, Severity::Warning, "left-out", text);
     }
 }
@@ -147,7 +147,7 @@ fn exists(name: &str, place: &Source, draft: &Draft, stores: &[Arc<CrtStore>], c
     if !name.starts_with('@') || crt_store::has(stores, name) {
         return;
     }
-    let message = format!("'{name}' is in no 'crt-store' section");
+    let message = format!("'{name}' is not in any 'crt-store' section");
     let mut diagnostic = match crt_store::line(&draft.ssl_lines, place.line, &place.file) {
         Some(line) => {
             let word = line.texts().position(|word| word == name).unwrap_or(0);

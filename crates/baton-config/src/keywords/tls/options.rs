@@ -35,7 +35,7 @@ static ROWS: [OptionRow; 16] = [
     row("ecdhe", 1, ecdhe),
     row("no-alpn", 0, |options, _, _| set(&mut options.alpn, Vec::new())),
     row("no-ca-names", 0, no_ca_names),
-    row("npn", 1, |_, _, _| Ok(ParameterNote::Notice("'npn' has no effect: ALPN took its place".into()))),
+    row("npn", 1, |_, _, _| Ok(ParameterNote::Notice("'npn' has no effect: NPN is obsolete, use 'alpn'".into()))),
     row("sigalgs", 1, |options, text, _| named(&mut options.sigalgs, text, names::signatures(text))),
     row("ssl-max-ver", 1, |options, text, _| set(&mut options.newest, version(text)?)),
     row("ssl-min-ver", 1, |options, text, _| set(&mut options.oldest, version(text)?)),
@@ -66,7 +66,7 @@ fn no_ca_names(options: &mut TlsOptions, _: &str, _: &FilePaths<'_>) -> Result<P
 
 fn allow_0rtt(options: &mut TlsOptions, _: &str, _: &FilePaths<'_>) -> Result<ParameterNote, ParameterError> {
     options.allow_0rtt = true;
-    Ok(ParameterNote::Notice("'allow-0rtt' has no effect: early data is never asked for".into()))
+    Ok(ParameterNote::Notice("'allow-0rtt' has no effect: early data is never accepted".into()))
 }
 
 /// Longest name of a protocol (RFC 7301 3.1).
@@ -120,8 +120,7 @@ fn fault(fault: NameError) -> ParameterError {
 }
 
 /// Why a version is refused.
-pub(super) const TOO_OLD: &str =
-    "is refused: it has been broken for years (RFC 8996), Baton speaks TLSv1.2 and TLSv1.3";
+pub(super) const TOO_OLD: &str = "is not supported: it is insecure (RFC 8996), use TLSv1.2 or TLSv1.3";
 
 fn version(text: &str) -> Result<TlsVersion, ParameterError> {
     match text {

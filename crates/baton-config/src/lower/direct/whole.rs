@@ -46,7 +46,8 @@ fn engines(drafts: &[Draft], context: &mut Context<'_>) {
             Some(other) if engine(other) == engine(draft) => {}
             Some(other) => {
                 let message = format!(
-                    "{} '{}' asks for engine {}, but {} '{}' ({}:{}) for {}: all sections have one engine.",
+                    "{} '{}' requests engine {}, but {} '{}' ({}:{}) requests {}: all sections must use the same \
+                     engine.",
                     draft.kind.label(),
                     draft.proxy.name,
                     engine(draft).word(),
@@ -71,7 +72,7 @@ fn collisions(drafts: &[Draft], context: &mut Context<'_>) {
         for place in draft.proxy.places() {
             if let Some(other) = taken.insert(place.place, draft) {
                 let message = format!(
-                    "'bind {}' of {} '{}' is a virtual service of {} '{}' ({}:{}) already.",
+                    "'bind {}' of {} '{}' is already a virtual service of {} '{}' ({}:{}).",
                     place.place,
                     draft.kind.label(),
                     draft.proxy.name,
@@ -87,7 +88,7 @@ fn collisions(drafts: &[Draft], context: &mut Context<'_>) {
             let message = format!("more than {MAX_SERVICES} virtual services.");
             let mut diagnostic = late(&draft.head, Severity::Alert, "too-many-objects", 0, message);
             let hint =
-                "port 0 (with 'stick on src') or a firewall's mark ('bind fwmark@N') makes one service of many ports";
+                "use port 0 (with 'stick on src') or a firewall mark ('bind fwmark@N') for one service with many ports";
             diagnostic.hint = Some(hint.into());
             context.report.add(diagnostic);
             return;
@@ -116,8 +117,8 @@ fn collisions(drafts: &[Draft], context: &mut Context<'_>) {
                 };
                 let source = draft.proxy.places().iter().find(|own| own.place == place).map(|own| &own.source);
                 let message = format!(
-                    "{} '{}' listens at {address}, but packets to {packets} go to servers of {} '{}' ({}) in the kernel: \
-                     they never come here.",
+                    "{} '{}' listens on {address}, but the kernel sends packets to {packets} to servers of {} '{}' \
+                     ({}): no connection will arrive.",
                     other.kind.label(),
                     other.proxy.name,
                     draft.kind.label(),
@@ -126,7 +127,7 @@ fn collisions(drafts: &[Draft], context: &mut Context<'_>) {
                 );
                 let line = other.bind_lines.iter().find(|line| line.number == bind.source.line).unwrap_or(&other.head);
                 let mut diagnostic = late(line, severity, "service-and-listener", 1, message);
-                diagnostic.hint = Some("listen at another address of this machine".into());
+                diagnostic.hint = Some("listen on another address of this machine".into());
                 context.report.add(diagnostic);
             }
         }
@@ -153,7 +154,7 @@ fn frontend(draft: &Draft, heads: &SectionIndex<'_>, context: &mut Context<'_>) 
         (None, Kind::Listen) => Some(draft),
         (None, _) => {
             let message = format!("{kind} '{name}' is in 'mode direct' and has no servers.");
-            return fault(&draft.head, 0, message, "name a backend that is in 'mode direct': 'default_backend NAME'");
+            return fault(&draft.head, 0, message, "use a backend in 'mode direct': 'default_backend NAME'");
         }
     };
     let sticks =
@@ -162,12 +163,14 @@ fn frontend(draft: &Draft, heads: &SectionIndex<'_>, context: &mut Context<'_>) 
         let line = line_of(draft, place);
         match place.place {
             Place::Mark { .. } if matches!(direct.engine, EngineChoice::Xdp(_)) => {
-                let message =
-                    format!("'bind {}' : the engine xdp sees packets before a firewall marks them.", place.place);
+                let message = format!(
+                    "'bind {}' : the engine xdp processes packets before a firewall can mark them.",
+                    place.place
+                );
                 fault(line, 1, message, "use 'engine ipvs', or an address and port");
             }
             Place::Tcp(address) | Place::Udp(address) if address.port() == 0 && !sticks => {
-                let message = format!("'bind {}' : all ports of an address need persistence.", place.place);
+                let message = format!("'bind {}' : port 0 (all ports) requires persistence.", place.place);
                 fault(
                     line,
                     1,
@@ -182,11 +185,11 @@ fn frontend(draft: &Draft, heads: &SectionIndex<'_>, context: &mut Context<'_>) 
         let line = draft.lines.get("manage-vip").unwrap_or(&draft.head);
         let mut addresses = direct.places.iter().filter_map(|place| place.place.address()).peekable();
         if addresses.peek().is_none() && !direct.places.is_empty() {
-            let message = format!("'manage-vip' : {kind} '{name}' has firewall marks alone, and they have no address.");
-            fault(line, 0, message, "leave it out, or give the address in a 'bind' of its own");
+            let message = format!("'manage-vip' : {kind} '{name}' has only firewall marks, which have no address.");
+            fault(line, 0, message, "remove it, or add a 'bind' with the address");
         } else if managed.prefix.is_some_and(|bits| bits > 32) && addresses.any(|address| address.is_ipv4()) {
-            let message = format!("'manage-vip' : {kind} '{name}' has IPv4 addresses, whose prefix is 32 at most.");
-            fault(line, 0, message, "IPv4 and IPv6 addresses with different prefixes need sections of their own");
+            let message = format!("'manage-vip' : {kind} '{name}' has IPv4 addresses, whose prefix is at most 32.");
+            fault(line, 0, message, "use separate sections for IPv4 and IPv6 addresses with different prefixes");
         }
     }
 }
@@ -212,7 +215,7 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
         }
         if let Some(word) = ignored(server) {
             let message = format!(
-                "'server {}/{}' : '{word}' is ignored, as it means nothing in 'mode direct'.",
+                "'server {}/{}' : '{word}' is ignored, as it is not supported in 'mode direct'.",
                 draft.proxy.name, server.server.name
             );
             context.report.add(late(line, Severity::Warning, "without-meaning", 1, message));
@@ -231,7 +234,8 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
             let others: Vec<&str> = keys.into_iter().filter_map(|key| seen.insert(key, name)).collect();
             if let Some(other) = others.first() {
                 let message = format!(
-                    "'server {}/{}' : has the address of server '{other}', by which the kernel tells them apart.",
+                    "'server {}/{}' : has the same address as server '{other}'; in the kernel, servers differ by \
+                     address.",
                     draft.proxy.name, server.server.name
                 );
                 context.report.add(late(line, Severity::Alert, "duplicate-server", 2, message));
@@ -249,40 +253,40 @@ fn fault_of(server: &ServerDraft, places: &[Place]) -> Option<(String, &'static 
         ServerTarget::Unresolved { .. } => return None,
         ServerTarget::Fixed(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_))
         | ServerTarget::ClientDestination(_) => {
-            return Some(("packets need an IP address to go to".into(), "write the server's own address"));
+            return Some(("'mode direct' needs an IP address".into(), "use the IP address of the server"));
         }
     };
     if own.address.port_offset.is_some() {
-        return Some(("a relative port is nothing the kernel can do".into(), "leave the port out"));
+        return Some(("a relative port is not supported in 'mode direct'".into(), "remove the port"));
     }
     if own.tls.is_some() {
         return Some((
-            "'ssl' means nothing in 'mode direct': clients speak with the server itself".into(),
-            "'check-ssl' encrypts health checks alone",
+            "'ssl' is not supported in 'mode direct': clients connect directly to the server".into(),
+            "for health checks over TLS, use 'check-ssl'",
         ));
     }
     if own.send_proxy != ProxyProtocol::Off {
         return Some((
-            "'send-proxy' means nothing in 'mode direct'".into(),
-            "leave it out: the server sees the client's own address; 'check-send-proxy' is for checks",
+            "'send-proxy' is not supported in 'mode direct'".into(),
+            "remove it: the server sees the client's address; 'check-send-proxy' is for health checks",
         ));
     }
     if own.check.observe != Observe::None {
         return Some((
-            "'observe' needs answers that come this way".into(),
-            "leave it out: 'check' finds what is wrong",
+            "'observe' is not supported in 'mode direct': responses do not pass this machine".into(),
+            "remove it, and use 'check'",
         ));
     }
     if own.check.on_marked_up != MarkedUp::None {
         return Some((
-            "'on-marked-up shutdown-backup-sessions' is nothing the kernel can do".into(),
-            "leave it out: connections of backup servers end by themselves",
+            "'on-marked-up shutdown-backup-sessions' is not supported in 'mode direct'".into(),
+            "remove it: connections of backup servers continue until they are closed",
         ));
     }
     if own.minconn > 0 && own.minconn > own.maxconn {
         return Some((
-            "'minconn' is over 'maxconn'".into(),
-            "'maxconn' is where a server gets nothing new, 'minconn' where it gets something again",
+            "'minconn' is greater than 'maxconn'".into(),
+            "at 'maxconn' a server gets no new connections until it is below 'minconn'",
         ));
     }
     for place in places {
@@ -291,20 +295,23 @@ fn fault_of(server: &ServerDraft, places: &[Place]) -> Option<(String, &'static 
             && address.port() != port
         {
             return Some((
-                format!("port {} is not the one of the service {place}, which packets keep", address.port()),
-                "leave the port out, or use 'masquerade', which changes it; a health check's port is 'port'",
+                format!(
+                    "port {} differs from that of the service {place}, and packets keep their port",
+                    address.port()
+                ),
+                "remove the port, or use 'masquerade', which changes it; for health checks, use 'port'",
             ));
         }
         if place.is_ipv6() != address.is_ipv6() && !matches!(own.forwarding, Forwarding::Tunnel(_)) {
             return Some((
-                format!("{} is not of the family of the service {place}", address.ip()),
-                "IPv4 and IPv6 services need backends of their own; only a tunnel carries one in the other",
+                format!("{} is not of the address family of the service {place}", address.ip()),
+                "use separate backends for IPv4 and IPv6 services; only a tunnel can carry one in the other",
             ));
         }
         if place.address().is_some_and(|service| service.ip() == address.ip()) {
             return Some((
                 format!("has the virtual address of the service {place}"),
-                "write the server's own address, by which it is reached",
+                "use the server's own address, not the virtual one",
             ));
         }
     }
@@ -314,8 +321,8 @@ fn fault_of(server: &ServerDraft, places: &[Place]) -> Option<(String, &'static 
 /// The kernel's persistence is a service's, not a server's.
 fn sticks_nevertheless(draft: &Draft, server: &ServerDraft) -> Option<(String, &'static str)> {
     (server.non_stick && draft.direct.stick.is_some()).then(|| {
-        let message = "'non-stick' with 'stick on src' is nothing the kernel can do".into();
-        (message, "leave one of the two out: all servers of a service are stuck to, or none")
+        let message = "'non-stick' is not supported with 'stick on src' in 'mode direct'".into();
+        (message, "remove one of the two: persistence applies to all servers of a service or to none")
     })
 }
 
@@ -343,7 +350,7 @@ pub(in crate::lower) fn is_mixed(draft: &Draft, backend: &Draft) -> bool {
 /// What is said of that.
 pub(in crate::lower) fn mixed(draft: &Draft, backend: &Draft) -> String {
     format!(
-        "{} {} '{}' cannot lead to the {} {} '{}' ({}:{}): 'mode direct' takes packets in the kernel and goes with no other mode.",
+        "{} {} '{}' cannot use the {} {} '{}' ({}:{}): 'mode direct' cannot be combined with another mode.",
         draft.proxy.mode.word(),
         draft.kind.label(),
         draft.proxy.name,
