@@ -1,4 +1,4 @@
-//! Addresses a stream socket can listen on or connect to, written as HAProxy writes them.
+//! Addresses a stream socket can listen on or connect to, written as in a configuration.
 //!
 //! Parsing belongs to the configuration; here an address is only shown and turned into the kernel's form.
 
@@ -32,10 +32,10 @@ pub enum Endpoint {
 }
 
 impl fmt::Display for Endpoint {
-    /// As in HAProxy's messages: `127.0.0.1:80`, `::1:80`, `/run/x.sock`, `abns@name`, `fd@3`.
+    /// `127.0.0.1:80`, `[::1]:80`, `/run/x.sock`, `abns@name`, `fd@3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Endpoint::Inet(address) => write!(f, "{}:{}", address.ip(), address.port()),
+            Endpoint::Inet(address) => write!(f, "{address}"),
             Endpoint::Unix(path) => write!(f, "{}", path.display()),
             Endpoint::Abstract(name) => write!(f, "abns@{}", String::from_utf8_lossy(name)),
             Endpoint::Fd(number) => write!(f, "fd@{number}"),
@@ -122,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_written_like_haproxy_does() {
+    fn endpoints_are_written_as_in_a_configuration() {
         check(Endpoint::Inet("127.0.0.1:80".parse().unwrap()), "127.0.0.1:80");
-        check(Endpoint::Inet("[::]:443".parse().unwrap()), ":::443");
-        check(Endpoint::Inet("[::1]:17392".parse().unwrap()), "::1:17392");
+        check(Endpoint::Inet("[::]:443".parse().unwrap()), "[::]:443");
+        check(Endpoint::Inet("[::1]:17392".parse().unwrap()), "[::1]:17392");
         check(Endpoint::Unix("/run/a.sock".into()), "/run/a.sock");
         check(Endpoint::Abstract(b"web".to_vec()), "abns@web");
         check(Endpoint::Fd(3), "fd@3");

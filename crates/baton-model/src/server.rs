@@ -201,7 +201,11 @@ impl fmt::Display for ServerAddress {
         match (&self.host, &self.target) {
             (NetAddress::Name(name, _), _) => write!(out, "{name}")?,
             (NetAddress::Literal, ServerTarget::Fixed(Address::Inet(inet)) | ServerTarget::ClientDestination(inet)) => {
-                write!(out, "{}", inet.ip())?;
+                // Brackets keep the port apart from an IPv6 address.
+                match (inet.ip(), self.port_offset, self.port()) {
+                    (IpAddr::V6(ip), Some(_), _) | (IpAddr::V6(ip), None, 1..) => write!(out, "[{ip}]")?,
+                    (ip, ..) => write!(out, "{ip}")?,
+                }
             }
             (NetAddress::Literal, ServerTarget::Fixed(address)) => return write!(out, "{address}"),
             (NetAddress::Literal, ServerTarget::Unresolved { .. }) => {}
@@ -283,6 +287,18 @@ mod tests {
         // A client on a unix socket connected to no IP address.
         check("0.0.0.0:80", None, "", "nowhere");
         check("192.0.2.1:80", None, "", "192.0.2.1:80 shared");
+    }
+
+    #[test]
+    fn an_ipv6_address_with_a_port_is_shown_in_brackets() {
+        let shown = |written: &str, offset: Option<i32>| {
+            let address = Address::Inet(written.parse().expect("an address"));
+            ServerAddress { port_offset: offset, ..ServerAddress::literal(Some(address)) }.to_string()
+        };
+        assert_eq!(shown("192.0.2.1:80", None), "192.0.2.1:80");
+        assert_eq!(shown("[2001:db8::1]:80", None), "[2001:db8::1]:80");
+        assert_eq!(shown("[2001:db8::1]:0", Some(-2)), "[2001:db8::1]:-2");
+        assert_eq!(shown("[2001:db8::1]:0", None), "2001:db8::1");
     }
 
     #[test]

@@ -280,9 +280,9 @@ mod tests {
         check("*:80", "0.0.0.0:80", None);
         check("127.0.0.1:0", "127.0.0.1:0", None);
         check("web=10.0.0.1:8080", "10.0.0.1:8080", Some("web"));
-        assert_eq!(check("[::]:80", ":::80", None).v6only, Some(true));
-        assert_eq!(check(":::80,v4v6", ":::80", None).v6only, Some(false));
-        assert_eq!(check("[::1]:80,backlog=9", "::1:80", None).backlog, 9);
+        assert_eq!(check("[::]:80", "[::]:80", None).v6only, Some(true));
+        assert_eq!(check(":::80,v4v6", "[::]:80", None).v6only, Some(false));
+        assert_eq!(check("[::1]:80,backlog=9", "[::1]:80", None).backlog, 9);
         assert_eq!(check("/run/x=y.sock,mode=0660", "/run/x=y.sock", None).mode, Some(0o660));
         check("unix@web.sock", "web.sock", None);
         check("a=abns@web", "abns@web", Some("a"));

@@ -121,7 +121,7 @@ impl fmt::Display for ListenReason {
             ListenReason::NotListening => write!(f, "the descriptor cannot listen"),
             ListenReason::OutOfResources => write!(f, "out of descriptors or memory"),
             ListenReason::Option(name) => write!(f, "option '{name}' was refused"),
-            ListenReason::Ownership => write!(f, "mode or owner could not be set"),
+            ListenReason::Ownership => write!(f, "cannot set mode or owner"),
             ListenReason::Bind => write!(f, "bind failed"),
             ListenReason::Listen => write!(f, "listen failed"),
         }
@@ -129,9 +129,9 @@ impl fmt::Display for ListenReason {
 }
 
 impl fmt::Display for ListenError {
-    /// `cannot listen on [0.0.0.0:80]: port 80 is privileged (Permission denied); start as root or …`
+    /// `cannot listen on 0.0.0.0:80: port 80 is privileged (Permission denied); start as root or …`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot listen on [{}]: {}", self.endpoint, self.reason)?;
+        write!(f, "cannot listen on {}: {}", self.endpoint, self.reason)?;
         if let Some(source) = &self.source {
             write!(f, " ({source})")?;
         }

@@ -81,7 +81,7 @@ fn a_taken_address_is_an_error_that_says_so() {
         assert_eq!(reason(&taken, &wish), ListenReason::InUse);
     }
     let text = open(&taken, &options()).unwrap_err().to_string();
-    assert!(text.starts_with(&format!("cannot listen on [{taken}]: address already in use by another socket (")));
+    assert!(text.starts_with(&format!("cannot listen on {taken}: address already in use by another socket (")));
     assert!(text.contains("ss -ltnp"));
     drop(first);
     open(&taken, &options()).expect("free again");
