@@ -2,9 +2,12 @@
 //!
 //! A diagnostic is data; [`Diagnostic::render`] gives it HAProxy's shape, which scripts grep.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
+
+use unicode_width::UnicodeWidthChar as _;
 
 /// How serious a diagnostic is, from harmless to fatal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
@@ -82,6 +85,7 @@ impl Diagnostic {
     pub fn render(&self, pid: u32) -> String {
         let label = format!("[{}]", self.severity.word());
         let summary = self.summary();
+        let summary = printable(&summary);
         let mut lines = summary.lines();
         let mut out = format!("{label:<10} ({pid}) : config : {}\n", lines.next().unwrap_or_default());
         for line in lines {
@@ -91,24 +95,24 @@ impl Diagnostic {
             self.underline(columns, &mut out);
         }
         if let Some(hint) = &self.hint {
-            let _ = writeln!(out, "   | help: {hint}");
+            let _ = writeln!(out, "   | help: {}", printable(hint));
         }
         out
     }
 
-    /// The line and its marks. A long line is shown around the fault only.
+    /// The line and its marks. Of a long line, what is around the error is shown.
     fn underline(&self, columns: &Range<usize>, out: &mut String) {
         const WIDTH: usize = 160;
         let start = floor(&self.text, columns.start);
         let end = floor(&self.text, columns.end).max(start);
-        let before: Vec<char> = self.text[..start].chars().collect();
-        let shown_from = before.len().saturating_sub(WIDTH / 2);
-        let lead: String = before[shown_from..].iter().map(visible).collect();
-        let fault: String = self.text[start..end].chars().take(WIDTH / 2).map(|char| visible(&char)).collect();
-        let after: String = self.text[end..].chars().take(WIDTH / 2).map(|char| visible(&char)).collect();
-        let _ = writeln!(out, "   | {lead}{fault}{after}");
-        let marks = "^".repeat(fault.chars().count().max(1));
-        let _ = writeln!(out, "   | {}{marks}", " ".repeat(lead.chars().count()));
+        let lead = Shown::end_of(&self.text[..start], WIDTH / 2);
+        let marked = Shown::start_of(&self.text[start..end], WIDTH / 2);
+        let rest = match marked.is_cut {
+            true => Shown::default(),
+            false => Shown::start_of(&self.text[end..], WIDTH - lead.width - marked.width),
+        };
+        let _ = writeln!(out, "   | {}{}{}", lead.text, marked.text, rest.text);
+        let _ = writeln!(out, "   | {}{}", " ".repeat(lead.width), "^".repeat(marked.width.max(1)));
     }
 
     /// The diagnostic as plain fields, in the order of a JSON object: names and values as text.
@@ -128,11 +132,92 @@ impl Diagnostic {
     }
 }
 
-/// Tabs and control characters take one column, so that the marks stand right.
-fn visible(char: &char) -> char {
+/// A part of a line as a terminal shows it.
+#[derive(Default)]
+struct Shown {
+    text: String,
+    /// Columns of the terminal that `text` takes.
+    width: usize,
+    /// Whether the part was longer than shown, which `…` says.
+    is_cut: bool,
+}
+
+impl Shown {
+    /// The beginning of a text, no wider than `most` columns.
+    fn start_of(text: &str, most: usize) -> Shown {
+        let mut shown = Shown::default();
+        for (at, char) in text.char_indices() {
+            let (piece, width) = visible(char);
+            let needed = if at + char.len_utf8() == text.len() { width } else { width + 1 };
+            if shown.width + needed > most {
+                shown.is_cut = true;
+                break;
+            }
+            shown.text.push_str(&piece);
+            shown.width += width;
+        }
+        if shown.is_cut {
+            shown.text.push('…');
+            shown.width += 1;
+        }
+        shown
+    }
+
+    /// The end of a text, no wider than `most` columns.
+    fn end_of(text: &str, most: usize) -> Shown {
+        let (mut width, mut from) = (0, text.len());
+        for (at, char) in text.char_indices().rev() {
+            width += visible(char).1;
+            let needed = if at == 0 { width } else { width + 1 };
+            if needed > most {
+                break;
+            }
+            from = at;
+        }
+        // What belongs to a character that is left out goes with it.
+        let kept = text[from..].trim_start_matches(|char| visible(char).1 == 0);
+        let mut shown = Shown { is_cut: kept.len() < text.len(), ..Shown::default() };
+        if shown.is_cut {
+            shown.text.push('…');
+            shown.width = 1;
+        }
+        for char in kept.chars() {
+            let (piece, width) = visible(char);
+            shown.text.push_str(&piece);
+            shown.width += width;
+        }
+        shown
+    }
+}
+
+/// What a terminal is given for a character, and how many columns that takes: a blank for a tab, and in the place of what
+/// would move the cursor or turn the direction of the text, its number.
+fn visible(char: char) -> (Cow<'static, str>, usize) {
+    let turns =
+        matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     match char {
-        char if char.is_control() => ' ',
-        char => *char,
+        '\t' => (" ".into(), 1),
+        char if char.is_control() || turns => {
+            let number = match u32::from(char) {
+                byte @ 0..=0xff => format!("\\x{byte:02x}"),
+                number => format!("\\u{{{number:x}}}"),
+            };
+            let width = number.len();
+            (number.into(), width)
+        }
+        char => (String::from(char).into(), char.width().unwrap_or(0)),
+    }
+}
+
+/// A message, which may quote what the file has, as one that moves no cursor.
+fn printable(text: &str) -> Cow<'_, str> {
+    let is_plain = |char: char| char == '\n' || !char.is_control();
+    match text.chars().all(is_plain) {
+        true => Cow::Borrowed(text),
+        false => {
+            let spelled = text.chars().map(|char| if char == '\n' { "\n".into() } else { visible(char).0 });
+            Cow::Owned(spelled.collect::<String>())
+        }
     }
 }
 
@@ -216,6 +301,54 @@ mod tests {
         diagnostic.hint = Some("write it so".into());
         let expect = "[WARNING]  (7) : config : parsing [a.cfg:3] : unknown keyword 'blance'\n   |  blance é\n   |  ^^^^^^\n   | help: write it so\n";
         assert_eq!(diagnostic.render(7), expect);
+    }
+
+    /// The shown line and its marks: `marked` is what the marks are about.
+    #[track_caller]
+    fn check(text: &str, marked: &str, expect: &str) {
+        let start = text.find(marked).expect("the marked words are in the text");
+        let mut diagnostic = Diagnostic::plain(Severity::Alert, "x", "y");
+        diagnostic.text = text.into();
+        diagnostic.columns = Some(start..start + marked.len());
+        let rendered = diagnostic.render(1);
+        let shown: Vec<&str> = rendered.lines().skip(1).map(|line| line.strip_prefix("   | ").unwrap()).collect();
+        assert_eq!(shown.join("\n"), expect, "{text}");
+    }
+
+    #[test]
+    fn marks_stand_below_what_they_are_about() {
+        check("mode htp", "htp", "mode htp\n     ^^^");
+        check("\tmode\thtp", "htp", " mode htp\n      ^^^");
+        check("acl é_ü hdr(x) é", "hdr(x)", "acl é_ü hdr(x) é\n        ^^^^^^");
+        // Wide characters take two columns, marks that combine with the one before none.
+        check("name 日本語 x", "x", "name 日本語 x\n            ^");
+        check("name 日本語 x", "日本語", "name 日本語 x\n     ^^^^^^");
+        check("name e\u{301}e x", "x", "name e\u{301}e x\n        ^");
+    }
+
+    #[test]
+    fn what_moves_the_cursor_is_spelled_out() {
+        check("name \u{1b}[31mred x", "x", "name \\x1b[31mred x\n                 ^");
+        check("name a\u{1b}b x", "a\u{1b}b", "name a\\x1bb x\n     ^^^^^^");
+        check("name \r x", "x", "name \\x0d x\n          ^");
+        check("name \u{85} x", "x", "name \\x85 x\n          ^");
+        check("name \u{202e} x", "x", "name \\u{202e} x\n              ^");
+        let diagnostic = Diagnostic::plain(Severity::Alert, "x", "unknown keyword '\u{1b}[2J'\nsecond\r");
+        assert_eq!(diagnostic.render(1), "[ALERT]    (1) : config : unknown keyword '\\x1b[2J'\n   | second\\x0d\n");
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_marks() {
+        let long = "a".repeat(500);
+        let (before, after) = ("a".repeat(78), "a".repeat(75));
+        check(&format!("{long} odd {long}"), "odd", &format!("…{before} odd {after}…\n{}^^^", " ".repeat(80)));
+        check(&format!("x {long}"), &long, &format!("x {}…\n  {}", "a".repeat(79), "^".repeat(80)));
+        check(&format!("{long} x"), "x", &format!("…{before} x\n{}^", " ".repeat(80)));
+        // What fits to the last column is not cut.
+        let fits = "a".repeat(158);
+        check(&format!("x {fits}"), "x", &format!("x {fits}\n^"));
+        let wide = "語".repeat(300);
+        check(&format!("{wide} x"), "x", &format!("…{} x\n{}^", "語".repeat(39), " ".repeat(80)));
     }
 
     #[test]

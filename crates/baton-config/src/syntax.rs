@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::condition;
 use crate::diagnostic::{Diagnostic, Report, Severity};
 use crate::environment::{Environment, LINES_PER_PAUSE, reason};
-use crate::keywords::SECTIONS;
 use crate::nearest::nearest;
+use crate::keywords::SECTIONS;
 use crate::words::{self, MAX_LINE_BYTES, Token};
 
 /// Deepest nesting of `.if` blocks.
@@ -212,7 +212,7 @@ impl Reader<'_> {
         if bytes.contains(&0) {
             let position = bytes.iter().position(|&byte| byte == 0).unwrap_or_default();
             let message = format!("Stray NUL character at position {}.", position + 1);
-            return self.alert(&line, "stray-nul", position..position + 1, message);
+            return self.alert(&line, "stray-nul", shown_at(bytes, position..position + 1), message);
         }
         if bytes.len() > MAX_LINE_BYTES {
             let message = format!("the line is longer than {MAX_LINE_BYTES} bytes");
@@ -220,10 +220,15 @@ impl Reader<'_> {
         }
         match words::split(bytes, &|name| self.variable(file, line.number, name)) {
             Ok(words) if words.is_empty() => return,
-            Ok(words) => line.words = Arc::from(words),
+            Ok(mut words) => {
+                if file.text.is_none() {
+                    words.iter_mut().for_each(|word| word.shift(|at| shown_at(bytes, at)));
+                }
+                line.words = Arc::from(words);
+            }
             Err(fault) => {
                 let message = format!("{} at position {}", fault.message, fault.at.start + 1);
-                return self.alert(&line, fault.id, fault.at, message);
+                return self.alert(&line, fault.id, shown_at(bytes, fault.at), message);
             }
         }
         let first = line.word(0);
@@ -420,6 +425,15 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// Where bytes of a line are in its text, in which each sequence that is no UTF-8 is replaced by a character of three bytes.
+fn shown_at(bytes: &[u8], at: Range<usize>) -> Range<usize> {
+    if std::str::from_utf8(bytes).is_ok() {
+        return at;
+    }
+    let length = |end: usize| String::from_utf8_lossy(&bytes[..end.min(bytes.len())]).len();
+    length(at.start)..length(at.end)
 }
 
 /// One open `.if`.

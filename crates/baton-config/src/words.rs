@@ -28,6 +28,12 @@ impl Token {
         Token { resolved, at: (at.start as u32, at.end as u32) }
     }
 
+    /// Puts it elsewhere: a line that is no UTF-8 is shown as another text.
+    pub(crate) fn shift(&mut self, to: impl FnOnce(Range<usize>) -> Range<usize>) {
+        let at = to(self.at());
+        self.at = (at.start as u32, at.end as u32);
+    }
+
     /// Where it stands in the line.
     pub fn at(&self) -> Range<usize> {
         self.at.0 as usize..self.at.1 as usize

@@ -139,6 +139,21 @@ fn variables_can_be_set_and_removed() {
     assert_eq!(loaded.diagnostics[0].message, "'1 gone gone'.");
 }
 
+/// A byte that is no UTF-8 is shown as a character of three bytes, before which and behind which the marks are right.
+#[test]
+fn marks_are_right_in_a_line_that_is_not_utf8() {
+    let shown = |line: &[u8]| {
+        let mut env = FixedEnvironment::with_file("a.cfg", "");
+        env.files.insert("a.cfg".into(), [b"backend b\n ", line, b"\n"].concat());
+        let loaded = load(&Options::file("a.cfg"), &env);
+        let rendered = loaded.diagnostics.first().expect("there is an error").render(1);
+        rendered.lines().skip(1).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(shown(b"mode htp # \xff"), "   |  mode htp # \u{fffd}\n   |       ^^^\n   | help: did you mean 'http'?");
+    assert_eq!(shown(b"server a\xff\xfeb x"), "   |  server a\u{fffd}\u{fffd}b x\n   |         ^^^^");
+    assert_eq!(shown(b"mode \"a\xff\" \"b"), "   |  mode \"a\u{fffd}\" \"b\n   |       ^^^^");
+}
+
 #[test]
 fn warnings_can_be_errors() {
     let text = "backend b\n maxconn 3\n";
