@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use baton_model::Family;
+use baton_rules::nearest;
 
 use crate::environment::Environment;
 
@@ -68,12 +69,18 @@ pub(crate) fn parse(text: &str) -> Result<Text, String> {
     inet(rest, Family::Any, text)
 }
 
-/// What helps who wrote an IPv6 address whose last part is read as a port.
-pub(crate) fn brackets(text: &str) -> Option<String> {
+/// What helps against an invalid address: a known prefix, or brackets around an IPv6 address whose last part is read as a port.
+pub(crate) fn hint(text: &str) -> Option<String> {
+    if let Some((prefix, _)) = text.split_once('@') {
+        return nearest(prefix, PREFIXES).filter(|near| *near != prefix).map(|near| format!("did you mean '{near}@'?"));
+    }
     text.parse::<std::net::Ipv6Addr>()
         .ok()
         .map(|_| format!("write '[{text}]': without brackets, what follows the last ':' is read as the port"))
 }
+
+/// Prefixes of addresses that are supported.
+const PREFIXES: [&str; 8] = ["unix", "abns", "fd", "ipv4", "ipv6", "tcp", "tcp4", "tcp6"];
 
 fn unix(path: &str) -> Result<Text, String> {
     match path.len() {

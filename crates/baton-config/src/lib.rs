@@ -18,7 +18,6 @@ mod dynamic_server;
 mod environment;
 pub mod keywords;
 mod lower;
-mod nearest;
 mod own;
 mod syntax;
 pub mod values;
@@ -30,11 +29,11 @@ use std::path::PathBuf;
 use baton_model::Model;
 use baton_rules::CompiledRules;
 
+pub use baton_rules::nearest;
 pub use diagnostic::{Diagnostic, MAX_DIAGNOSTICS, Severity};
 pub use dynamic_server::{DynamicServers, is_dynamic, quoted, takes_dynamic_servers};
 pub use environment::{Environment, FixedEnvironment, MAX_FILE_BYTES, SystemEnvironment};
 pub use keywords::tls::crt_list::{CrtListError, CrtListLine, MAX_LIST_WORDS, crt_list_line};
-pub use nearest::nearest;
 pub use syntax::{Line, MAX_BLOCKS, MAX_FILES, Section, Syntax};
 pub use words::{MAX_LINE_BYTES, MAX_WORDS, Token};
 

@@ -20,11 +20,11 @@ pub(crate) use rule_files::RuleFiles;
 use std::sync::Arc;
 
 use baton_model::Model;
+use baton_rules::nearest;
 
 use crate::diagnostic::Severity;
 use crate::environment::LINES_PER_PAUSE;
 use crate::keywords::{self, Apply, DEFAULTS, Keyword, KeywordMatch, NAMED, SECTIONS, STRICT, Status};
-use crate::nearest::nearest;
 use crate::syntax::{Line, Section, Syntax};
 
 /// Reads all sections. The model is whole even when alerts were reported; the caller then drops it.

@@ -6,10 +6,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use baton_rules::nearest;
+
 use crate::condition;
 use crate::diagnostic::{Diagnostic, Report, Severity};
 use crate::environment::{Environment, LINES_PER_PAUSE, reason};
-use crate::nearest::nearest;
 use crate::keywords::SECTIONS;
 use crate::words::{self, MAX_LINE_BYTES, Token};
 
@@ -378,7 +379,7 @@ impl Reader<'_> {
             _ if file.skipped() => {}
             other => {
                 let known = [".if", ".elif", ".else", ".endif", ".alert", ".warning", ".notice", ".diag"];
-                let guess = nearest(other, known.into_iter()).map(|name| format!("; did you mean '{name}' maybe ?"));
+                let guess = nearest(other, known).map(|name| format!("; did you mean '{name}' maybe ?"));
                 let message = format!("unknown directive '{other}'{}", guess.unwrap_or_default());
                 self.alert(line, "unknown-keyword", line.columns(0), message);
             }

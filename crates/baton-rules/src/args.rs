@@ -161,7 +161,7 @@ fn one(kind: ArgKind, text: &str) -> Result<Value, RuleError> {
         },
         ArgKind::Word(words) => match words.contains(&text) {
             true => Value::Str(text.as_bytes().into()),
-            false => return Err(wrong(&format!("one of {}", words.join(", ")))),
+            false => return Err(wrong(&format!("one of {}", words.join(", "))).suggest(text, words.iter().copied())),
         },
     })
 }

@@ -6,7 +6,7 @@ use crate::acl::{Acl, Criterion, PREDEFINED};
 use crate::context::Context;
 use crate::outside::Files;
 use crate::place::RulePosition;
-use crate::problem::{LocatedError, RuleError, nearest};
+use crate::problem::{LocatedError, RuleError};
 
 /// A compiled condition. Without one a rule always applies.
 #[derive(Clone, Debug)]
@@ -60,10 +60,8 @@ impl Condition {
             "unless" => true,
             _ => {
                 let fault = RuleError::new(format!("unexpected argument '{keyword}'"));
-                let fault = match nearest(keyword, ["if", "unless"].into_iter()) {
-                    Some(near) => fault.hint(format!("did you mean '{near}'?")),
-                    None => fault.hint("expected 'if' or 'unless' with a condition, or the end of the line"),
-                };
+                let fault = fault.hint("expected 'if' or 'unless' with a condition, or the end of the line");
+                let fault = fault.suggest(keyword, ["if", "unless"]);
                 return Err(fault.at(at));
             }
         };
@@ -196,11 +194,11 @@ fn no_such_acl(name: &str, around: &Surroundings<'_>) -> RuleError {
     let fault = RuleError::new(format!("no ACL '{name}' is declared above this line"));
     let declared = around.acls.iter().map(|acl| &*acl.name);
     let known = declared.chain(PREDEFINED.iter().map(|(name, _)| *name));
-    match known.map(|word| (strsim::damerau_levenshtein(word, name), word)).min() {
-        Some((distance, near)) if distance <= 2 => fault.hint(format!("did you mean '{near}'?")),
-        _ if crate::fetch::find(name).is_some() => fault.hint(format!("write {{ {name} … }} to test the sample fetch")),
-        _ => fault,
+    match crate::fetch::find(name) {
+        Some(_) => fault.hint(format!("write {{ {name} … }} to test the sample fetch")),
+        None => fault,
     }
+    .suggest(name, known)
 }
 
 impl Term {

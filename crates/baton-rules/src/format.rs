@@ -8,9 +8,10 @@ use std::net::SocketAddr;
 use crate::context::{Context, Request};
 use crate::converter::hex_pair;
 use crate::expr::Expr;
+use crate::nearest::nearest;
 use crate::outside::Files;
 use crate::place::RulePosition;
-use crate::problem::{RuleError, nearest};
+use crate::problem::RuleError;
 
 /// A compiled format.
 #[derive(Clone, Debug)]
@@ -219,7 +220,8 @@ fn read_flags(flags: &str, quote: &mut bool, hex: &mut bool) -> Result<(), RuleE
             "+E" | "-E" => {}
             _ => {
                 return Err(RuleError::new(format!("unknown flag '{flag}' in '%{{{flags}}}'"))
-                    .hint("use +Q, -Q, +X, -X, +E or -E"));
+                    .hint("use +Q, -Q, +X, -X, +E or -E")
+                    .suggest(flag, ["+Q", "-Q", "+X", "-X", "+E", "-E"]));
             }
         }
     }

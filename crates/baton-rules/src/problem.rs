@@ -5,6 +5,7 @@ use std::fmt;
 use baton_model::{Ruleset, Source};
 
 use crate::later::KEPT_SECRET;
+use crate::nearest::suggestion;
 
 /// An error in a part of a rule, before its position is known.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -45,11 +46,13 @@ impl RuleError {
         if later.contains(&name) {
             return RuleError::new(format!("the {kind} '{name}' is not supported yet"));
         }
-        let fault = RuleError::new(format!("unknown {kind} '{name}'"));
-        match nearest(name, known) {
-            Some(near) => fault.hint(format!("did you mean '{near}'?")),
-            None => fault,
-        }
+        RuleError::new(format!("unknown {kind} '{name}'")).suggest(name, known)
+    }
+
+    /// Adds the known name nearest to `name` as a hint, if there is one.
+    #[must_use]
+    pub(crate) fn suggest<'a>(self, name: &str, known: impl IntoIterator<Item = &'a str>) -> RuleError {
+        RuleError { hint: suggestion(name, known).or(self.hint), ..self }
     }
 
     pub(crate) fn at(self, word: usize) -> LocatedError {
@@ -89,18 +92,4 @@ pub struct RuleDiagnostic {
     pub message: String,
     /// What to write instead, where we can tell.
     pub hint: Option<String>,
-}
-
-/// The known word nearest to `name`, if one is near enough to be a typing error.
-pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    /// Longer words are no typing errors, and comparing them costs time.
-    const LONGEST: usize = 64;
-    if name.is_empty() || name.len() > LONGEST {
-        return None;
-    }
-    known
-        .map(|word| (strsim::damerau_levenshtein(name, word), word))
-        .filter(|&(distance, word)| distance <= 1 + name.len().min(word.len()) / 4)
-        .min()
-        .map(|(_, word)| word)
 }

@@ -10,7 +10,10 @@ pub(crate) fn hash_type(draft: &mut Draft, call: &mut Call<'_, '_>) {
     hash.consistent = match call.arg(0) {
         "consistent" => true,
         "map-based" => false,
-        _ => return call.wrong(0, "'hash-type' only supports 'consistent' and 'map-based'.".into()),
+        _ => {
+            let message = "'hash-type' only supports 'consistent' and 'map-based'.";
+            return call.not_one_of(0, message.into(), ["consistent", "map-based"]);
+        }
     };
     // Left out, the default function is mixed by a consistent hash and not by the map.
     hash.avalanche = if call.arg(1).is_empty() { Avalanche::Default } else { Avalanche::Off };
@@ -27,7 +30,7 @@ pub(crate) fn hash_type(draft: &mut Draft, call: &mut Call<'_, '_>) {
         "none" => HashFunction::None,
         _ => {
             let message = "'hash-type' only supports 'sdbm', 'djb2', 'crc32', or 'wt6' hash functions.";
-            return call.wrong(1, message.into());
+            return call.not_one_of(1, message.into(), ["sdbm", "djb2", "crc32", "wt6", "none"]);
         }
     };
     match call.arg(2) {
@@ -35,7 +38,7 @@ pub(crate) fn hash_type(draft: &mut Draft, call: &mut Call<'_, '_>) {
         "avalanche" => hash.avalanche = Avalanche::Full,
         _ => {
             let message = "'hash-type' only supports 'avalanche' as a modifier for hash functions.";
-            return call.wrong(2, message.into());
+            return call.not_one_of(2, message.into(), ["avalanche"]);
         }
     }
     call.at_most(3);
@@ -81,7 +84,7 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) {
                 "use_domain_only" => true,
                 odd => {
                     let message = format!("balance hdr({name}) only accepts 'use_domain_only' modifier (got '{odd}').");
-                    return call.wrong(1, message);
+                    return call.not_one_of(1, message, ["use_domain_only"]);
                 }
             };
             Algorithm::Hdr { name: name.into(), domain_only }
@@ -94,7 +97,7 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) {
         _ => {
             let message = "balance only supports 'roundrobin', 'static-rr', 'leastconn', 'first', 'random', 'source', \
                            'uri', 'url_param', 'hdr(name)', 'hash' and 'rdp-cookie(name)' options.";
-            let hint = direct::balance_hint(call.arg(0), draft.proxy.mode == Mode::Direct);
+            let hint = direct::balance_hint(called(call.arg(0)).0, draft.proxy.mode == Mode::Direct);
             return call.error_with(call.first, "bad-value", message.into(), hint);
         }
     };
@@ -128,7 +131,7 @@ fn balance_uri(call: &mut Call<'_, '_>) -> Option<UriHash> {
                 let message = format!(
                     "balance uri only accepts parameters 'len', 'depth', 'path-only', and 'whole' (got '{odd}')."
                 );
-                call.wrong(index, message);
+                call.not_one_of(index, message, ["len", "depth", "path-only", "whole"]);
                 return None;
             }
         }
@@ -146,12 +149,28 @@ fn balance_url_param(call: &mut Call<'_, '_>) -> Option<Algorithm> {
         "" => None,
         "check_post" => Some(call.arg(3).parse().unwrap_or(48)),
         odd => {
-            call.wrong(2, format!("balance url_param only accepts 'check_post' modifier (got '{odd}')."));
+            let message = format!("balance url_param only accepts 'check_post' modifier (got '{odd}').");
+            call.not_one_of(2, message, ["check_post"]);
             return None;
         }
     };
     Some(Algorithm::UrlParam { name: name.into(), check_post })
 }
+
+/// The algorithms that modes other than `direct` have.
+pub(crate) const ALGORITHMS: [&str; 11] = [
+    "roundrobin",
+    "static-rr",
+    "leastconn",
+    "first",
+    "random",
+    "source",
+    "uri",
+    "url_param",
+    "hdr",
+    "hash",
+    "rdp-cookie",
+];
 
 /// `NAME(ARGUMENT)` or `NAME`: the name and the argument.
 fn called(text: &str) -> (&str, Option<&str>) {

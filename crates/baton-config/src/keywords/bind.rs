@@ -1,6 +1,7 @@
 //! `bind` lines (configuration manual, 4.2 and 5.1).
 
 use baton_model::{Address, Bind, BindOptions, Family};
+use baton_rules::{nearest, suggestion};
 
 use super::direct::{self, OwnNode};
 use super::stats::{self, StatsDraft};
@@ -8,7 +9,6 @@ use super::tls::{self, TlsDraft};
 use super::{Parameter, Status};
 use crate::address::{self, Port, Text};
 use crate::lower::{Call, Draft, MAX_OBJECTS, Subject};
-use crate::nearest::nearest;
 use crate::values::Unit;
 
 /// A `bind` line while its words are read.
@@ -128,7 +128,7 @@ pub(crate) fn bind(draft: &mut Draft, call: &mut Call<'_, '_>) {
                 own.extend(more.into_iter().map(|place| (place, refusal.clone())));
             }
             Err(message) => {
-                let hint = direct::bind_hint(text).or_else(|| address::brackets(text));
+                let hint = direct::bind_hint(text).or_else(|| address::hint(text));
                 return call.error_with(call.first, "bad-value", format!("'bind' : {message}"), hint);
             }
         }
@@ -339,7 +339,7 @@ fn shards(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
             Ok(number @ 1..=64) => bind.options.shards = Some(number),
             _ => {
                 let message = format!("invalid value {text}, allowed range is 1..64 or 'by-thread'");
-                call.error(at + 1, "bad-value", message);
+                call.error_with(at + 1, "bad-value", message, suggestion(text, ["by-thread"]));
             }
         },
     }

@@ -1,6 +1,7 @@
 //! `http-check` (configuration manual, 4.2).
 
 use baton_model::CheckStep;
+use baton_rules::suggestion;
 
 use crate::keywords::server::tls::protocols;
 use crate::lower::{Call, Draft, Subject};
@@ -54,7 +55,8 @@ pub(crate) fn check_connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
                     "'http-check connect' : expects 'comment', 'port', 'send-proxy', 'ssl', 'sni', 'alpn', 'linger' or 'default' but got \
                      '{odd}' as argument."
                 );
-                return call.wrong(index, message);
+                let known = ["comment", "port", "send-proxy", "ssl", "sni", "alpn", "linger", "default"];
+                return call.not_one_of(index, message, known);
             }
         }
         index += 1;
@@ -99,7 +101,7 @@ pub(crate) fn check_send(draft: &mut Draft, call: &mut Call<'_, '_>) {
                     "'http-check send' : expects 'comment', 'meth', 'uri', 'ver', 'hdr' or 'body' but got '{odd}' as \
                      argument."
                 );
-                return call.wrong(index, message);
+                return call.not_one_of(index, message, ["comment", "meth", "uri", "ver", "hdr", "body"]);
             }
         }
         index += 2;
@@ -133,7 +135,8 @@ pub(crate) fn check_expect(draft: &mut Draft, call: &mut Call<'_, '_>) {
                 ),
             ),
         };
-        return call.error(call.first + index, id, message);
+        let hint = suggestion(kind, known).filter(|_| id == "bad-value");
+        return call.error_with(call.first + index, id, message, hint);
     }
     let pattern: Vec<String> = call.rest().split_off((index + 1).min(call.args()));
     if pattern.is_empty() {

@@ -5,6 +5,11 @@ use baton_model::{Cookie, CookieMode};
 use crate::lower::{Call, Draft};
 use crate::values::Unit;
 
+const OPTIONS: [&str; 14] = [
+    "rewrite", "insert", "prefix", "indirect", "nocache", "postonly", "preserve", "httponly", "secure", "domain",
+    "maxidle", "dynamic", "maxlife", "attr",
+];
+
 pub(crate) fn cookie(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if call.arg(0).is_empty() {
         return call.expects(0, "<cookie_name> as argument");
@@ -78,7 +83,7 @@ pub(crate) fn cookie(draft: &mut Draft, call: &mut Call<'_, '_>) {
                 let message = "'cookie' supports 'rewrite', 'insert', 'prefix', 'indirect', 'nocache', 'postonly', \
                                'preserve', 'httponly', 'secure', 'domain', 'maxidle', 'dynamic', 'maxlife' and \
                                'attr' options.";
-                return call.wrong(index, message.into());
+                return call.not_one_of(index, message.into(), OPTIONS);
             }
         }
         index += 1;

@@ -8,7 +8,9 @@ use baton_model::{
     EngineChoice, Family, Forwarding, IpvsTuning, ManageVip, OnExit, Place, Scheduler, Stickiness, Sync, Tunnel,
     XdpWhere,
 };
+use baton_rules::suggestion;
 
+use super::balance::ALGORITHMS;
 use super::rows::row;
 use super::server::parameter;
 use super::{Apply, BACK, DEFAULTS, FRONT, GLOBAL, Keyword, Parameter, Sections, Status};
@@ -236,7 +238,8 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) -> bool {
                 "hash-port" => direct.hash_port = true,
                 "fallback" => direct.fallback = true,
                 odd if own.is_some() => {
-                    call.wrong(index, format!("'balance mh' only accepts 'hash-port' and 'fallback' (got '{odd}')."));
+                    let message = format!("'balance mh' only accepts 'hash-port' and 'fallback' (got '{odd}').");
+                    call.not_one_of(index, message, ["hash-port", "fallback"]);
                 }
                 // HAProxy does not mind words behind 'source'.
                 _ => {}
@@ -259,7 +262,10 @@ pub(crate) fn balance_hint(word: &str, is_direct: bool) -> Option<String> {
         "lc" | "wlc" => "leastconn",
         "sh" => "source",
         "twos" => "random",
-        _ => return is_direct.then(|| BALANCE.into()),
+        _ => {
+            let own = Scheduler::OWN.iter().map(|(word, _)| *word).filter(|_| is_direct);
+            return suggestion(word, ALGORITHMS.into_iter().chain(own)).or(is_direct.then(|| BALANCE.into()));
+        }
     };
     Some(format!("the kernel's scheduler `{word}` is '{ours}' in Baton; {BALANCE}"))
 }
@@ -350,7 +356,7 @@ fn manage_vip(draft: &mut Draft, call: &mut Call<'_, '_>) {
             },
             odd => {
                 let message = format!("'manage-vip' only accepts 'interface NAME' and 'prefix BITS' (got '{odd}').");
-                return call.wrong(index, message);
+                return call.not_one_of(index, message, ["interface", "prefix"]);
             }
         }
         index += 2;

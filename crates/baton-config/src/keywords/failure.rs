@@ -61,6 +61,17 @@ pub(crate) fn errorloc(draft: &mut Draft, call: &mut Call<'_, '_>, page: fn(Stri
     }
 }
 
+/// What `retry-on` names besides statuses.
+const EVENTS: [&str; 7] = [
+    "none",
+    "conn-failure",
+    "empty-response",
+    "junk-response",
+    "response-timeout",
+    "0rtt-rejected",
+    "all-retryable-errors",
+];
+
 pub(crate) fn retry_on(draft: &mut Draft, call: &mut Call<'_, '_>) {
     let mut retry = RetryOn { conn_failure: false, ..RetryOn::default() };
     if call.args() == 0 {
@@ -88,7 +99,7 @@ pub(crate) fn retry_on(draft: &mut Draft, call: &mut Call<'_, '_>) {
             status @ ("401" | "403" | "404" | "408" | "425" | "500" | "501" | "502" | "503" | "504") => {
                 add_status(&mut retry, status.parse().unwrap_or_default());
             }
-            other => return call.wrong(index, format!("'retry-on': unknown keyword '{other}'")),
+            other => return call.not_one_of(index, format!("'retry-on': unknown keyword '{other}'"), EVENTS),
         }
     }
     draft.proxy.retry_on = retry;
@@ -168,11 +179,11 @@ mod tests {
         check("HTTP/1.1 503\r\n\r\n", None);
         check("HTTP/1.1 503 X\r\nContent-Length: 4\r\n\r\nbody", None);
         check("HTTP/1.1 503 X\r\nContent-Length: 3\r\n\r\nbody", Some("(4 != 3)"));
-        check("HTTP/1.1 503 X\r\nContent-Length: x\r\n\r\nbody", Some("no number"));
-        check("HTTP/1.0 503 X\r\nA: b\r\n", Some("no end"));
-        check("HTTP/1.0 503 X\r\nA b\r\n\r\n", Some("no header field"));
+        check("HTTP/1.1 503 X\r\nContent-Length: x\r\n\r\nbody", Some("not a number"));
+        check("HTTP/1.0 503 X\r\nA: b\r\n", Some("does not end"));
+        check("HTTP/1.0 503 X\r\nA b\r\n\r\n", Some("not a header field"));
         check("<html>hi</html>\n", Some("status line"));
-        check("<html>hi</html>", Some("no end"));
+        check("<html>hi</html>", Some("does not end"));
         check("\r\n", Some("status line"));
     }
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use baton_rules::suggestion;
+
 use super::rows::{gone, later, none};
 use super::server::tls::defaults as tls;
 use super::{Apply, GLOBAL, Keyword, Status, limits, process, stats};
@@ -139,7 +141,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("httpclient.ssl.verify", GLOBAL, "…", INTERNAL),
     none("insecure-fork-wanted", GLOBAL, "…", "Baton never starts other programs while serving"),
     none("localpeer", GLOBAL, "NAME", "peers are not supported yet"),
-    none("lua-prepend-path", GLOBAL, "…", "Lua is not supported"),
+    none("lua-prepend-path", GLOBAL, "…", "Lua is not supported yet"),
     none("maxcompcpuusage", GLOBAL, "…", COMPRESSION),
     none("maxcomprate", GLOBAL, "…", COMPRESSION),
     none("maxzlibmem", GLOBAL, "…", COMPRESSION),
@@ -180,11 +182,11 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("tune.idle-pool.shared", GLOBAL, "…", "idle connections stay with the thread that opened them"),
     none("tune.idletimer", GLOBAL, "…", INTERNAL),
     none("tune.listener.multi-queue", GLOBAL, "…", "the kernel spreads connections over the threads"),
-    none("tune.lua.forced-yield", GLOBAL, "…", "Lua is not supported"),
-    none("tune.lua.maxmem", GLOBAL, "…", "Lua is not supported"),
-    none("tune.lua.service-timeout", GLOBAL, "…", "Lua is not supported"),
-    none("tune.lua.session-timeout", GLOBAL, "…", "Lua is not supported"),
-    none("tune.lua.task-timeout", GLOBAL, "…", "Lua is not supported"),
+    none("tune.lua.forced-yield", GLOBAL, "…", "Lua is not supported yet"),
+    none("tune.lua.maxmem", GLOBAL, "…", "Lua is not supported yet"),
+    none("tune.lua.service-timeout", GLOBAL, "…", "Lua is not supported yet"),
+    none("tune.lua.session-timeout", GLOBAL, "…", "Lua is not supported yet"),
+    none("tune.lua.task-timeout", GLOBAL, "…", "Lua is not supported yet"),
     none("tune.maxpollevents", GLOBAL, "…", INTERNAL),
     none("tune.pattern.cache-size", GLOBAL, "…", INTERNAL),
     none("tune.peers.max-updates-at-once", GLOBAL, "…", "it configures peers, which is not supported yet"),
@@ -309,7 +311,10 @@ fn zero_warning(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 fn master_worker(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     match call.arg(0) {
         "" | "no-exit-on-failure" => global.model.master_worker |= call.at_most(1),
-        other => call.wrong(0, format!("'master-worker' only supports 'no-exit-on-failure' option (got '{other}').")),
+        other => {
+            let message = format!("'master-worker' only supports 'no-exit-on-failure' option (got '{other}').");
+            call.not_one_of(0, message, ["no-exit-on-failure"]);
+        }
     }
 }
 
@@ -455,10 +460,11 @@ fn unix_bind(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
                 Some(id) => global.unix_socket.gid = Some(id),
                 None => call.error(at + 1, "unknown-group", format!("'unix-bind' : '{value}' unknown group.")),
             },
-            _ => {
+            odd => {
                 let message =
                     "'unix-bind' only supports the 'prefix', 'mode', 'uid', 'gid', 'user' and 'group' options.";
-                return call.error(at, "bad-value", message.into());
+                let hint = suggestion(odd, ["prefix", "mode", "uid", "gid", "user", "group"]);
+                return call.error_with(at, "bad-value", message.into(), hint);
             }
         }
         at += 2;

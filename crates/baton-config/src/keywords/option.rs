@@ -1,6 +1,7 @@
 //! The `option` keywords (configuration manual, 4.2).
 
 use baton_model::{ForwardedFor, HttpCheckSend, LogFormat, Redispatch};
+use baton_rules::suggestion;
 
 use super::rows::{gone, later, none, row};
 use super::{Apply, BACK, DEFAULTS, FRONT, Keyword, Sections, Status};
@@ -184,7 +185,10 @@ fn restrict_names(_: &mut Draft, call: &mut Call<'_, '_>) {
             let message = format!("'{} {word}' is not supported yet", call.name);
             call.error(call.first, "not-yet", message);
         }
-        _ => call.wrong(0, format!("'{}' expects 'preserve', 'reject' or 'delete' as option.", call.name)),
+        _ => {
+            let message = format!("'{}' expects 'preserve', 'reject' or 'delete' as option.", call.name);
+            call.not_one_of(0, message, ["preserve", "reject", "delete"]);
+        }
     }
 }
 
@@ -242,7 +246,10 @@ fn httplog(draft: &mut Draft, call: &mut Call<'_, '_>) {
         "" => LogFormat::Http,
         "clf" if call.at_most(1) => LogFormat::HttpClf,
         "clf" => return,
-        _ => return call.error(call.first, "extra-argument", "keyword 'httplog' only supports option 'clf'.".into()),
+        odd => {
+            let message = "keyword 'httplog' only supports option 'clf'.";
+            return call.error_with(call.first, "extra-argument", message.into(), suggestion(odd, ["clf"]));
+        }
     };
     if !backend_log(draft, call) {
         draft.format = Some(format);
@@ -293,8 +300,12 @@ fn forwarded(call: &mut Call<'_, '_>, header: &str, has_if_none: bool) -> Option
             }
             "if-none" if has_if_none => value.if_none = true,
             _ => {
-                let words = if has_if_none { "'except', 'header' and 'if-none'" } else { "'except' and 'header'" };
-                call.wrong(index, format!("'{name}' only supports optional values: {words}."));
+                let (words, known): (_, &[&str]) = match has_if_none {
+                    true => ("'except', 'header' and 'if-none'", &["except", "header", "if-none"]),
+                    false => ("'except' and 'header'", &["except", "header"]),
+                };
+                let message = format!("'{name}' only supports optional values: {words}.");
+                call.not_one_of(index, message, known.iter().copied());
                 return None;
             }
         }

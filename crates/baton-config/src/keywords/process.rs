@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use baton_model::Capability;
+use baton_rules::suggestion;
 
 use crate::lower::{Call, GlobalDraft, Prefix};
 
@@ -46,7 +47,9 @@ pub(super) fn setcap(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
             }
             None => {
                 let known = Capability::ALL.map(Capability::name).join(", ");
-                call.error(call.first, "bad-value", format!("'setcap' : unknown capability '{name}' (known: {known})"));
+                let message = format!("'setcap' : unknown capability '{name}' (known: {known})");
+                let hint = suggestion(name, Capability::ALL.map(Capability::name));
+                call.error_with(call.first, "bad-value", message, hint);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use baton_model::{ErrorPage, Mode, Reuse, Ruleset, Timeouts};
+use baton_rules::suggestion;
 
 use super::balance::{balance, hash_balance_factor, hash_type};
 use super::check::{check_404, check_connect, check_expect, check_send};
@@ -439,7 +440,10 @@ fn mode(draft: &mut Draft, call: &mut Call<'_, '_>) {
             let message = "'mode health' doesn't exist anymore. Please use 'http-request return status 200' instead.";
             return call.error(call.first, "removed-keyword", message.into());
         }
-        other => return call.wrong(0, format!("unknown proxy mode '{other}'.")),
+        other => {
+            let message = format!("unknown proxy mode '{other}'.");
+            return call.not_one_of(0, message, ["http", "tcp", "direct"]);
+        }
     };
     call.at_most(1);
 }
@@ -496,7 +500,8 @@ fn source(draft: &mut Draft, call: &mut Call<'_, '_>) {
     let (source, used) = source_words(call, call.first, false);
     if call.args() > used {
         let message = "'source' only supports optional keywords 'interface' and 'usesrc'.";
-        return call.error(call.first + used, "extra-argument", message.into());
+        let hint = suggestion(call.arg(used), ["interface", "usesrc"]);
+        return call.error_with(call.first + used, "extra-argument", message.into(), hint);
     }
     if source.is_some() {
         draft.proxy.source_address = source;

@@ -1,6 +1,7 @@
 //! Lines that are rules (configuration manual, 4.2 `acl`, `http-request`, `use_backend` …): kept as they are written.
 
 use baton_model::{Rule, Ruleset};
+use baton_rules::suggestion;
 
 use crate::lower::{Call, Draft};
 
@@ -15,6 +16,9 @@ const ORDER: [(Ruleset, &str); 8] = [
     (Ruleset::UseBackend, "use_backend"),
     (Ruleset::UseServer, "use-server"),
 ];
+
+/// What a condition begins with.
+const CONDITION: [&str; 2] = ["if", "unless"];
 
 /// Keeps a rule as it is written; `baton-rules` judges it when all sections are read.
 pub(crate) fn rule(draft: &mut Draft, call: &mut Call<'_, '_>, ruleset: Ruleset) {
@@ -41,7 +45,8 @@ pub(crate) fn inspect_delay(draft: &mut Draft, call: &mut Call<'_, '_>) {
 pub(crate) fn conditional(draft: &mut Draft, call: &mut Call<'_, '_>, ruleset: Ruleset) {
     if !matches!(call.arg(0), "if" | "unless") {
         let message = format!("'{}' requires either 'if' or 'unless' followed by a condition.", call.name);
-        return call.error(call.first, "missing-condition", message);
+        let hint = suggestion(call.arg(0), CONDITION);
+        return call.error_with(call.first, "missing-condition", message, hint);
     }
     rule(draft, call, ruleset);
 }
@@ -56,7 +61,8 @@ pub(crate) fn use_server(draft: &mut Draft, call: &mut Call<'_, '_>) {
     }
     if !matches!(call.arg(1), "if" | "unless") {
         let message = "'use-server' requires either 'if' or 'unless' followed by a condition.";
-        return call.error(call.first + 1, "missing-condition", message.into());
+        let hint = suggestion(call.arg(1), CONDITION);
+        return call.error_with(call.first + 1, "missing-condition", message.into(), hint);
     }
     rule(draft, call, Ruleset::UseServer);
 }
@@ -68,7 +74,7 @@ pub(crate) fn use_backend(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if !matches!(call.arg(1), "" | "if" | "unless") {
         let message =
             format!("unexpected keyword '{}' after switching rule, only 'if' and 'unless' are allowed.", call.arg(1));
-        return call.error(call.first + 1, "bad-value", message);
+        return call.not_one_of(1, message, CONDITION);
     }
     rule(draft, call, Ruleset::UseBackend);
 }

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use baton_model::{Address, NetAddress, ServerTarget};
+use baton_rules::nearest;
 
 use super::{Status, direct};
 use crate::address::{self, Port, Text};
 use crate::dynamic_server;
 use crate::lower::{Call, Draft, MAX_OBJECTS, ServerDraft, Subject, is_name, server_words};
-use crate::nearest::nearest;
 
 use parameters::INDEX;
 pub(crate) use parameters::{all, row as parameter};
@@ -113,7 +113,7 @@ fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word:
     let text = call.line.word(word);
     let fault = |message: String, call: &mut Call<'_, '_>| {
         let about = format!("'server {proxy}/{name}' : ");
-        call.error_with(word, "bad-address", format!("{about}{message}"), address::brackets(text));
+        call.error_with(word, "bad-address", format!("{about}{message}"), address::hint(text));
         false
     };
     let target = &mut server.server.address;

@@ -1,6 +1,7 @@
 //! `source` of backends and servers (configuration manual, 4.2 and 5.2).
 
 use baton_model::SourceAddress;
+use baton_rules::suggestion;
 
 use crate::address::{self, Port, Text};
 use crate::lower::Call;
@@ -54,7 +55,13 @@ pub(crate) fn source_words(call: &mut Call<'_, '_>, at: usize, ranges: bool) -> 
                             }
                             (_, true) => "'usesrc' with an address is not supported yet",
                         };
-                        call.error(at + used + 1, if known { "not-yet" } else { "bad-value" }, message.into());
+                        let hint = suggestion(other, ["client", "clientip"]);
+                        call.error_with(
+                            at + used + 1,
+                            if known { "not-yet" } else { "bad-value" },
+                            message.into(),
+                            hint,
+                        );
                         None
                     }
                 };

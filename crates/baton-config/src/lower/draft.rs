@@ -8,6 +8,7 @@ use baton_model::{
     Address, CheckStep, CrtLine, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server,
     ServerTarget, SocketMode,
 };
+use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
 
 use super::{Context, MAX_OBJECTS, name_of};
@@ -15,7 +16,6 @@ use crate::diagnostic::Severity;
 use crate::keywords::direct::DirectDraft;
 use crate::keywords::server::tls::TlsWords;
 use crate::keywords::{Sections, server};
-use crate::nearest::nearest;
 use crate::own::Own;
 use crate::syntax::{Line, Section};
 
@@ -367,8 +367,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut Drafts, context: &mut Contex
                     let message = format!("defaults section '{wanted}' not found for {} '{name}'.", kind.word());
                     let mut diagnostic = head.diagnostic(Severity::Alert, "unknown-defaults", from + 1, message);
                     let known = drafts.defaults.iter().map(|draft| &*draft.proxy.name);
-                    let near = nearest(wanted, known);
-                    diagnostic.hint = near.map(|near| format!("did you mean '{near}'?"));
+                    diagnostic.hint = suggestion(wanted, known);
                     context.report.add(diagnostic);
                 }
                 [index] => base = Some(index),

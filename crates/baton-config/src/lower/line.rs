@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_model::Family;
-use baton_rules::CompiledRules;
+use baton_rules::{CompiledRules, suggestion};
 
 use crate::Options;
 use crate::diagnostic::{Report, Severity};
 use crate::environment::Environment;
 use crate::keywords::tls::{self, FilePaths};
-use crate::nearest::nearest;
 use crate::syntax::Line;
 use crate::values::{self, TimeError, Unit};
 
@@ -200,6 +199,12 @@ impl<'l, 'a> Call<'l, 'a> {
         self.error(self.first + index, "missing-argument", message);
     }
 
+    /// An argument that is none of a closed set: the hint names the nearest one.
+    pub fn not_one_of<'w>(&mut self, index: usize, message: String, known: impl IntoIterator<Item = &'w str>) {
+        let hint = suggestion(self.arg(index), known);
+        self.error_with(self.first + index, "bad-value", message, hint);
+    }
+
     /// A value that is wrong, whatever is wrong with it.
     pub fn wrong(&mut self, index: usize, message: String) {
         self.error(self.first + index, "bad-value", message);
@@ -303,11 +308,9 @@ impl<'l, 'a> Call<'l, 'a> {
             return Some(*value);
         }
         let names = choices.iter().map(|(choice, _)| format!("'{choice}'")).collect::<Vec<_>>().join(", ");
-        let message = format!("{}'{name}' only supports {names} (got '{text}').", self.about);
-        let mut diagnostic = self.line.diagnostic(Severity::Alert, "bad-value", word, message);
-        diagnostic.hint =
-            nearest(text, choices.iter().map(|(choice, _)| *choice)).map(|near| format!("did you mean '{near}'?"));
-        self.context.report.add(diagnostic);
+        let message = format!("'{name}' only supports {names} (got '{text}').");
+        let hint = suggestion(text, choices.iter().map(|(choice, _)| *choice));
+        self.error_with(word, "bad-value", message, hint);
         None
     }
 }

@@ -55,7 +55,7 @@ pub(crate) fn log_target(call: &mut Call<'_, '_>) -> Option<LogTarget> {
             },
             "format" if FORMATS.contains(&value) => target.format = value.into(),
             "format" => {
-                call.wrong(index + 1, format!("log : unknown log format '{value}'"));
+                call.not_one_of(index + 1, format!("log : unknown log format '{value}'"), FORMATS);
                 return None;
             }
             "sample" => {
@@ -77,7 +77,7 @@ pub(crate) fn log_target(call: &mut Call<'_, '_>) -> Option<LogTarget> {
     match FACILITIES.iter().position(|name| *name == facility) {
         Some(number) => target.facility = Facility(number as u8),
         None => {
-            call.wrong(index, format!("log : unknown log facility '{facility}'"));
+            call.not_one_of(index, format!("log : unknown log facility '{facility}'"), FACILITIES);
             return None;
         }
     }
@@ -97,7 +97,7 @@ fn level(call: &mut Call<'_, '_>, index: usize, what: &str, default: Level) -> O
         word => match LEVELS.iter().position(|name| *name == word) {
             Some(number) => Some(Level(number as u8)),
             None => {
-                call.wrong(index, format!("log : unknown {what} '{word}'"));
+                call.not_one_of(index, format!("log : unknown {what} '{word}'"), LEVELS);
                 None
             }
         },

@@ -1,13 +1,13 @@
 //! Names of backends and servers that rules and `default_backend` say: they must be there, and fit.
 
 use baton_model::{Mode, Ruleset};
+use baton_rules::suggestion;
 use rustc_hash::FxHashSet;
 
 use super::direct;
 use super::judge::{SectionIndex, key, late};
 use super::{Context, Draft, Kind};
 use crate::diagnostic::Severity;
-use crate::nearest::nearest;
 use crate::syntax::Line;
 
 /// `default_backend` and `use_backend` name a backend of the same mode.
@@ -41,7 +41,7 @@ pub(super) fn backends_exist(draft: &Draft, heads: &SectionIndex<'_>, known: &[&
                 let mut diagnostic = late(&line, Severity::Alert, "unknown-backend", word, message);
                 diagnostic.hint = match heads.contains_key(&(name, Kind::Frontend)) {
                     true => Some(format!("'{name}' is a frontend; a backend is needed here")),
-                    false => nearest(name, known.iter().copied()).map(|near| format!("did you mean '{near}'?")),
+                    false => suggestion(name, known.iter().copied()),
                 };
                 context.report.add(diagnostic);
             }
@@ -94,8 +94,7 @@ pub(super) fn servers_exist(draft: &Draft, context: &mut Context<'_>) {
             draft.proxy.name
         );
         let mut diagnostic = late(line, Severity::Alert, "unknown-server", *first, message);
-        let near = nearest(name, draft.servers.iter().map(|server| &*server.server.name));
-        diagnostic.hint = near.map(|near| format!("did you mean '{near}'?"));
+        diagnostic.hint = suggestion(name, draft.servers.iter().map(|server| &*server.server.name));
         context.report.add(diagnostic);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use baton_model::Role;
+use baton_rules::suggestion;
 
 use super::judge::late;
 use super::{Context, Draft, ServerDraft};
@@ -27,9 +28,17 @@ pub(crate) fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
             let own: ServerName<'_> = (&draft.proxy.name, &server.server.name);
             let Some(first) = tracked(own.0, server) else { continue };
             let Some(line) = &server.line else { continue };
+            let mut hint = None;
             let fault = match all.contains_key(&first) {
-                false if backends.contains(first.0) => format!("unable to find required server '{}'", first.1),
-                false => format!("unable to find required proxy '{}'", first.0),
+                false if backends.contains(first.0) => {
+                    let servers = all.keys().filter(|(backend, _)| *backend == first.0);
+                    hint = suggestion(first.1, servers.map(|(_, server)| *server));
+                    format!("unable to find required server '{}'", first.1)
+                }
+                false => {
+                    hint = suggestion(first.0, backends.iter().copied());
+                    format!("unable to find required proxy '{}'", first.0)
+                }
                 true => match chain_end(own, first, &all) {
                     // Of a circle, only the server that closes it is told.
                     ChainEnd::Circle(last) if last > line.number => continue,
@@ -47,7 +56,9 @@ pub(crate) fn tracking(drafts: &[Draft], context: &mut Context<'_>) {
             };
             let message = format!("'server {}/{}' : {fault} for tracking.", own.0, own.1);
             let word = line.texts().position(|word| word == "track").unwrap_or(0) + 1;
-            context.report.add(late(line, Severity::Alert, "bad-track", word, message));
+            let mut diagnostic = late(line, Severity::Alert, "bad-track", word, message);
+            diagnostic.hint = hint;
+            context.report.add(diagnostic);
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Action, Row, RuleArguments, sets};
 use crate::context::Context;
 use crate::format::Format;
+use crate::nearest::suggestion;
 use crate::problem::{LocatedError, RuleError};
 use crate::reply::{PAGES, Reply};
 use crate::rules::Denial;
@@ -118,6 +119,21 @@ fn standard_page(words: &RuleArguments<'_, '_>, status: u16) -> Result<Page, Loc
     }
 }
 
+/// What `return` and `deny` take.
+const ARGUMENTS: [&str; 11] = [
+    "status",
+    "deny_status",
+    "content-type",
+    "string",
+    "lf-string",
+    "file",
+    "lf-file",
+    "hdr",
+    "default-errorfiles",
+    "if",
+    "unless",
+];
+
 /// The arguments `return` and `deny` share; true: `default-errorfiles`.
 fn content(words: &mut RuleArguments<'_, '_>, status: u16) -> Result<(ResponseContent, bool), LocatedError> {
     let mut content = ResponseContent { status, headers: Vec::new(), content_type: None, body: None };
@@ -170,7 +186,13 @@ fn content(words: &mut RuleArguments<'_, '_>, status: u16) -> Result<(ResponseCo
                 words.at += 1;
                 return Err(words.blame(RuleError::new(format!("'{word}' is not supported here yet"))));
             }
-            _ => break,
+            _ => match suggestion(word, ARGUMENTS) {
+                Some(hint) => {
+                    let fault = RuleError::new(format!("unexpected argument '{word}'")).hint(hint);
+                    return Err(fault.at(words.at));
+                }
+                None => break,
+            },
         }
     }
     let empty = content.body.as_ref().is_none_or(|body| body.constant().is_some_and(<[u8]>::is_empty));

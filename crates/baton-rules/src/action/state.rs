@@ -127,7 +127,10 @@ fn strict_mode(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError
     match words.take("'on' or 'off'")? {
         "on" => Ok(Action::Strict(true)),
         "off" => Ok(Action::Strict(false)),
-        other => Err(words.blame(RuleError::new(format!("expected 'on' or 'off', found '{other}'")))),
+        other => {
+            let fault = RuleError::new(format!("expected 'on' or 'off', found '{other}'"));
+            Err(words.blame(fault.suggest(other, ["on", "off"])))
+        }
     }
 }
 

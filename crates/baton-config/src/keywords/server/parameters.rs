@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use baton_model::{Address, InitState, MarkedDown, MarkedUp, Observe, OnError, ProxyProtocol};
+use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
 
 use crate::address::{self, Port, Text};
@@ -255,7 +256,8 @@ fn init_addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> us
                     let message = format!(
                         "'init-addr' : unknown init-addr method '{other}', supported methods are 'libc', 'last', 'none'."
                     );
-                    call.error(at + 1, "bad-value", message);
+                    let hint = suggestion(other, ["libc", "last", "none"]);
+                    call.error_with(at + 1, "bad-value", message, hint);
                     return 1;
                 }
             },

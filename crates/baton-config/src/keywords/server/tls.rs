@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_model::{CheckStep, GlobalTls, ServerTls, TlsVersion};
-use baton_rules::{Expr, RulePosition};
+use baton_rules::{Expr, RulePosition, suggestion};
 use baton_tls::authorities::Authority;
 use baton_tls::judge_words;
 use baton_tls::store::Files;
@@ -151,7 +151,8 @@ pub(crate) fn version(call: &mut Call<'_, '_>, at: usize) -> Option<TlsVersion> 
             None
         }
         word => {
-            call.error(at, "bad-value", format!("'{word}' : unknown ssl/tls version."));
+            let hint = suggestion(word, ["TLSv1.2", "TLSv1.3"]);
+            call.error_with(at, "bad-value", format!("'{word}' : unknown ssl/tls version."), hint);
             None
         }
     }
@@ -176,7 +177,7 @@ fn verify(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize
         odd => {
             let message =
                 format!("'verify' : unknown verify method '{odd}', only 'none' and 'required' are supported.");
-            call.error(at + 1, "bad-value", message);
+            call.error_with(at + 1, "bad-value", message, suggestion(odd, ["none", "required"]));
         }
     }
     1

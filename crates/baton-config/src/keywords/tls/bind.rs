@@ -263,7 +263,7 @@ fn errors(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> IgnoredEr
     let parsed = value(bind, call, at).map(ignored::parse);
     match parsed {
         Some(Ok(errors)) => return errors,
-        Some(Err(message)) => call.error(at + 1, "bad-value", message),
+        Some(Err(error)) => call.error_with(at + 1, "bad-value", error.message, error.hint),
         None => {}
     }
     IgnoredErrors::None

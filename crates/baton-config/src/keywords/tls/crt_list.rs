@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use baton_model::{CrtLine, CrtSource, Source};
+use baton_rules::nearest;
 
 use super::{FilePaths, ParameterNote, bind, options};
 use crate::diagnostic::Severity;
 use crate::lower::{Call, DefaultPath};
-use crate::nearest::nearest;
 use crate::syntax::Line;
 
 /// Most words of a line.
@@ -285,7 +285,7 @@ mod tests {
         check("a [[alpn a]]", Err("too many '[' at 3..4"));
         check("a x]", Err("missing '[' at 3..4"));
         check("a [] x]", Err("too many ']' at 6..7"));
-        check(&"a ".repeat(MAX_LIST_WORDS + 1), Err("the line has more than 2048 words at 0..4098"));
+        check(&"a ".repeat(MAX_LIST_WORDS + 1), Err("the line has more than 2048 arguments at 0..4098"));
     }
 
     #[test]

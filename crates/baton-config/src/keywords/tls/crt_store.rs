@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_model::{CrtLine, CrtLoad, CrtStore};
+use baton_rules::nearest;
 
 use super::{ParameterNote, bind, options};
 use crate::diagnostic::Severity;
 use crate::lower::{Call, Context, Draft, Prefix};
-use crate::nearest::nearest;
 use crate::syntax::{Line, Section};
 
 /// Words of a `load` line. `ocsp-update` belongs there, too.
@@ -32,7 +32,7 @@ pub(crate) fn section(section: &Section, context: &mut Context<'_>) {
             "key-base" => key_base = base("key-base", &mut call).or(key_base),
             "load" => loads.extend(load(&mut call, crt_base.as_deref(), key_base.as_deref())),
             word => {
-                let guess = nearest(word, ["crt-base", "key-base", "load"].into_iter());
+                let guess = nearest(word, ["crt-base", "key-base", "load"]);
                 let guess = guess.map(|name| format!("; did you mean '{name}' maybe ?")).unwrap_or_default();
                 call.error(0, "unknown-keyword", format!("unknown keyword '{word}' in 'crt-store' section{guess}"));
             }
@@ -60,7 +60,7 @@ fn load(call: &mut Call<'_, '_>, crt_base: Option<&Path>, key_base: Option<&Path
     while at < call.line.words.len() {
         if !part(&mut load, call, at, crt_base, key_base) {
             let word = call.line.word(at);
-            let guess = nearest(word, PARTS.into_iter()).map(|name| format!("; did you mean '{name}' maybe ?"));
+            let guess = nearest(word, PARTS).map(|name| format!("; did you mean '{name}' maybe ?"));
             let message = format!("'load' : unknown keyword '{word}'{}", guess.unwrap_or_default());
             call.error(at, "unknown-keyword", message);
             return None;
@@ -162,6 +162,17 @@ pub(super) fn has(stores: &[Arc<CrtStore>], reference: &str) -> bool {
     let Some((store, name)) = reference.trim_start_matches('@').split_once('/') else { return false };
     let loads = stores.iter().filter(|known| known.name == store).flat_map(|known| &known.loads);
     loads.into_iter().any(|load| load.alias.as_deref() == Some(name) || load.crt.ends_with(name))
+}
+
+/// Every `@NAME/ALIAS` and `@NAME/FILE` that there is.
+pub(super) fn references(stores: &[Arc<CrtStore>]) -> Vec<String> {
+    let named = stores.iter().flat_map(|store| store.loads.iter().map(|load| (&store.name, load)));
+    named
+        .map(|(store, load)| match &load.alias {
+            Some(alias) => format!("@{store}/{alias}"),
+            None => format!("@{store}/{}", load.crt.file_name().unwrap_or_default().to_string_lossy()),
+        })
+        .collect()
 }
 
 /// For complaints: the line, if there is one.

@@ -129,6 +129,18 @@ fn option(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     }
 }
 
+const OPTIONS: [&str; 9] = [
+    "no-sslv3",
+    "no-tlsv12",
+    "no-tlsv13",
+    "no-tls-tickets",
+    "prefer-client-ciphers",
+    "force-tlsv12",
+    "force-tlsv13",
+    "ssl-min-ver",
+    "ssl-max-ver",
+];
+
 fn default_options(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     if call.args() == 0 {
         return call.expects(0, "an option as an argument");
@@ -160,12 +172,13 @@ fn default_options(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
                 let applied = (row.apply)(&mut options, value, &call.context.places(&call.line.file));
                 call.context.tls.options = options;
                 if let Err(fault) = applied {
-                    call.wrong(at, format!("{} on global statement '{}'.", fault.message, call.name));
+                    let message = format!("{} on global statement '{}'.", fault.message, call.name);
+                    call.error_with(call.first + at, "bad-value", message, fault.hint);
                 }
             }
             word => {
                 let message = format!("unknown option '{word}' on global statement '{}'.", call.name);
-                return call.error(call.first + at, "bad-value", message);
+                return call.not_one_of(at, message, OPTIONS);
             }
         }
         at += 1;
@@ -201,7 +214,8 @@ fn load_extra_files(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
             "key" => extra.key = true,
             word => {
                 let expects = "expects one or multiple arguments (none, all, bundle, sctl, ocsp, issuer, key)";
-                return call.wrong(index, format!("'{}' {expects}, found '{word}'.", call.name));
+                let message = format!("'{}' {expects}, found '{word}'.", call.name);
+                return call.not_one_of(index, message, ["none", "all", "bundle", "sctl", "ocsp", "issuer", "key"]);
             }
         }
     }
@@ -254,6 +268,7 @@ fn dh_param(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 
 fn keylog(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     if !matches!(call.arg(0), "on" | "off") {
-        call.wrong(0, format!("'{}' expects either 'on' or 'off' but got '{}'.", call.name, call.arg(0)));
+        let message = format!("'{}' expects either 'on' or 'off' but got '{}'.", call.name, call.arg(0));
+        call.not_one_of(0, message, ["on", "off"]);
     }
 }

@@ -1,6 +1,9 @@
 //! `ca-ignore-err` and `crt-ignore-err`: faults of certificates by OpenSSL's numbers, or by their names as from HAProxy 2.9 on.
 
 use baton_model::IgnoredErrors;
+use baton_rules::nearest;
+
+use super::ParameterError;
 
 /// The highest number, as in HAProxy 2.6 with OpenSSL 3.0.
 const HIGHEST: u32 = 94;
@@ -47,14 +50,17 @@ const NAMES: [(&str, u32); 38] = [
     ("INVALID_CA", 79),
 ];
 
+/// What OpenSSL's names begin with.
+const PREFIX: &str = "X509_V_ERR_";
+
 /// Reads `all`, or numbers and names with commas between them.
-pub(super) fn parse(text: &str) -> Result<IgnoredErrors, String> {
+pub(super) fn parse(text: &str) -> Result<IgnoredErrors, ParameterError> {
     if text == "all" {
         return Ok(IgnoredErrors::All);
     }
     let mut list = Vec::new();
     for word in text.split(',') {
-        let number = match word.strip_prefix("X509_V_ERR_") {
+        let number = match word.strip_prefix(PREFIX) {
             Some(name) => NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number),
             None => word.parse().ok().filter(|number| (1..=HIGHEST).contains(number)),
         };
@@ -62,10 +68,13 @@ pub(super) fn parse(text: &str) -> Result<IgnoredErrors, String> {
             Some(number) if list.contains(&number) => {}
             Some(number) => list.push(number),
             None => {
-                return Err(format!(
+                let message = format!(
                     "'{word}' is neither an error's number (1..{HIGHEST}) nor its name (X509_V_ERR_…) in error IDs list \
                      '{text}'"
-                ));
+                );
+                let near = nearest(word.strip_prefix(PREFIX).unwrap_or(word), NAMES.iter().map(|(name, _)| *name));
+                let hint = near.map(|near| format!("did you mean '{PREFIX}{near}'?"));
+                return Err(ParameterError { message, hint });
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use baton_model::{BindTls, ClientVerify, CrtLine, CrtSource, CrtStore, Mode, Model, Source, TlsOptions};
+use baton_rules::suggestion;
 
 use super::crt_store;
 use crate::diagnostic::{Diagnostic, Severity};
@@ -159,6 +160,8 @@ fn exists(name: &str, place: &Source, draft: &Draft, stores: &[Arc<CrtStore>], c
         }
     };
     diagnostic.late = true;
-    diagnostic.hint = Some("write 'crt-store NAME' with 'load crt FILE alias ALIAS', and '@NAME/ALIAS' here".into());
+    let known = crt_store::references(stores);
+    diagnostic.hint = suggestion(name, known.iter().map(String::as_str))
+        .or(Some("write 'crt-store NAME' with 'load crt FILE alias ALIAS', and '@NAME/ALIAS' here".into()));
     context.report.add(diagnostic);
 }

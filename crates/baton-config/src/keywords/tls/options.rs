@@ -1,6 +1,7 @@
 //! Words that stand on a `bind` line as well as in the brackets of a `crt-list` (configuration manual, 5.1 `crt-list`).
 
 use baton_model::{ClientVerify, TlsOptions, TlsVersion};
+use baton_rules::suggestion;
 use baton_tls::names::{self, NameError, NameList};
 
 use super::{FilePaths, ParameterError, ParameterNote};
@@ -95,7 +96,8 @@ fn verify(options: &mut TlsOptions, text: &str, _: &FilePaths<'_>) -> Result<Par
         "required" => ClientVerify::Required,
         _ => {
             let message = "unknown verify method, only 'none', 'optional', and 'required' are supported";
-            return Err(ParameterError::new(format!("'{text}' : {message}")));
+            let hint = suggestion(text, ["none", "optional", "required"]);
+            return Err(ParameterError { message: format!("'{text}' : {message}"), hint });
         }
     };
     set(&mut options.verify, verify)
@@ -129,7 +131,10 @@ fn version(text: &str) -> Result<TlsVersion, ParameterError> {
         "SSLv3" | "TLSv1.0" | "TLSv1.1" => {
             Err(ParameterError { message: format!("'{text}' {TOO_OLD}"), hint: Some("write TLSv1.2 instead".into()) })
         }
-        _ => Err(ParameterError::new(format!("'{text}' : unknown ssl/tls version"))),
+        _ => {
+            let hint = suggestion(text, ["TLSv1.2", "TLSv1.3"]);
+            Err(ParameterError { message: format!("'{text}' : unknown ssl/tls version"), hint })
+        }
     }
 }
 

@@ -210,7 +210,7 @@ fn servers(draft: &Draft, drafts: &[Draft], context: &mut Context<'_>) {
             let about = format!("'server {}/{}' : {message}.", draft.proxy.name, server.server.name);
             let mut diagnostic = late(line, Severity::Alert, "direct", 2, about);
             let is_port = matches!(server.server.address.fixed(), Some(Address::Inet(address)) if address.port() > 0);
-            diagnostic.hint = crate::address::brackets(line.word(2)).filter(|_| is_port).or(Some(hint.into()));
+            diagnostic.hint = crate::address::hint(line.word(2)).filter(|_| is_port).or(Some(hint.into()));
             context.report.add(diagnostic);
         }
         if let Some(word) = ignored(server) {

@@ -12,7 +12,10 @@ pub(crate) fn server_verify(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     match call.arg(0) {
         "none" => global.model.tls.server_verify_none = true,
         "required" => global.model.tls.server_verify_none = false,
-        _ => call.wrong(0, "'ssl-server-verify' expects 'none' or 'required' as argument.".into()),
+        _ => {
+            let message = "'ssl-server-verify' expects 'none' or 'required' as argument.";
+            call.not_one_of(0, message.into(), ["none", "required"]);
+        }
     }
 }
 
@@ -49,6 +52,17 @@ pub(crate) fn curves(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 pub(crate) fn sigalgs(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     text(global, call, "a signature algorithm list", |defaults| &mut defaults.sigalgs);
 }
+
+const OPTIONS: [&str; 8] = [
+    "no-sslv3",
+    "no-tlsv12",
+    "no-tlsv13",
+    "force-tlsv12",
+    "force-tlsv13",
+    "no-tls-tickets",
+    "ssl-min-ver",
+    "ssl-max-ver",
+];
 
 /// `ssl-default-server-options`.
 pub(crate) fn options(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
@@ -87,7 +101,7 @@ pub(crate) fn options(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
             }
             odd => {
                 let message = format!("unknown option '{odd}' on global statement '{}'.", call.name);
-                return call.wrong(index, message);
+                return call.not_one_of(index, message, OPTIONS);
             }
         }
         index += 1;
