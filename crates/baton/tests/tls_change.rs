@@ -256,7 +256,7 @@ fn what_cannot_be_used_is_refused_with_all_reasons() {
             "a.pem",
             "belongs to another certificate",
             "b.pem",
-            "has no end",
+            "has no END line",
             "none.pem",
             "no such file",
             &address.to_string(),

@@ -47,7 +47,7 @@ fn a_pipe_is_refused_wherever_a_file_is_named() {
         let reasons = proxy.change_refused(&text);
         let line = text.lines().find(|line| line.contains(&*dir.to_string())).unwrap_or_default();
         assert!(reasons.contains("pipe.pem"), "{line}: the file is not named: {reasons}");
-        assert!(["a pipe", "no regular file"].iter().any(|reason| reasons.contains(reason)), "{line}: {reasons}");
+        assert!(["a pipe", "not a regular file"].iter().any(|reason| reasons.contains(reason)), "{line}: {reasons}");
         assert_served(web);
     }
     // The file of the configuration itself.

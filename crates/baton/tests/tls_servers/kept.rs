@@ -102,7 +102,7 @@ fn a_reload_keeps_what_it_does_not_change() {
     // A file that cannot be used changes nothing.
     fs::write(servers.file("ca.pem"), "nothing").expect("the folder is ours");
     let refused = baton.change_refused(&with(usual));
-    assert!(refused.contains("neither a certificate nor a list"), "{refused}");
+    assert!(refused.contains("neither a certificate nor a revocation list"), "{refused}");
     fs::write(servers.file("ca.pem"), trusted).expect("the folder is ours");
     baton.reload();
     let mut client = Client::connect(place);
