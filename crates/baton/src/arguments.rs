@@ -149,7 +149,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Invocation, Wrong> {
     Ok(Invocation::Run(Box::new(run)))
 }
 
-/// The same arguments but for those that take something over from another process (`-x`, `-sf`, `-st`).
+/// `arguments` without those that take something over from another process (`-x`, `-sf`, `-st`).
 pub fn without_predecessors(arguments: &[OsString]) -> Vec<OsString> {
     const WITH_VALUE: [&str; 9] = ["-cc", "-f", "-p", "-C", "-L", "-n", "-N", "-m", "-S"];
     let mut kept = Vec::new();

@@ -62,7 +62,7 @@ pub struct Amount {
     /// Start no request after this time (30, 500ms, 2m); 10 s without -n
     #[arg(short = 't', long = "for", value_name = "TIME", value_parser = units::time)]
     pub time: Option<Duration>,
-    /// The same as -t, as in wrk (-d) and hey (-z)
+    /// Synonym of -t, as in wrk (-d) and hey (-z)
     #[arg(short = 'd', short_alias = 'z', long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
     /// Concurrent connections [default: 1, or 100 with --rate]
