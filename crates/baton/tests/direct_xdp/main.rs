@@ -124,7 +124,7 @@ fn what_it_cannot_do_is_said_before_anything_is_done() {
             ("balance roundrobin", "balance leastconn", "no scheduler 'wlc'"),
             ("weight 1", "weight 1 tunnel", "no tunnels"),
             ("weight 1", "weight 1 maxconn 10", "no limits"),
-            ("bind 192.0.2.7:80", "bind fwmark@7", "firewall marks"),
+            ("bind 192.0.2.7:80", "bind fwmark@7", "before a firewall can mark them"),
         ] {
             let refused = lab.director.inside(|| proxy.change_refused(&right.replace(words, instead)));
             assert!(refused.contains(because), "{refused}");
