@@ -156,7 +156,7 @@ fn what_cannot_be_had_is_said_with_line_reason_and_remedy() {
         assert_eq!(answer().as_deref(), Some("outside"));
 
         let said = proxy.change_refused(&config("", &[frontend("f", " namespace ../x")]));
-        assert!(said.contains("'../x' is no name of a network namespace"), "{said}");
+        assert!(said.contains("'../x' is not a valid name of a network namespace"), "{said}");
         drop(proxy);
 
         let user = format!(" uid {USER}\n gid {USER}\n");
