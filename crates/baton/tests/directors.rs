@@ -69,7 +69,7 @@ const VIPS: [(&str, &str); 2] = [("192.168.121.2", "192.168.121.2/32"), ("[2001:
 
 /// Half of them over IPv6.
 const DOWNLOADS: usize = 6;
-const BYTES: u64 = 5_000_000;
+const BYTES: u64 = 10_000_000;
 
 /// A client, who is this test, two directors and three real servers with links of 10 Mbit/s, all on one Ethernet.
 const NETWORK: &str = "
