@@ -123,14 +123,14 @@ fn a_lane_stands_through_runs_until_it_is_taken_down() {
         let places = ["127.0.0.1:0", "127.0.0.1:0"].map(listen);
         let [one, two] = [0, 1].map(|at: usize| places[at].1);
         let before = rules();
-        assert!(plug::setup(&order(&[one], 50)).unwrap()[0].contains("a lane with a plug"));
+        assert!(plug::setup(&order(&[one], 50)).unwrap()[0].contains("plug set up, open"));
         let standing = rules();
         assert!(plug::setup(&order(&[one], 50)).unwrap()[0].contains("0 of 1 filters are new"));
         assert_eq!(rules(), standing, "twice is once");
         flows(&[one, two]);
 
         let refused = method::prepare(&order(&[one, two], 50)).err().unwrap().to_string();
-        assert!(refused.contains(&format!("is not for {two}")) && refused.contains("setup"), "{refused}");
+        assert!(refused.contains(&format!("is not set up for {two}")) && refused.contains("setup"), "{refused}");
         for _ in 0..3 {
             let order = order(&[one], 50);
             let mut method = begun(&order);
@@ -153,8 +153,8 @@ fn a_lane_stands_through_runs_until_it_is_taken_down() {
         assert_eq!(rules(), standing);
 
         assert!(plug::setup(&order(&[one, two], 50)).unwrap()[0].contains("1 of 2 filters are new"));
-        assert!(plug::teardown(&[]).unwrap()[0].contains("is down"));
-        assert!(plug::teardown(&[]).unwrap()[0].contains("no lane stands"));
+        assert!(plug::teardown(&[]).unwrap()[0].contains("the plug is removed"));
+        assert!(plug::teardown(&[]).unwrap()[0].contains("no plug is set up"));
         assert_eq!(rules(), before);
         flows(&[one, two]);
     });
@@ -219,7 +219,7 @@ fn what_cannot_be_is_refused_with_nothing_changed() {
             let refused = refused.to_string();
             assert!(refused.contains("prio 1:") || refused.contains("File exists"), "{refused}");
         }
-        assert!(plug::teardown(&[]).unwrap()[0].contains("no lane stands"));
+        assert!(plug::teardown(&[]).unwrap()[0].contains("no plug is set up"));
         method::undo(&order, &Default::default()).unwrap();
         assert_eq!(rules(), before);
         flows(&[place]);

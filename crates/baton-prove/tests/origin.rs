@@ -57,7 +57,7 @@ fn paths_give_what_they_say() {
     check("GET /status/204 HTTP/1.1\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n");
     check(
         "nonsense\r\n\r\n",
-        "HTTP/1.1 400 Bad Request\r\nContent-Length: 26\r\nConnection: close\r\n\r\nthis is no HTTP/1 request\n",
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 30\r\nConnection: close\r\n\r\nthis is not an HTTP/1 request\n",
     );
     assert!(talk(origin().address(), "GET /ws HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 426 "));
     assert!(talk(origin().address(), "GET /bytes/x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));

@@ -104,7 +104,7 @@ fn what_cannot_be_meant_is_refused() {
         assert!(error.contains(words), "{error}");
     };
     let options = || LoadOptions::new(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
-    check(LoadOptions { requests: vec![Request::get("/").to(1)], ..options() }, "a server that is not there");
+    check(LoadOptions { requests: vec![Request::get("/").to(1)], ..options() }, "names an unknown server");
     check(LoadOptions { servers: Vec::new(), ..options() }, "the number of servers");
     let v6: IpAddr = "::1".parse().expect("an address");
     check(LoadOptions { sources: vec![v6], ..options() }, "IPv4, IPv6 and unix differ");
