@@ -330,7 +330,7 @@ fn an_interface_that_is_gone_is_told_and_stops_nothing_else() {
         }
         let refreshed = || lab.director.inside(|| both().refresh().unwrap());
         let troubles = refreshed();
-        assert!(troubles.len() == 1 && troubles[0].starts_with("interface eth1: it is not there"), "{troubles:?}");
+        assert!(troubles.len() == 1 && troubles[0].starts_with("interface eth1 does not exist"), "{troubles:?}");
         all_go_on(&mut held);
         drop(held);
         // Servers come and go.
@@ -539,7 +539,7 @@ fn the_driver_of_a_veth_needs_somebody_at_the_other_end() {
         lab.director.run("ip link add link eth0 name mac0 type macvlan mode bridge");
         let settings = settings("mac0", XdpHook::Driver);
         let refused = lab.director.inside(|| open().look(&settings, &services).unwrap());
-        assert!(refused[0].why.contains("its driver has no XDP: leave `driver` out"), "{refused:?}");
+        assert!(refused[0].why.contains("its driver has no XDP: without `driver`"), "{refused:?}");
     });
 }
 
@@ -625,7 +625,7 @@ fn somebody_elses_program_is_left_alone() {
         });
         let faults: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
         assert!(
-            faults.iter().all(|fault| fault.contains("interface eth0: another XDP program is there")),
+            faults.iter().all(|fault| fault.contains("interface eth0: it has another XDP program")),
             "{faults:?}"
         );
         assert!(!faults.is_empty());

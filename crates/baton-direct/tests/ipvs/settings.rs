@@ -188,16 +188,16 @@ fn auto_stays_with_the_engine_that_has_services() {
             assert_eq!(director.reconcile(&services).unwrap().remarks, warnings);
             warnings.join("")
         };
-        assert_eq!(by(EngineChoice::Xdp, "xdp", "asks for it"), "");
-        assert_eq!(by(EngineChoice::Auto, "xdp", "has services of ours already"), "");
-        let changes = by(EngineChoice::Ipvs, "ipvs", "asks for it");
+        assert_eq!(by(EngineChoice::Xdp, "xdp", "set by the configuration"), "");
+        assert_eq!(by(EngineChoice::Auto, "xdp", "already has services of Baton"), "");
+        let changes = by(EngineChoice::Ipvs, "ipvs", "set by the configuration");
         assert!(changes.contains("the engine changes from xdp to ipvs"), "{changes}");
-        assert_eq!(by(EngineChoice::Auto, "ipvs", "has services of ours already"), "");
-        by(EngineChoice::Xdp, "xdp", "asks for it");
+        assert_eq!(by(EngineChoice::Auto, "ipvs", "already has services of Baton"), "");
+        by(EngineChoice::Xdp, "xdp", "set by the configuration");
         // It cannot be had any more.
         said("umount /sys/fs/bpf");
         let left = by(EngineChoice::Auto, "ipvs", "the kernel has IPVS");
-        assert!(left.contains("services of ours are in another engine"), "{left}");
+        assert!(left.contains("services of Baton remain in another engine"), "{left}");
         open(EngineChoice::Ipvs).leave(OnExit::Flush).unwrap();
         assert_eq!(dump(), [""; 0]);
     });
