@@ -97,7 +97,7 @@ fn a_user_to_whom_it_was_given_reaches_nothing_else_by_it() {
         fs::rename(name.join("of_servers"), name.join("aside")).unwrap();
         symlink(name.join("of_services"), name.join("of_servers")).unwrap();
         let error = Direct::find(&name).unwrap_err().to_string();
-        assert!(error.contains("no pinned object"), "{error}");
+        assert!(error.contains("not a pinned object"), "{error}");
         // Another folder in its place: what is removed is what was made.
         fs::rename(&name, mounted.join("kind/gone")).unwrap();
         symlink(victims.path(), &name).unwrap();
