@@ -624,10 +624,7 @@ fn somebody_elses_program_is_left_alone() {
             director.reconcile(&services(&[(&lab.servers[0], 1)])).unwrap()
         });
         let faults: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
-        assert!(
-            faults.iter().all(|fault| fault.contains("interface eth0: it has another XDP program")),
-            "{faults:?}"
-        );
+        assert!(faults.iter().all(|fault| fault.contains("interface eth0: it has another XDP program")), "{faults:?}");
         assert!(!faults.is_empty());
         assert_eq!(self::program(&lab.director), before);
         assert!(lab.director.inside(|| open().plan(&[]).unwrap().is_empty()), "nothing of it is there");
