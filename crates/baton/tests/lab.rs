@@ -19,6 +19,13 @@ fn a_script_runs_as_root_with_its_own_kernel() {
 }
 
 #[test]
+fn a_lab_that_does_not_power_off_keeps_its_result() {
+    let script = "echo output; printf 'the lab ends with 3\n'; exec sleep 600";
+    let Some(done) = lab::run(script) else { return };
+    assert_eq!((done.output.as_str(), done.status), ("output\n", 3));
+}
+
+#[test]
 fn modules_come_when_they_are_asked_for() {
     let script = "set -e\ntc qdisc add dev lo root handle 7: prio\ntc qdisc add dev lo parent 7:3 plug\ntc qdisc show dev lo\n\
         modprobe dummy\nip link add dummy7 type dummy\nip -6 address show dev lo\n\

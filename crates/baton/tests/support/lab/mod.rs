@@ -31,6 +31,9 @@ use tempfile::TempDir;
 /// The longest that a lab may take, from its start to its end. Far more than any test in it takes.
 pub const LONGEST: Duration = Duration::from_secs(180);
 
+/// How long a lab may take to power off after its script. The kernel of Debian's package sometimes hangs after `Power down`.
+const POWER_OFF_MAX: Duration = Duration::from_secs(5);
+
 /// How much memory a lab has. The machine gives only what is used of it.
 const MEMORY: &str = "384M";
 
@@ -95,11 +98,16 @@ pub fn run(script: &str) -> Option<Finished> {
     let folder = tempfile::tempdir().expect("a folder for the lab");
     prepare(&folder, script);
     let console = Running::start(&folder).console();
-    let ended = console.split_once(BEGINS).and_then(|(_, said)| said.rsplit_once(ENDS)).and_then(|(output, rest)| {
-        let status = rest.lines().next()?.trim().parse().ok()?;
-        Some(Finished { output: output.trim_start_matches('\n').to_owned(), status })
-    });
-    Some(ended.unwrap_or_else(|| panic!("the lab did not come to the end of the script:\n{console}")))
+    let finished = finished(&console);
+    Some(finished.unwrap_or_else(|| panic!("the lab did not come to the end of the script:\n{console}")))
+}
+
+/// What the script did, once the console has shown its exit status.
+fn finished(console: &str) -> Option<Finished> {
+    let (_, script) = console.split_once(BEGINS)?;
+    let (output, rest) = script.rsplit_once(ENDS)?;
+    let (status, _) = rest.split_once('\n')?;
+    Some(Finished { output: output.trim_start_matches('\n').to_owned(), status: status.trim().parse().ok()? })
 }
 
 /// Why there is no lab on this machine.
@@ -195,7 +203,7 @@ impl Running {
         Running { process: command.spawn().expect("setpriv is there, as was seen") }
     }
 
-    /// All that comes from its console until it has ended.
+    /// All that comes from its console until it has powered off, or should have.
     #[track_caller]
     fn console(mut self) -> String {
         let mut console = self.process.stdout.take().expect("it was asked for");
@@ -206,18 +214,24 @@ impl Running {
                 let Ok(()) = sender.send(piece[..length].to_vec()) else { return };
             }
         });
-        let end = Instant::now() + LONGEST;
-        let mut said = Vec::new();
+        let mut end = Instant::now() + LONGEST;
+        let mut has_finished = false;
+        let mut shown = Vec::new();
         loop {
             match pieces.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(piece) => said.extend(piece),
+                Ok(piece) => shown.extend(piece),
                 Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) if has_finished => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("the lab took longer than {LONGEST:?}:\n{}", String::from_utf8_lossy(&said))
+                    panic!("the lab took longer than {LONGEST:?}:\n{}", String::from_utf8_lossy(&shown))
                 }
             }
+            if !has_finished && finished(&String::from_utf8_lossy(&shown)).is_some() {
+                has_finished = true;
+                end = Instant::now() + POWER_OFF_MAX;
+            }
         }
-        String::from_utf8_lossy(&said).into_owned()
+        String::from_utf8_lossy(&shown).into_owned()
     }
 }
 
