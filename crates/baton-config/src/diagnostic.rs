@@ -193,11 +193,9 @@ impl Shown {
 /// What a terminal is given for a character, and how many columns that takes: a blank for a tab, and in the place of what
 /// would move the cursor or turn the direction of the text, its number.
 fn visible(char: char) -> (Cow<'static, str>, usize) {
-    let turns =
-        matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     match char {
         '\t' => (" ".into(), 1),
-        char if char.is_control() || turns => {
+        char if is_unprintable(char) => {
             let number = match u32::from(char) {
                 byte @ 0..=0xff => format!("\\x{byte:02x}"),
                 number => format!("\\u{{{number:x}}}"),
@@ -209,9 +207,16 @@ fn visible(char: char) -> (Cow<'static, str>, usize) {
     }
 }
 
+/// Whether a terminal does something else with a character than show it: control characters of both sets, and those that turn the
+/// direction of the text or cannot be seen.
+pub fn is_unprintable(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
 /// A message, which may quote what the file has, as one that moves no cursor.
 fn printable(text: &str) -> Cow<'_, str> {
-    let is_plain = |char: char| char == '\n' || !char.is_control();
+    let is_plain = |char: char| char == '\n' || !is_unprintable(char);
     match text.chars().all(is_plain) {
         true => Cow::Borrowed(text),
         false => {
@@ -335,6 +340,8 @@ mod tests {
         check("name \u{202e} x", "x", "name \\u{202e} x\n              ^");
         let diagnostic = Diagnostic::plain(Severity::Alert, "x", "unknown keyword '\u{1b}[2J'\nsecond\r");
         assert_eq!(diagnostic.render(1), "[ALERT]    (1) : config : unknown keyword '\\x1b[2J'\n   | second\\x0d\n");
+        let diagnostic = Diagnostic::plain(Severity::Alert, "x", "unknown keyword 'a\u{202e}b'");
+        assert_eq!(diagnostic.render(1), "[ALERT]    (1) : config : unknown keyword 'a\\u{202e}b'\n");
     }
 
     #[test]

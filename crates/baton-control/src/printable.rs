@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use baton_config::is_unprintable;
 use serde_json::Value;
 
 /// The text on one line: everything that is not to be shown as it is becomes `\n`, `\u{1b}` and the like.
@@ -45,27 +46,21 @@ pub(crate) fn is_suspicious(json: &str) -> bool {
         || json.contains("\\b")
         || json.contains("\\f")
         || json.contains("\\r")
-        || json.chars().any(|character| !matches!(character, '\n' | '\t') && is_odd(character))
+        || json.chars().any(|character| !matches!(character, '\n' | '\t') && is_unprintable(character))
 }
 
 fn escape(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.chars().any(|character| is_odd(character) && !is_kept(character)) {
+    if !text.chars().any(|character| is_unprintable(character) && !is_kept(character)) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 8);
     for character in text.chars() {
-        match is_odd(character) && !is_kept(character) {
+        match is_unprintable(character) && !is_kept(character) {
             true => out.extend(character.escape_default()),
             false => out.push(character),
         }
     }
     Cow::Owned(out)
-}
-
-/// Control characters of both sets, and what turns the direction of writing or cannot be seen.
-fn is_odd(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 #[cfg(test)]
