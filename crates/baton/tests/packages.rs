@@ -42,7 +42,7 @@ fn path_with(folder: &Path) -> OsString {
 }
 
 /// What each line on the left is completed to: all of the words, and none of those after the bar.
-const COMPLETED: [(&str, &str); 8] = [
+const COMPLETED: [(&str, &str); 10] = [
     ("baton rel", "reload |status"),
     ("baton certs s", "show sync |status --pid"),
     ("baton reload --p", "--pid |--json"),
@@ -51,11 +51,25 @@ const COMPLETED: [(&str, &str); 8] = [
     ("baton -s", "-sf -st |-x"),
     ("baton -W", "-W -Ws |-f"),
     ("baton -d", "-d -db -dW |-q"),
+    // HAProxy's options of several letters are words of their own.
+    ("baton -cc 1 -", "-f -c -cc |--pid reload"),
+    ("baton -Ws -", "-f -D -sf |--pid reload"),
 ];
 
-/// Compares what `complete` gives for a line with [`COMPLETED`].
-fn check_completions(complete: impl Fn(&str) -> Vec<String>) {
-    for (line, expected) in COMPLETED {
+/// What fish completes besides: any number of PIDs, commands only as the first word, and files only where HAProxy's command line has them.
+const COMPLETED_BY_FISH: [(&str, &str); 7] = [
+    ("baton ", "reload generate |-f baton.fish"),
+    ("baton -sf 12 13 -", "-f -D -Ws |--pid reload"),
+    ("baton -cc ", "|reload baton.fish -f"),
+    ("baton -Ws ", "|reload baton.fish"),
+    ("baton -f x ", "|reload baton.fish"),
+    ("baton -f ", "baton.fish |reload"),
+    ("baton -f x -- ", "baton.fish |reload"),
+];
+
+/// Compares what `complete` gives for a line with what it is to give.
+fn check_completions(lines: &[(&str, &str)], complete: impl Fn(&str) -> Vec<String>) {
+    for (line, expected) in lines {
         let words = complete(line);
         let (all, none) = expected.split_once('|').unwrap();
         let has = |word: &str| words.iter().any(|found| found == word);
@@ -67,7 +81,7 @@ fn check_completions(complete: impl Fn(&str) -> Vec<String>) {
 #[test]
 fn bash_completes() {
     let (_folder, file) = completions("bash", "baton");
-    check_completions(|line| {
+    check_completions(&COMPLETED, |line| {
         let script = "source $1; read -ra COMP_WORDS <<<\"$2\"; COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_LINE=$2; \
                       COMP_POINT=${#2}; function=$(complete -p baton | sed 's/.*-F \\([^ ]*\\) .*/\\1/'); \
                       $function baton \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
@@ -84,10 +98,11 @@ fn fish_completes() {
     }
     let (folder, file) = completions("fish", "baton.fish");
     let path = path_with(folder.path());
-    check_completions(|line| {
+    check_completions(&[&COMPLETED[..], &COMPLETED_BY_FISH].concat(), |line| {
         let script = "source $argv[1]; complete --do-complete $argv[2]";
         let mut fish = Command::new("fish");
-        fish.args(["--no-config", "-c", script]).arg(&file).arg(line).env("PATH", &path).env("HOME", folder.path());
+        fish.args(["--no-config", "-c", script]).arg(&file).arg(line);
+        fish.current_dir(folder.path()).env("PATH", &path).env("HOME", folder.path());
         let output = fish.output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{line}: {}", text(&output));
         text(&output).lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
@@ -111,7 +126,7 @@ fn zsh_completes() {
         folder.path().display()
     );
     fs::write(folder.path().join("setup.zsh"), setup).unwrap();
-    check_completions(|line| {
+    check_completions(&COMPLETED, |line| {
         let matches = folder.path().join("matches");
         let _ = fs::remove_file(&matches);
         let script = "zmodload zsh/zpty; zpty terminal 'zsh -f -i'; zpty -w terminal \"source $1/setup.zsh\"; \

@@ -19,6 +19,30 @@ const SECTION: &str = "8";
 /// Marks HAProxy's options of several letters, which have one dash; clap knows only long options with two.
 const ONE_DASH: &str = "one-dash-";
 
+/// What a line of fish's completions is about. Those that clap writes read HAProxy's options as if letters behind one dash could be
+/// written together, and offer commands behind options.
+const FISH_FUNCTIONS: &str = r#"# The first word decides: a command, or an option of HAProxy's command line, which has no commands.
+function __fish_baton_needs_command
+    test (count (commandline -opc)) -eq 1
+end
+
+function __fish_baton_needs_option
+    set -l words (commandline -opc)
+    not set -q words[2]
+    or string match --quiet -- '-*' $words[2]
+end
+
+function __fish_baton_using_subcommand
+    set -l words (commandline -opc)
+    set -q words[2]
+    and contains -- $words[2] $argv
+end
+
+# HAProxy's command line has no arguments besides those of options, and the files behind two dashes.
+complete -c baton -n "__fish_baton_needs_option; and not contains -- -- (commandline -opc)" -f
+
+"#;
+
 /// Write shell completions or man pages
 #[derive(Args, Debug)]
 #[command(
@@ -118,10 +142,14 @@ fn completions(shell: Shell) -> String {
 fn with_one_dash(text: &str, shell: Shell) -> String {
     match shell {
         // `-o` is an option with one dash; those of `-s` could be written as one word.
-        Shell::Fish => text
-            .replace(&format!("-l {ONE_DASH}"), "-o ")
-            .replace(ONE_DASH, "")
-            .replace("__fish_baton_needs_command\" -s ", "__fish_baton_needs_command\" -o "),
+        Shell::Fish => {
+            let begin = text.find("\ncomplete ").expect("a line for each completion") + 1;
+            let completions = text[begin..]
+                .replace(&format!("-l {ONE_DASH}"), "-o ")
+                .replace("__fish_baton_needs_command\" -s ", "__fish_baton_needs_option\" -o ")
+                .replace("__fish_baton_needs_command\" -o ", "__fish_baton_needs_option\" -o ");
+            FISH_FUNCTIONS.to_owned() + &completions
+        }
         // `--sf=[` takes `--sf=N`; `-sf[` takes `-sf N`.
         // And options are not written as one word, as `-s` would have it.
         Shell::Zsh => {
