@@ -28,6 +28,17 @@ program() {
     chmod +x "$1"
 }
 
+# Installs a Rust toolchain for `make build` and `make demo`, of which a release build is the program under test: a real one takes minutes.
+toolchain() {
+    program /usr/local/bin/rustc 'echo "rustc 1.88.0"'
+    program /usr/local/bin/cargo 'built=target/release/baton
+case "$*" in
+"build --release --locked --package baton --features baton/bpf") cp --remove-destination /usr/sbin/baton $built ;;
+"run --quiet --release --locked --package baton --features baton/bpf -- "*) exec $built "${@:10}" ;;
+*) exit 101 ;;
+esac'
+}
+
 # Prints a configuration with a frontend at this address that responds by itself.
 responds_at() {
     printf 'defaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n'
