@@ -65,6 +65,13 @@ serving() {
     cat "/proc/$(cat /run/haproxy.pid)/comm"
 }
 
+# Succeeds when rsyslog has written a line with this text, of the process that the pid file of haproxy names or of its workers.
+logged() {
+    local pids
+    pids=$(cat /run/haproxy.pid; pgrep -P "$(cat /run/haproxy.pid)" || true)
+    grep -F -f <(printf 'haproxy[%s]:\n' $pids) /var/log/haproxy.log | grep -qF "$1"
+}
+
 # Succeeds when a unit of systemd has ended in order.
 inactive() {
     [ "$(systemctl is-active "$1")" = inactive ]
