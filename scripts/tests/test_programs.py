@@ -4,6 +4,7 @@ import importlib.machinery
 import importlib.util
 import io
 import json
+import tempfile
 import unittest
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -53,7 +54,16 @@ class Runs(unittest.TestCase):
     def test_what_a_program_prints_is_shown_and_it_starts_in_its_folder(self):
         failed, shown = self.run_all("/bin/pwd")
         self.assertEqual(failed, [])
-        self.assertIn("/usr\n--- 1/1 usr/pwd: ok, 0 s", shown)
+        self.assertIn("/usr\n--- 1/1 usr/pwd: ok, 0 s, CPU 0 s", shown)
+
+    def test_cpu_time_is_that_of_a_program_and_of_what_it_started(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "program"
+            program.write_text("#!/bin/sh\nsh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done'\ntrue\n")
+            program.chmod(0o755)
+            code, _, _, cpu = programs.run(programs.Program("program", str(program), Path(folder)))
+        self.assertEqual(code, 0)
+        self.assertGreater(cpu, 0.02)
 
     def test_a_program_that_fails_is_named_and_the_others_run(self):
         failed, shown = self.run_all("/bin/false", "/bin/true")
