@@ -1,13 +1,12 @@
 //! The program under test: started in the foreground, ready when it listens, stopped softly.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use baton_kernel::listeners::listening;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -39,7 +38,7 @@ impl Program {
             .map_err(|error| format!("{} does not start: {error}", program.display()))?;
         let mut program = Program { child, errors };
         let until = Instant::now() + WAIT_MAX;
-        for place in listening(cfg, places) {
+        for place in bound(cfg, places) {
             while !listens(place) {
                 if let Ok(Some(status)) = program.child.try_wait() {
                     return Err(format!("the program ended at once ({status}):\n{}", program.said()));
@@ -83,42 +82,25 @@ impl Drop for Program {
 }
 
 /// The listening places of `cfg`, but for those in lines that say `# unbound`.
-fn listening<'a>(cfg: &str, places: &'a Places) -> Vec<&'a Place> {
-    let bound: String =
+fn bound<'a>(cfg: &str, places: &'a Places) -> Vec<&'a Place> {
+    let lines: String =
         cfg.lines().filter(|line| !line.contains("# unbound")).map(|line| format!("{line}\n")).collect();
     places
         .by_name
         .iter()
-        .filter(|(name, _)| name.starts_with(['L', 'U']) && bound.contains(&format!("${{{name}")))
+        .filter(|(name, _)| name.starts_with(['L', 'U']) && lines.contains(&format!("${{{name}")))
         .map(|(_, place)| place)
         .collect()
 }
 
+/// Whether somebody listens at the place. It is asked every other millisecond, and by sock_diag(7), which looks at listening sockets alone:
+/// `/proc/net/tcp` walks the table of all connections, which takes a hundred times as long.
 fn listens(place: &Place) -> bool {
     match place {
         Place::Unix(path) => path.exists(),
-        Place::Inet(address) => ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| table_has(table, address)),
+        Place::Inet(address) => listening(address.port())
+            .expect("the kernel tells listening sockets to everybody")
+            .iter()
+            .any(|listener| listener.local.ip().is_loopback() || listener.local.ip().is_unspecified()),
     }
-}
-
-/// Whether the kernel's table has a listening socket for the address. Listening sockets come first in it.
-fn table_has(table: &str, address: &SocketAddr) -> bool {
-    let Ok(file) = File::open(table) else { return false };
-    let port = format!("{:04X}", address.port());
-    BufReader::new(file)
-        .lines()
-        .skip(1)
-        .map_while(Result::ok)
-        .map_while(|line| {
-            let mut words = line.split_whitespace().skip(1).map(str::to_string);
-            let (local, _, state) = (words.next()?, words.next()?, words.next()?);
-            (state == "0A").then_some(local)
-        })
-        .filter_map(|local| local.split_once(':').map(|(host, port)| (host.to_string(), port.to_string())))
-        .any(|(host, listening)| listening == port && is_local(&host))
-}
-
-/// 127.0.0.1 or ::1 as the kernel prints them, or any address.
-fn is_local(host: &str) -> bool {
-    host == "0100007F" || host == "00000000000000000000000001000000" || host.bytes().all(|byte| byte == b'0')
 }
