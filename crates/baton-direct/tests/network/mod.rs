@@ -46,28 +46,38 @@ pub fn enter(place: &str) {
 }
 
 /// Everybody on one bridge; the servers have the virtual addresses, and say nothing of them.
+///
+/// A program takes long to start in the lab: `ip` does all of a namespace in one go.
 const NETWORK: &str = "set -e
-    ip link add br0 type bridge && ip link set br0 up
-    for name in client director s1 s2 s3; do
-        ip netns add $name
-        ip link add v-$name type veth peer name eth0 netns $name
-        ip link set v-$name master br0 up
-        ip -n $name link set lo up
-        ip netns exec $name sysctl -qw net.ipv6.conf.eth0.accept_dad=0
-        ip -n $name link set eth0 up
-    done
-    ip -n client address add 192.168.121.100/24 dev eth0
-    ip -n client address add fd21::100/64 dev eth0 nodad
-    ip -n director address add 192.168.121.1/24 dev eth0
-    ip -n director address add 192.168.121.2/32 dev eth0
-    ip -n director address add fd21::1/64 dev eth0 nodad
-    ip -n director address add fd21::2/128 dev eth0 nodad
-    for n in 1 2 3; do
-        ip netns exec s$n sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
-        ip -n s$n address add 192.168.121.1$n/24 dev eth0
-        ip -n s$n address add fd21::1$n/64 dev eth0 nodad
-        ip -n s$n address add 192.168.121.2/32 dev lo
-        ip -n s$n address add fd21::2/128 dev lo nodad
+    each='client director s1 s2 s3'
+    {
+        echo link add br0 type bridge
+        echo link set br0 up
+        for name in $each; do
+            echo netns add $name
+            echo link add v-$name type veth peer name eth0 netns $name
+            echo link set v-$name master br0 up
+        done
+    } | ip -batch -
+    quiet='net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2'
+    for name in $each; do
+        case $name in s?) settings=$quiet ;; *) settings= ;; esac
+        ip netns exec $name sysctl -qw net.ipv6.conf.eth0.accept_dad=0 $settings
+        {
+            echo link set lo up
+            echo link set eth0 up
+            case $name in
+            client) own=100 virtual= ;;
+            director) own=1 virtual=eth0 ;;
+            s?) own=1${name#s} virtual=lo ;;
+            esac
+            echo address add 192.168.121.$own/24 dev eth0
+            echo address add fd21::$own/64 dev eth0 nodad
+            if [ $virtual ]; then
+                echo address add 192.168.121.2/32 dev $virtual
+                echo address add fd21::2/128 dev $virtual nodad
+            fi
+        } | ip -n $name -batch -
     done";
 
 /// Runs something on a thread in a namespace. Threads and programs that it starts are in there too.
