@@ -57,12 +57,12 @@ pub struct GenerateCommand {
 enum Generated {
     /// Print the completions for a shell
     Completions {
-        /// The shell that reads them
+        /// Shell
         shell: Shell,
     },
-    /// Write the man pages of the program and of its verbs
+    /// Write the man pages of the program and of its commands
     Manual {
-        /// The directory that gets them; created if missing
+        /// Output directory; created if missing
         #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
@@ -192,7 +192,7 @@ fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
 }
 
 fn man(command: &Command) -> Man {
-    Man::new(command.clone()).section(SECTION).source("Baton").manual("System administration")
+    Man::new(command.clone().subcommand_help_heading("COMMANDS")).section(SECTION).source("Baton").manual("System administration")
 }
 
 #[cfg(test)]
