@@ -225,8 +225,8 @@ pub(crate) fn refuses_clients(service: &Service) -> Option<String> {
     let is_so = service.scheduler == Scheduler::Destination && !quiet.is_empty();
     is_so.then(|| {
         format!(
-            "service {}: `balance dh` refuses clients that it leads to {}, which gets nothing new; in maintenance it is removed, and \
-             they go to another one",
+            "service {}: `balance dh` refuses the clients that it maps to {}, whose weight is 0; to move them to another server, put it into \
+             maintenance",
             service.key,
             quiet.join(", ")
         )
@@ -278,13 +278,13 @@ fn judge_destination(service: &Service, destination: &Destination, port: u16) ->
     let is_tunnel = matches!(destination.forwarding, Forwarding::Tunnel(_));
     let is_masquerade = destination.forwarding == Forwarding::Masquerade;
     let is_mixed = address.is_ipv6() != service.key.is_ipv6();
-    refuse(is_mixed && !is_tunnel, "IPv4 and IPv6 meet in a tunnel only");
+    refuse(is_mixed && !is_tunnel, "its address family differs from that of the service, which only a tunnel allows");
     refuse(address.ip().is_unspecified() || address.ip().is_multicast(), "it is not an address of a server");
     refuse(
         !is_masquerade && address.port() != port,
-        "only masquerading changes the port; by other ways it is the service's",
+        "only masquerading changes the port: otherwise it is that of the service",
     );
-    refuse(destination.forwarding == Forwarding::Tunnel(Tunnel::Gue(0)), "GUE takes a port");
+    refuse(destination.forwarding == Forwarding::Tunnel(Tunnel::Gue(0)), "a GUE tunnel needs a port");
     refuse(destination.weight > WEIGHT_MAX, "the largest weight is 65535");
     refuse(
         destination.upper > 0 && destination.lower > destination.upper,
@@ -400,7 +400,7 @@ fn read_destination(found: ipvs::Destination, beyond: &mut Vec<String>) -> Desti
         ipvs::Forwarding::Tunnel(ipvs::Tunnel { kind: GRE, flags: 0, .. }) => Forwarding::Tunnel(Tunnel::Gre),
         ipvs::Forwarding::Tunnel(_) => nearest(Forwarding::Tunnel(Tunnel::IpIp), "with another tunnel"),
         ipvs::Forwarding::Local => nearest(Forwarding::Direct, "here"),
-        ipvs::Forwarding::Other(_) => nearest(Forwarding::Direct, "by another way"),
+        ipvs::Forwarding::Other(_) => nearest(Forwarding::Direct, "with an unknown forwarding method"),
     };
     let ipvs::Destination { address, weight, upper, lower, .. } = found;
     Destination { address, forwarding, weight, upper, lower }

@@ -232,9 +232,9 @@ fn twice(destinations: &[Destination]) -> Option<String> {
 fn settings(service: &Service) -> String {
     let mut words = service.scheduler.word().to_owned();
     for (is_set, word) in [
-        (service.hash_port, " by port too"),
+        (service.hash_port, " with hash-port"),
         (service.fallback, " with fallback"),
-        (service.one_packet, ", each packet by itself"),
+        (service.one_packet, ", one-packet scheduling"),
     ] {
         if is_set {
             words += word;

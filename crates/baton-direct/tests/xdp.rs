@@ -185,7 +185,7 @@ fn downloads_are_balanced_by_weight() {
                 assert_eq!((service.counters.connections, of_servers), (60, 60));
                 assert!(service.counters.packets_in > 240 && service.counters.bytes_in > 240 * 40);
             }
-            assert!(director.manner().starts_with("on eth0 (in its driver, as asked for)"), "{}", director.manner());
+            assert!(director.manner().starts_with("on eth0 (in its driver, as configured)"), "{}", director.manner());
             assert_eq!(director.refresh().unwrap(), Vec::<String>::new());
             assert!(director.leave(OnExit::Flush).unwrap().failed.is_empty());
             assert!(!direct::folder().unwrap().exists());
@@ -283,7 +283,7 @@ fn a_server_is_found_by_its_mac_address() {
         let troubles = refreshed();
         assert_eq!(troubles.len(), 2, "{troubles:?}");
         assert!(
-            troubles[0].contains("192.0.2.99:80 gets nothing: no machine responds to ARP for it on eth0"),
+            troubles[0].contains("192.0.2.99:80 gets no packets: no machine responds to ARP for it on eth0"),
             "{troubles:?}"
         );
         // It appears.
@@ -448,7 +448,7 @@ fn in_the_stack_of_a_veth() {
         lab.director.inside(|| {
             let mut director = Director::open(EngineChoice::Xdp, &settings("eth0", XdpHook::Best)).unwrap();
             reconciled(&mut director, &services(&[(one, 1), (two, 1)]));
-            assert!(director.manner().starts_with("on eth0 (generic: what a veth"), "{}", director.manner());
+            assert!(director.manner().starts_with("on eth0 (generic: a veth driver"), "{}", director.manner());
         });
         for vip in vips() {
             let answers = ask(&lab.client, vip, 20);
@@ -496,8 +496,8 @@ fn it_moves_between_driver_and_stack_and_no_packet_gets_beside_it() {
                     change(XdpHook::Driver, "move the program on interface eth0 from the stack to its driver");
                 ([to_stack, to_driver], asked.join().unwrap())
             });
-            assert!(manner[0].starts_with("on eth0 (generic: the stack is asked for)"), "{manner:?}");
-            assert!(manner[1].starts_with("on eth0 (in its driver, as asked for)"), "{manner:?}");
+            assert!(manner[0].starts_with("on eth0 (generic, as configured)"), "{manner:?}");
+            assert!(manner[1].starts_with("on eth0 (in its driver, as configured)"), "{manner:?}");
             assert!(answers.values().sum::<usize>() == 12 && answers.len() == 2, "round {round}: {answers:?}");
         }
         assert!(!lab.director.run("nft list tables").contains("baton"), "nothing keeps packets back any more");
@@ -506,7 +506,7 @@ fn it_moves_between_driver_and_stack_and_no_packet_gets_beside_it() {
         lab.director.inside(|| {
             let mut director = Director::open(EngineChoice::Xdp, &settings("eth0", XdpHook::Best)).unwrap();
             reconciled(&mut director, &services);
-            assert!(director.manner().starts_with("on eth0 (generic: what a veth"), "{}", director.manner());
+            assert!(director.manner().starts_with("on eth0 (generic: a veth driver"), "{}", director.manner());
         });
         all_go_on(&mut held);
     });
@@ -539,7 +539,7 @@ fn the_driver_of_a_veth_needs_somebody_at_the_other_end() {
         lab.director.run("ip link add link eth0 name mac0 type macvlan mode bridge");
         let settings = settings("mac0", XdpHook::Driver);
         let refused = lab.director.inside(|| open().look(&settings, &services).unwrap());
-        assert!(refused[0].why.contains("its driver has no XDP: without `driver`"), "{refused:?}");
+        assert!(refused[0].why.contains("its driver does not support XDP: without `driver`"), "{refused:?}");
     });
 }
 

@@ -41,7 +41,7 @@ fn set_up(machine: &Machine, settings: &DirectorSettings, services: &[Service]) 
         let troubles = director.refresh().unwrap();
         assert!(troubles.is_empty(), "{troubles:?}");
         // How many connections are remembered is another test's.
-        director.manner().split("; remembers").next().unwrap_or_default().to_owned()
+        director.manner().split("; connection table").next().unwrap_or_default().to_owned()
     })
 }
 
@@ -65,7 +65,7 @@ fn servers_behind_another_interface() {
         let refused = refused(&lab.director, &driver, &services);
         assert!(refused.len() == 1 && refused[0].starts_with("interface eth1: what its driver sends"), "{refused:?}");
         let manner = set_up(&lab.director, &settings(Some("eth0"), XdpHook::Best), &services);
-        assert!(manner.starts_with("on eth0 (generic: what a veth"), "{manner}");
+        assert!(manner.starts_with("on eth0 (generic: a veth driver"), "{manner}");
         assert_eq!(ask(&lab.client, vip, 20).values().sum::<usize>(), 20);
         let mut held = Held::new(&lab.client, vip);
         // An upload, of which many packets go through the kernel as one that is larger than any interface sends.
@@ -76,7 +76,7 @@ fn servers_behind_another_interface() {
         lab.client.run("ethtool -K eth0 tx off");
         run("ethtool -K director1 gro on");
         let manner = set_up(&lab.director, &driver, &services);
-        assert!(manner.starts_with("on eth0 (in its driver, as asked for), eth1 (in its driver"), "{manner}");
+        assert!(manner.starts_with("on eth0 (in its driver, as configured), eth1 (in its driver"), "{manner}");
         assert_eq!(held.says().unwrap(), held.server);
         let answers = ask(&lab.client, vip, 20);
         assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "{answers:?}");
@@ -191,7 +191,7 @@ fn a_driver_gives_nothing_to_one_that_does_not_send() {
         });
         assert!(plan.contains("move the program on interface card0 from its driver to the stack"), "{plan}");
         let manner = set_up(director, &best, &services);
-        let why = "on card0 (generic, which costs speed: what the driver of eth1, a veth, sends may vanish)";
+        let why = "on card0 (generic, which is slower: the driver of eth1, a veth, may drop what the program sends)";
         assert!(manner.starts_with(why), "{manner}");
         let taken = || {
             let shown = lab.servers[0].run("ip -s -json link show dev eth1");
@@ -337,7 +337,7 @@ fn on_a_bond_in_its_driver() {
             director.run("ip address add 192.0.2.7/32 dev bond0");
             let services = [service(vip, &["192.0.2.11", "192.0.2.12"])];
             let manner = set_up(director, &settings(Some("bond0"), XdpHook::Driver), &services);
-            assert_eq!(manner, "on bond0 (in its driver, as asked for)");
+            assert_eq!(manner, "on bond0 (in its driver, as configured)");
             let answers = ask(&lab.client, vip, 10);
             assert!(answers.values().sum::<usize>() == 10 && answers.len() == 2, "{answers:?}");
             // A VLAN on it, with its tags in the frames: a driver's program sees no others.

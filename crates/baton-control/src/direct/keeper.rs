@@ -1,4 +1,4 @@
-//! The thread that owns the director: what it is asked blocks for as long as the kernel takes, and the change line must not.
+//! The thread that owns the director: what it is asked blocks for as long as the kernel takes, and the change path must not.
 //!
 //! It has one job at a time, in order. When the process gives up root, this thread alone keeps the rights that balancing takes
 //! (capabilities(7)); all others lose them.
@@ -22,7 +22,7 @@ use super::addresses::{foresee, held, places};
 use super::lower::Managed;
 use super::prober;
 
-/// How long the change line waits for an answer that it cannot do without.
+/// How long the change path waits for an answer that it cannot do without.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How often it is asked who else answers for the virtual addresses.
 const WHO_HAS_EVERY: Duration = Duration::from_secs(60);
@@ -274,7 +274,7 @@ impl Planner {
     pub fn plan(&self, work: Work) -> Result<Plan, KernelError> {
         let late = || {
             let reason = "the previous change is still being applied in the kernel";
-            KernelError::new("mode direct", reason, "try again in a moment; see Direct_complaints in `show info`")
+            KernelError::new("mode direct", reason, "try again in a moment; see Direct_problems in `show info`")
         };
         let (reply, plan) = mpsc::sync_channel(1);
         self.0.send(Job::Plan(Box::new(work), reply)).map_err(|_| late())?;

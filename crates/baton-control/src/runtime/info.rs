@@ -138,11 +138,11 @@ static ROWS: &[Row] = &[
         "ConnRateLimit",
         "CLP",
         |facts| Value::count(facts.limit(|global| global.maxconnrate)),
-        "Limit of it; 0 is none",
+        "Limit of connections per second; 0 is none",
     ),
     row(28, "MaxConnRate", "MMP", |facts| Value::count(facts.rate.1), "Peak of connections per second"),
     row(29, "SessRate", "MRP", |facts| facts.fraction(facts.rate.0), "Sessions in the last second"),
-    zero(30, "SessRateLimit", "CLP", "Limit of it; there is none"),
+    zero(30, "SessRateLimit", "CLP", "Limit of sessions per second; there is none"),
     row(31, "MaxSessRate", "MRP", |facts| Value::count(facts.rate.1), "Peak of sessions per second"),
     row(
         32,
@@ -156,7 +156,7 @@ static ROWS: &[Row] = &[
         "SslRateLimit",
         "CLP",
         |facts| Value::count(facts.limit(|global| global.maxsslrate)),
-        "Limit of it; 0 is none",
+        "Limit of TLS handshakes per second; 0 is none",
     ),
     row(
         34,
@@ -177,7 +177,7 @@ static ROWS: &[Row] = &[
         "SslFrontendMaxKeyRate",
         "MMP",
         |facts| Value::count(facts.tls.requests_exact().1),
-        "Peak of them per second",
+        "Peak of TLS keys made for clients per second",
     ),
     row(
         37,
@@ -198,13 +198,13 @@ static ROWS: &[Row] = &[
         "SslBackendMaxKeyRate",
         "MMP",
         |facts| Value::count(facts.server_tls.requests_exact().1),
-        "Peak of them per second",
+        "Peak of TLS keys made for servers per second",
     ),
     zero(40, "SslCacheLookups", "MCP", "TLS sessions that were looked for"),
     zero(41, "SslCacheMisses", "MCP", "TLS sessions that were not found"),
     rate0(42, "CompressBpsIn", "MRP", "Bytes to be compressed in the last second"),
     rate0(43, "CompressBpsOut", "MRP", "Bytes that were compressed in the last second"),
-    zero(44, "CompressBpsRateLim", "CLP", "Limit of it"),
+    zero(44, "CompressBpsRateLim", "CLP", "Limit of compressed bytes per second"),
     row(47, "Tasks", "MGP", |facts| Value::count(facts.tasks()), "Connections and health checks"),
     zero(48, "Run_queue", "MGP", "Runnable tasks; not counted"),
     row(
@@ -269,8 +269,8 @@ static ROWS: &[Row] = &[
         |facts| facts.direct(|about| format!("{}: {}", about.engine, about.reason)),
         "'mode direct': engine in the kernel, and why it was chosen",
     ),
-    row(1002, "Direct_manner", "SGP", |facts| facts.direct(|about| about.manner.clone()), "'mode direct': its setup"),
-    row(1003, "Direct_complaints", "SGP", |facts| facts.complaints(), "'mode direct': current problems"),
+    row(1002, "Direct_setup", "SGP", |facts| facts.direct(|about| about.manner.clone()), "'mode direct': its setup"),
+    row(1003, "Direct_problems", "SGP", |facts| facts.complaints(), "'mode direct': current problems"),
     row(1004, "Panics", "MCP", |_| panics_seen(), "Internal errors that ended a connection or a task"),
 ];
 

@@ -37,7 +37,7 @@ fn what_the_kernel_would_refuse_is_said_before() {
         (against(|service| service.persistence = persistence(0, 32)), "at least one second"),
         (against(|service| service.persistence = persistence(86_400 * 32, 32)), "31 days"),
         (against(|service| service.destinations[0].address.set_port(81)), "server 10.0.1.1:81: only masquerading"),
-        (against(|service| service.destinations[0].address = "[::1]:80".parse().unwrap()), "meet in a tunnel only"),
+        (against(|service| service.destinations[0].address = "[::1]:80".parse().unwrap()), "which only a tunnel allows"),
         (
             against(|service| service.destinations[0].address = "224.0.0.1:80".parse().unwrap()),
             "not an address of a server",
@@ -46,7 +46,7 @@ fn what_the_kernel_would_refuse_is_said_before() {
         (against(|service| service.destinations[0].lower = 1), "needs an upper one"),
         (
             against(|service| service.destinations[0].forwarding = Forwarding::Tunnel(Tunnel::Gue(0))),
-            "GUE takes a port",
+            "a GUE tunnel needs a port",
         ),
     ];
     for (said, expected) in cases {

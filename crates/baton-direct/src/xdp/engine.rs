@@ -299,7 +299,7 @@ impl Engine for Xdp {
                 }
                 // What it has is kept: whoever does not answer for a moment is not sent away, which is the health checks' to say.
                 Some(Err(why)) if slot.interface == 0 => {
-                    troubles.push(format!("service {key}: server {address} gets nothing: {why}"));
+                    troubles.push(format!("service {key}: server {address} gets no packets: {why}"));
                 }
                 Some(Err(why)) => {
                     troubles.push(format!("service {key}: server {address} gets packets as before, but {why}"));

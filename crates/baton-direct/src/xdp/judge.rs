@@ -69,7 +69,7 @@ fn of_destination(destination: &Destination, virtual_at: Option<SocketAddr>) -> 
     }
     let is_other_port = |at: SocketAddr| at.port() != destination.address.port() && at.port() != 0;
     if destination.forwarding == Forwarding::Direct && virtual_at.is_some_and(is_other_port) {
-        refuse("by direct routing its port is the service's");
+        refuse("with direct routing a server has the port of the service");
     }
     if destination.upper != 0 || destination.lower != 0 {
         refuse("the engine xdp does not see the ends of connections, so it has no limits of them; use the engine ipvs");

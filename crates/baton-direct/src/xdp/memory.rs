@@ -41,8 +41,8 @@ impl Xdp {
         let is_it = (asked..asked.saturating_add(direct::processors() as u32)).contains(&there);
         (!is_it).then(|| {
             format!(
-                "tune.xdp.connections {asked}: {there} connections are remembered, as when the first Baton began here; another number \
-                 takes effect when one ends with `on-exit flush`, which ends connections, and the next one begins"
+                "tune.xdp.connections {asked}: the connection table has {there} entries since it was created; another size takes effect \
+                 when Baton stops with `on-exit flush`, which ends the connections, and starts again"
             )
         })
     }
@@ -51,10 +51,10 @@ impl Xdp {
     pub(super) fn remembers(&self) -> Option<String> {
         let there = self.direct.as_ref()?.remembered().ok()?;
         Some(match direct::processors() {
-            1 => format!("remembers {there} connections"),
+            1 => format!("connection table of {there} entries"),
             processors => {
                 let each = there as usize / processors;
-                format!("remembers {there} connections, {each} by each of {processors} processors")
+                format!("connection table of {there} entries, {each} for each of {processors} CPUs")
             }
         })
     }

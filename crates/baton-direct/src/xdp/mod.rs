@@ -94,7 +94,7 @@ fn reason(reason: baton_kernel::bpf::direct::Reason) -> &'static str {
         Reason::TooBig => "dropped as too big for the server's interface",
         Reason::NoRoom => "dropped without room for a VLAN tag",
         Reason::Gone => "of connections whose server was removed",
-        Reason::Unremembered => "of connections that could not be remembered",
-        Reason::Errors => "ICMP errors given to servers",
+        Reason::Unremembered => "of connections that the connection table has no room for",
+        Reason::Errors => "ICMP errors forwarded to servers",
     }
 }

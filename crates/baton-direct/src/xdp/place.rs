@@ -120,19 +120,19 @@ impl Change {
 /// Where it is and why, in a few words. `hindrance` is what kept it out of the drivers of all interfaces.
 pub(super) fn reason(place: XdpHook, mode: XdpMode, link: Option<&Link>, hindrance: Option<&str>) -> String {
     let words = match (mode, place) {
-        (XdpMode::Native, XdpHook::Driver) => "in its driver, as asked for",
+        (XdpMode::Native, XdpHook::Driver) => "in its driver, as configured",
         (XdpMode::Native, XdpHook::Best | XdpHook::Stack) => "in its driver",
-        (XdpMode::Generic, XdpHook::Stack) => "generic: the stack is asked for",
+        (XdpMode::Generic, XdpHook::Stack) => "generic, as configured",
         (XdpMode::Generic, XdpHook::Driver) => "generic: it could not be moved to the driver",
         (XdpMode::Generic, XdpHook::Best) if link.is_some_and(is_veth) => {
-            "generic: what a veth's driver sends back may vanish"
+            "generic: a veth driver may drop what the program sends back"
         }
         (XdpMode::Generic, XdpHook::Best) => match (link.and_then(|link| driver(link.index)), hindrance) {
             (Some(driver), Some(hindrance)) if driver.runs => {
-                return format!("generic, which costs speed: {hindrance}");
+                return format!("generic, which is slower: {hindrance}");
             }
-            (Some(driver), None) if driver.runs => "generic, which costs speed: a driver did not take it",
-            _ => "generic: its driver has no XDP, which costs speed",
+            (Some(driver), None) if driver.runs => "generic, which is slower: a driver refused it",
+            _ => "generic, which is slower: its driver does not support XDP",
         },
     };
     words.into()
@@ -150,7 +150,7 @@ pub(super) fn advised(mut fault: KernelError, place: XdpHook) -> KernelError {
 fn against_driver(link: &Link) -> Option<String> {
     let driver = driver(link.index)?;
     if !driver.runs {
-        return Some("its driver has no XDP: without `driver` the program runs in the stack".into());
+        return Some("its driver does not support XDP: without `driver` the program runs in the stack".into());
     }
     (is_veth(link) && !driver.sends).then(|| {
         format!(
@@ -249,7 +249,8 @@ impl Xdp {
                 true | false => return None,
             };
             Some(format!(
-                "interface {name}: packets of uploads that come joined are too large to leave by {out}, and before Linux 6.6 the kernel drops                  them there: {remedy}"
+                "interface {name}: packets of uploads that were merged on receipt (GRO) are too large for {out}, and Linux before 6.6 drops them \
+                 there: {remedy}"
             ))
         };
         Ok(coming.filter_map(sentence).collect())
@@ -262,7 +263,7 @@ fn hindrance(links: &[Link], ends: &XdpInterfaces, attached: &[(u32, XdpMode)]) 
     let of_one = |link: &Link| {
         let is_bonded_veth = is_bond(link) && links.iter().any(|one| one.master == Some(link.index) && is_veth(one));
         if is_veth(link) || is_bonded_veth {
-            return Some(format!("what the driver of {}, a veth, sends may vanish", link.name));
+            return Some(format!("the driver of {}, a veth, may drop what the program sends", link.name));
         }
         let has_none = driver(link.index).is_some_and(|driver| !driver.runs);
         has_none.then(|| format!("the driver of {} does not support XDP", link.name))
@@ -303,14 +304,14 @@ pub(super) fn stripped<'a>(links: &'a [Link], ends: &XdpInterfaces) -> Option<&'
 /// What is wrong with it, and what helps.
 pub(super) fn untagged(link: &Link) -> String {
     format!(
-        "VLAN tags are taken off before the program in its driver sees them: turn that off (ethtool -K {} rxvlan off)",
+        "VLAN tags are removed before the program in its driver sees them: turn that off (ethtool -K {} rxvlan off)",
         link.name
     )
 }
 
 /// What is wrong with an interface that is deaf.
 pub(super) fn unsent(link: &Link) -> String {
-    format!("the driver of {} sends nothing that came by other drivers", link.name)
+    format!("the driver of {} does not send packets that the driver of another interface passes to it", link.name)
 }
 
 #[cfg(test)]

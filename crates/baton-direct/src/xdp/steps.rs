@@ -132,7 +132,7 @@ impl Xdp {
         }
         batch.is_tied.clone()?;
         let Some(number) = batch.slots.free_service() else {
-            let reason = format!("there are {SERVICES_MAX} services, which is the most for the engine xdp");
+            let reason = format!("the maximum of the engine xdp is {SERVICES_MAX} services");
             return Err(fault(&service.key, reason, "use the engine ipvs"));
         };
         direct.clear_service(number)?;
@@ -175,7 +175,7 @@ impl Xdp {
         let (batch, direct) = self.parts()?;
         batch.is_tied.clone()?;
         let Some((number, before)) = batch.slots.free_server() else {
-            let reason = format!("there are {SERVERS_MAX} servers, which is the most for the engine xdp");
+            let reason = format!("the maximum of the engine xdp is {SERVERS_MAX} servers");
             return Err(fault(key, reason, "use the engine ipvs"));
         };
         let (family, address) = direct::bytes_of(destination.address.ip());

@@ -52,7 +52,7 @@ pub(super) fn find(
         RouteKind::Local => {
             return Ok(Err(judge::LOCAL.into()));
         }
-        _ => return Ok(Err("its route is none to a single machine".into())),
+        _ => return Ok(Err("its route is not unicast".into())),
     }
     if let Some(router) = route.via {
         return Ok(Err(format!(
@@ -125,7 +125,7 @@ pub(super) fn below(links: &[Link], attached: &[u32], link: &Link) -> Result<(u3
     let mut at = link;
     while let (false, Some(vlan), Some(lower)) = (attached.contains(&at.index), at.vlan, at.lower) {
         if vlans.len() == TAGS_MAX {
-            return Err(format!("its interface {} is a VLAN in more VLANs than {TAGS_MAX}", link.name));
+            return Err(format!("its interface {} has more than {TAGS_MAX} nested VLAN tags", link.name));
         }
         let Some(parent) = links.iter().find(|parent| parent.index == lower) else {
             return Err(format!(

@@ -126,7 +126,7 @@ fn what_dh_refuses_is_said() {
         let services = |scheduler| [service(tcp("10.0.0.1:80"), scheduler, &servers)];
         let mut director = director();
         let remarks = director.plan(&services(Scheduler::Destination)).unwrap().remarks;
-        assert!(remarks[0].contains("`balance dh` refuses clients that it leads to 10.0.1.2:80"), "{remarks:?}");
+        assert!(remarks[0].contains("`balance dh` refuses the clients that it maps to 10.0.1.2:80"), "{remarks:?}");
         assert_eq!(director.plan(&services(Scheduler::Source)).unwrap().remarks, [""; 0]);
     });
 }

@@ -90,7 +90,7 @@ fn dh_sends_nobody_to_a_server_that_gets_nothing() {
         let (serving, long) = Long::begin();
         assert_eq!(serving, by);
         director.tell(&format!("set server web/s{by} state drain"));
-        until("it is told", || director.proxy.said().contains("`balance dh` refuses clients that it leads to"));
+        until("it is told", || director.proxy.said().contains("`balance dh` refuses the clients that it maps to"));
         long.goes_on(by);
         long.end();
         director.tell(&format!("set server web/s{by} state maint"));

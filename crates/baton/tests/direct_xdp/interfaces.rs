@@ -16,7 +16,7 @@ fn what_comes_by_one_interface_leaves_by_another() {
             let info = tell(folder.path(), "show info");
             info.lines().find(|line| line.starts_with(word)).unwrap_or_default().to_owned()
         };
-        until("show info says where it is", || info("Direct_manner").contains("on eth0 (generic: what a veth"));
+        until("show info says where it is", || info("Direct_setup").contains("on eth0 (generic: a veth driver"));
         for vip in vips() {
             let answers = ask(&lab.client, vip, 20);
             assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "{answers:?}");
@@ -36,11 +36,11 @@ fn what_comes_by_one_interface_leaves_by_another() {
         link::run("ethtool -K director1 gro on");
         lab.director.inside(|| proxy.change(&driver));
         until("it is in both drivers", || {
-            info("Direct_manner").contains("on eth0 (in its driver, as asked for), eth1 (in its driver, as asked for)")
+            info("Direct_setup").contains("on eth0 (in its driver, as configured), eth1 (in its driver, as configured)")
         });
         assert_eq!(held.says().unwrap(), held.server);
         let answers = ask(&lab.client, vips()[0], 20);
         assert!(answers.values().sum::<usize>() == 20 && answers.len() == 2, "{answers:?}");
-        assert_eq!(info("Direct_complaints"), "");
+        assert_eq!(info("Direct_problems"), "");
     });
 }

@@ -175,11 +175,11 @@ fn a_reload_moves_the_program_between_driver_and_stack() {
         let proxy = start(lab, &best);
         let manner = || {
             let info = tell(folder.path(), "show info");
-            info.lines().find(|line| line.starts_with("Direct_manner")).unwrap_or_else(|| panic!("{info}")).to_owned()
+            info.lines().find(|line| line.starts_with("Direct_setup")).unwrap_or_else(|| panic!("{info}")).to_owned()
         };
         let mut held = hold(lab, 8);
         // By a process that has neither root nor its root.
-        for (word, how) in [("driver", "in its driver, as asked for"), ("stack", "generic: the stack is asked for")] {
+        for (word, how) in [("driver", "in its driver, as configured"), ("stack", "generic, as configured")] {
             let text = best.replace("engine xdp", &format!("engine xdp {word}"));
             proxy.write(&text);
             let plan = format!("{:?}", lab.director.inside(|| proxy.plan()));
@@ -192,7 +192,7 @@ fn a_reload_moves_the_program_between_driver_and_stack() {
         }
         lab.director.inside(|| proxy.change(&best));
         until("show info says where it is", || {
-            manner().contains("generic: what a veth's driver sends back may vanish")
+            manner().contains("generic: a veth driver may drop what the program sends back")
         });
         // Nobody would take what the driver sends back.
         link::run("ip link set dev director xdp off");
