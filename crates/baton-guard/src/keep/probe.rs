@@ -60,8 +60,8 @@ impl Probe {
     /// # Errors
     /// Why it does not serve.
     pub(super) fn ask(&self, number: Number, pid: i32, left: Duration) -> Result<(), String> {
-        let variables = [("BATON_KEEP_PID", pid.to_string()), ("BATON_KEEP_START", number.to_string())];
-        self.how.ask_at(&format!("start {number}"), &self.doors, &variables, left.min(ANSWER_MAX))
+        let variables = [("BATON_KEEP_PID", pid.to_string()), ("BATON_KEEP_INSTANCE", number.to_string())];
+        self.how.ask_at(&format!("instance {number}"), &self.doors, &variables, left.min(ANSWER_MAX))
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
         drop(listener);
         let why = probe(format!("tcp://{address}")).ask(2, 9, ANSWER_MAX).unwrap_err();
         assert!(why.starts_with(&format!("start 2 ({address}) does not respond")), "{why}");
-        assert_eq!(probe("test $BATON_KEEP_PID-$BATON_KEEP_START = 9-3".into()).ask(3, 9, ANSWER_MAX), Ok(()));
+        assert_eq!(probe("test $BATON_KEEP_PID-$BATON_KEEP_INSTANCE = 9-3".into()).ask(3, 9, ANSWER_MAX), Ok(()));
         assert!(probe("exit 4".into()).ask(3, 9, ANSWER_MAX).unwrap_err().contains("exit status: 4"));
         assert!("tcp://localhost:80".parse::<Probe>().unwrap_err().contains("tcp://127.0.0.1:8080"));
         assert!("/health".parse::<Probe>().unwrap().at(&[]).unwrap_err().contains("no TCP address"));

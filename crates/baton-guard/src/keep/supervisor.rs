@@ -246,13 +246,13 @@ impl Supervisor {
         self.coming = None;
         self.has_served = true;
         let before = self.serving.replace(Serving { number, since: now });
-        let mut all = vec![Action::TellReady(format!("start {number} serves"))];
+        let mut all = vec![Action::TellReady(format!("instance {number} serves"))];
         match before {
             Some(before) => {
-                all.push(Action::Say(format!("start {number} serves; start {} drains", before.number)));
+                all.push(Action::Say(format!("instance {number} serves; instance {} drains", before.number)));
                 all.push(self.drain(before.number, now));
             }
-            None => all.push(Action::Say(format!("start {number} serves"))),
+            None => all.push(Action::Say(format!("instance {number} serves"))),
         }
         if std::mem::take(&mut self.again) {
             all.extend(self.restart(now));
@@ -271,11 +271,11 @@ impl Supervisor {
             drains(self.limits.drain_max.map(|max| now + max));
             // Who was about to replace it does so.
             if self.coming.is_some() {
-                all.push(Action::Say(format!("start {number} ended ({how}); the next one is starting")));
+                all.push(Action::Say(format!("instance {number} ended ({how}); the next one is starting")));
             } else {
                 let is_steady = now.saturating_duration_since(served.since) >= STEADY;
                 self.failures = if is_steady { 0 } else { self.failures + 1 };
-                all.push(self.again_later(&format!("start {number} ended ({how})"), now));
+                all.push(self.again_later(&format!("instance {number} ended ({how})"), now));
             }
         } else if !has_left {
             self.draining.retain(|draining| draining.number != number);
@@ -293,7 +293,7 @@ impl Supervisor {
         }
         for draining in self.draining.iter_mut().filter(|draining| draining.kill_at.is_some_and(|at| at <= now)) {
             draining.kill_at = None;
-            all.push(Action::Say(format!("start {} did not stop in time and is killed", draining.number)));
+            all.push(Action::Say(format!("instance {} did not stop in time and is killed", draining.number)));
             all.push(Action::Kill(draining.number));
         }
         if self.retry.is_some_and(|at| at <= now) {
@@ -308,8 +308,8 @@ impl Supervisor {
         if let Some(serving) = &self.serving {
             let serving = serving.number;
             let mut all = vec![
-                Action::Say(format!("not restarted: {why}; start {serving} keeps serving")),
-                Action::TellReady(format!("start {serving} serves; the last restart failed: {why}")),
+                Action::Say(format!("not restarted: {why}; instance {serving} keeps serving")),
+                Action::TellReady(format!("instance {serving} serves; the last restart failed: {why}")),
             ];
             if std::mem::take(&mut self.again) {
                 all.extend(self.restart(now));

@@ -32,8 +32,8 @@ pub struct KeepCommand {
                 abstract name; options: backlog=N, v4v6, v6only, interface=NAME, transparent, mode=0660"
     )]
     listen: Vec<Listen>,
-    /// When the program counts as serving: auto (READY=1 from it, or it waits on a socket, or it has run for 10 s) or
-    /// notify (READY=1 from it)
+    /// When the program counts as serving: auto (it sent READY=1, waits for connections on a socket, or has run for 10 s) or
+    /// notify (it sent READY=1)
     #[arg(long, default_value = "auto", conflicts_with_all = ["ready_after", "probe"])]
     ready: Ready,
     /// The program counts as serving after this time: 300ms, 5s, 1m; a plain number means seconds
@@ -52,7 +52,7 @@ pub struct KeepCommand {
     /// Timeout of the graceful stop, after which the program is killed [default: none]
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     max_drain: Option<Duration>,
-    /// Pass the sockets to programs that request them on this unix socket, which only the user may open
+    /// Pass the sockets to programs that request them on this unix socket, which only the same user and root may open
     #[arg(long, value_name = "SOCKET")]
     export: Option<PathBuf>,
     /// Switch to this user once the sockets are open, for the program too

@@ -32,7 +32,7 @@ fn a_new_one_that_fails_changes_nothing() {
         fs::remove_file(keep.path("version")).unwrap();
         fs::write(keep.path("version"), "good").unwrap();
         keep.signal(Signal::SIGHUP);
-        keep.says("serves; start 1 drains", 1);
+        keep.says("serves; instance 1 drains", 1);
         keep.stop();
     });
 }
@@ -78,7 +78,7 @@ fn who_connects_while_it_is_down_waits() {
             for number in 2..6 {
                 let pid = Pid::from_raw(keep.programs()[0]);
                 kill(pid, Signal::SIGKILL).unwrap();
-                keep.says(&format!("start {number} serves"), 1);
+                keep.says(&format!("instance {number} serves"), 1);
             }
         });
         // What was in work is lost with it; nobody is refused, and no later request fails.
@@ -190,7 +190,7 @@ fn what_a_program_left_behind_is_killed_in_its_time() {
             stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
         };
         keep.signal(Signal::SIGHUP);
-        keep.says("start 2 serves; start 1 drains", 1);
+        keep.says("instance 2 serves; instance 1 drains", 1);
         keep.says("start 1 did not stop in time and is killed", 1);
         until("the child of the first one is gone", || !is_alive(children()[0]));
         assert!(is_alive(children()[1]), "that is the second one's");

@@ -34,7 +34,7 @@ impl Keep {
     #[track_caller]
     pub fn start(words: &[&str], files: &[(&str, &str)]) -> Keep {
         let keep = Keep::begin(words, files);
-        until("the program serves", || keep.said().contains("start 1 serves"));
+        until("the program serves", || keep.said().contains("instance 1 serves"));
         keep
     }
 
@@ -56,7 +56,7 @@ impl Keep {
         let mut child =
             command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it was built");
         let said = Arc::new(Mutex::new(String::new()));
-        let stderr = child.stderr.take().expect("it was asked for");
+        let stderr = child.stderr.take().expect("it is piped");
         std::thread::spawn({
             let said = said.clone();
             move || {
@@ -178,7 +178,7 @@ pub fn python(words: &[&str]) -> Keep {
 pub fn restart(keep: &Keep, times: usize) {
     for number in 2..2 + times {
         keep.signal(Signal::SIGHUP);
-        keep.says(&format!("start {number} serves; start {} drains", number - 1), 1);
+        keep.says(&format!("instance {number} serves; instance {} drains", number - 1), 1);
     }
 }
 

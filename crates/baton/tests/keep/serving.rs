@@ -63,7 +63,7 @@ fn nginx_takes_the_sockets() {
         // Its master is killed, and the workers would serve on for ever with nobody to tell them.
         until("the old ones have ended", || keep.programs().len() == 1);
         kill(Pid::from_raw(keep.programs()[0]), Signal::SIGKILL).unwrap();
-        keep.says("start 7 serves", 1);
+        keep.says("instance 7 serves", 1);
         assert_eq!(web("127.0.0.1:80"), "nginx");
         keep.stop();
         until("no worker is left", || TcpStream::connect("127.0.0.1:80").is_err());
@@ -77,7 +77,7 @@ fn the_convention_is_kept_and_the_new_one_comes_first() {
         assert_eq!(web("127.0.0.1:80"), "one");
         fs::write(keep.path("version"), "two").unwrap();
         keep.signal(Signal::SIGHUP);
-        keep.says("start 2 serves; start 1 drains", 1);
+        keep.says("instance 2 serves; instance 1 drains", 1);
         until("only the new one answers", || keep.programs().len() == 1);
         assert_eq!(web("127.0.0.1:80"), "two");
         let socket = keep.path("app.sock");
@@ -143,13 +143,13 @@ fn it_is_a_service_of_systemd() {
         let files = [("server.py", PYTHON), ("version", "one")];
         let keep = Keep::begin_with(command, listener.as_fd().try_clone_to_owned().unwrap().into(), &words, &files);
         drop(listener);
-        assert_eq!(told(), "READY=1\nSTATUS=start 1 serves");
+        assert_eq!(told(), "READY=1\nSTATUS=instance 1 serves");
         assert_eq!(web("127.0.0.1:80"), "one");
         let status = fs::read_to_string(format!("/proc/{}/status", keep.programs()[0])).unwrap();
         assert!(status.contains("Uid:\t65534\t65534\t65534\t65534"), "{status}");
         keep.signal(Signal::SIGHUP);
         assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-        assert_eq!(told(), "READY=1\nSTATUS=start 2 serves");
+        assert_eq!(told(), "READY=1\nSTATUS=instance 2 serves");
         let mut keep = keep;
         keep.signal(Signal::SIGTERM);
         assert_eq!(told(), "STOPPING=1");
@@ -165,7 +165,7 @@ fn a_probe_says_that_it_serves() {
             "--listen",
             "127.0.0.1:80",
             "--probe",
-            "test -e FOLDER/healthy-$BATON_KEEP_START",
+            "test -e FOLDER/healthy-$BATON_KEEP_INSTANCE",
             "--ready-within",
             "20s",
         ];
@@ -173,12 +173,12 @@ fn a_probe_says_that_it_serves() {
         let keep = Keep::begin(&words, &[]);
         keep.says("not yet: start 1 is not ready", 1);
         fs::write(keep.path("healthy-1"), "").unwrap();
-        keep.says("start 1 serves", 1);
+        keep.says("instance 1 serves", 1);
         keep.signal(Signal::SIGHUP);
         keep.says("not yet: start 2 is not ready", 1);
         assert_eq!(keep.programs().len(), 2, "the first one goes on");
         fs::write(keep.path("healthy-2"), "").unwrap();
-        keep.says("start 2 serves; start 1 drains", 1);
+        keep.says("instance 2 serves; instance 1 drains", 1);
         keep.stop();
 
         let probes = ["http://127.0.0.1:80/", "/", "tcp://127.0.0.1:80"];
