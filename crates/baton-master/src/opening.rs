@@ -1,9 +1,9 @@
-//! What a master does for a worker that gave up root and asks for new addresses ([`baton_control::servant::opening`]).
+//! The master's side when a worker that gave up root requests new addresses ([`baton_control::servant::opening`]).
 //!
-//! What a worker can make its master do is bounded by what the operator wrote, not by what the worker says: the master
-//! judges each address by the files that it has read for itself, so that a worker that somebody has broken into gets what its
-//! configuration would give it anyway. It binds TCP sockets and does nothing else: no file, no unix socket. There is one
-//! conversation at a time, with at most [`INHERITED_MAX`] sockets, over after [`TALK_WITHIN`].
+//! The files decide what a worker gets, not its request: the master checks each address against the files as it has read them
+//! itself, so a compromised worker gets only what its configuration would give it anyway. The master binds TCP sockets and
+//! nothing else: no file, no unix socket. There is one conversation at a time. It ends after [`TALK_WITHIN`], and an address
+//! beyond [`INHERITED_MAX`] sockets is refused.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,19 +29,30 @@ pub struct Reading {
     pub outside: Arc<Outside>,
 }
 
-/// The master's part, until the worker is content. `held` are the addresses of the sockets it holds; `tell` hears of each
-/// that is bound. Blocks.
+/// Serves the worker's requests until it closes the line. `held` are the addresses of the sockets that the master holds; `tell`
+/// gets each address that is bound. Blocks.
 ///
 /// # Errors
-/// When the worker is gone or silent; sockets it has not got are closed.
+/// When the worker is gone or does not respond in time; sockets that were not passed on are closed.
 pub fn answer(
     line: &Socket,
     reading: &Reading,
     held: &[SocketIdentity],
+    tell: impl FnMut(SocketAddr),
+) -> io::Result<()> {
+    serve(line, reading, held, INHERITED_MAX, tell)
+}
+
+/// [`answer`], with at most `sockets_max` sockets.
+fn serve(
+    line: &Socket,
+    reading: &Reading,
+    held: &[SocketIdentity],
+    sockets_max: usize,
     mut tell: impl FnMut(SocketAddr),
 ) -> io::Result<()> {
     let end = Instant::now() + TALK_WITHIN;
-    // A configuration with faults names nothing.
+    // An invalid configuration names no address.
     let model = reload::read(&reading.options, &reading.outside).model.unwrap_or_default();
     let named = Named::new(&model, held);
     let mut count = 0;
@@ -52,9 +63,9 @@ pub fn answer(
             Heard::Unknown => return Err(io::ErrorKind::InvalidData.into()),
             Heard::Closed => return Ok(()),
         };
-        let outcome = match count < INHERITED_MAX {
+        let outcome = match asked.sockets.max(1) <= sockets_max - count {
             true => named.bind(&asked),
-            false => Err(Denied::Refused(format!("more than {INHERITED_MAX} sockets at once"))),
+            false => Err(Denied::Refused(format!("more than {sockets_max} sockets at once"))),
         };
         match outcome {
             Ok(sockets) => {
@@ -116,7 +127,26 @@ mod tests {
     }
 
     #[test]
-    fn who_says_something_else_gets_nothing() {
+    fn an_address_beyond_the_limit_of_sockets_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = free();
+        let reading = reading(folder.path(), named);
+        let (ours, theirs) = link::pair().unwrap();
+        let outcomes = std::thread::scope(|scope| {
+            scope.spawn(move || serve(&theirs, &reading, &[], 3, |_| ()));
+            let too_many = UnopenedAddress { sockets: 4, ..wanted(named) };
+            let outcomes = ask(&ours, vec![too_many, wanted(named), wanted(named)]).unwrap();
+            drop(ours);
+            outcomes
+        });
+        let refused = Denied::Refused("more than 3 sockets at once".into());
+        assert_eq!(outcomes[0].1.as_ref().unwrap_err(), &refused);
+        assert_eq!(outcomes[1].1.as_ref().unwrap().len(), 2, "what fits is still bound");
+        assert_eq!(outcomes[2].1.as_ref().unwrap_err(), &refused, "earlier sockets count");
+    }
+
+    #[test]
+    fn an_unknown_message_ends_the_conversation() {
         let folder = tempfile::tempdir().unwrap();
         let reading = reading(folder.path(), free());
         for nonsense in
