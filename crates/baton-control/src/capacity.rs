@@ -12,7 +12,7 @@ use baton_model::Model;
 const PER_CONNECTION: u64 = 2;
 /// Descriptors of a core: its event loop and what wakes it, its log sockets.
 const PER_CORE: u64 = 5;
-/// Descriptors of a listening socket: one with the change line, and one with a core.
+/// Descriptors of a listening socket: one with the change path, and one with a core.
 const PER_SOCKET: u64 = 2;
 /// Descriptors of a pipe for splicing.
 const PER_PIPE: u64 = 2;

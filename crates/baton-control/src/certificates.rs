@@ -1,7 +1,7 @@
 //! Certificates that change while a configuration is in use.
 //!
 //! `watcher` is told of files and says which names to look at, `batches` when; `look` reads them on a thread of its own, and what is
-//! good goes down the change line; `complaints` decides what is said of the rest, and `census` what is said of those that end soon.
+//! good goes down the change path; `complaints` decides what is said of the rest, and `census` what is said of those that end soon.
 //! Established connections, and every other certificate, are not touched by any of it.
 
 mod batches;
@@ -41,7 +41,7 @@ const CENSUS_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// Askers of `baton certs sync` that wait at once.
 const WAITING_MAX: usize = 64;
 
-/// What watches certificates, and who waits for it. Lives on the thread of the change line.
+/// What watches certificates, and who waits for it. Lives on the thread of the change path.
 #[derive(Debug, Default)]
 pub(crate) struct Certificates {
     watcher: Watcher,

@@ -1,4 +1,4 @@
-//! The running process: signals, questions and time come in, the change line answers.
+//! The running process: signals, questions and time come in, the change path answers.
 
 mod directing;
 mod pausing;

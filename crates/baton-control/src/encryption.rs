@@ -1,4 +1,4 @@
-//! TLS on the change line: certificates, authorities and keys of tickets are read before the commit, where it may fail; the
+//! TLS on the change path: certificates, authorities and keys of tickets are read before the commit, where it may fail; the
 //! commit only puts them in use.
 //!
 //! What did not change is not read again. Reading may take a while, so it belongs on a thread of its own: health checks and the

@@ -1,4 +1,4 @@
-//! The change line: everything that touches live state goes through [`reload::ChangeLine`].
+//! The change path: everything that touches live state goes through [`reload::ChangeLine`].
 //!
 //! [`control::Control`] is the running process, and its loop is `run`: signals, questions ([`protocol`], [`endpoint`]), commands
 //! ([`operators`], [`runtime`]) and time come in. [`plan`] says in words what a change does and which connections it affects; [`listeners`]

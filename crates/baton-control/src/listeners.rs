@@ -1,7 +1,7 @@
 //! Listening addresses: open as long as the configuration names them, whatever frontend they serve, and whether they are a
 //! frontend's or the runtime API's.
 //!
-//! A change goes through here in three moves, as everywhere on the change line: [`Listeners::prepare`] opens what is new
+//! A change goes through here in three moves, as everywhere on the change path: [`Listeners::prepare`] opens what is new
 //! so that nobody can reach it yet and refuses what cannot be; [`Listeners::publish`] lets clients in;
 //! [`Listeners::retire`] keeps new clients from what is gone, which [`Listeners::look`] closes once it is empty.
 //!

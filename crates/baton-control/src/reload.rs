@@ -1,4 +1,4 @@
-//! The change line: files → parse → lower → diff → prepare → commit → retire.
+//! The change path: files → parse → lower → diff → prepare → commit → retire.
 //!
 //! [`ChangeLine::change`] is the line itself, and the only way by which live state changes. `prepare` may fail and leaves no
 //! trace; `commit` cannot; `retire` lets what is gone end in peace. What did not change is not touched by any of them. Between two passes
@@ -180,7 +180,7 @@ pub fn read_within(options: &Options, outside: &Outside, limit: Duration) -> Opt
 
 /// Reads the files, with what they name for TLS, which may take longer than all else, and with what it asks of the kernel, which may be busy.
 ///
-/// What is the same as in the configuration in use becomes the same objects: the change line sees by the pointer what it need not touch,
+/// What is the same as in the configuration in use becomes the same objects: the change path sees by the pointer what it need not touch,
 /// and nothing is compared, compiled or freed on its thread.
 pub fn read_all(
     options: &Options,

@@ -33,7 +33,7 @@ use crate::{early_signals, retirement, runtime, sayings, status};
 
 /// Addresses that are named when the process begins to serve.
 const ADDRESSES_NAMED: usize = 8;
-/// Questions that wait for the change line; further askers wait themselves.
+/// Questions that wait for the change path; further askers wait themselves.
 const ASKED_MAX: usize = 64;
 
 /// What can happen to the process.

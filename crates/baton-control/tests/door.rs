@@ -1,5 +1,5 @@
-//! Whatever alters live state goes through the change line. The compiler holds it where a type can: certificates, authorities and keys of
-//! tickets are shown by views that can change nothing, and commands get the change line to look at only. What is left are objects that
+//! Whatever alters live state goes through the change path. The compiler holds it where a type can: certificates, authorities and keys of
+//! tickets are shown by views that can change nothing, and commands get the change path to look at only. What is left are objects that
 //! whoever looks at can change, because requests and health checks change them too: here, files name the calls that do so.
 
 use std::fs;

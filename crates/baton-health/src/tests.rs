@@ -78,7 +78,7 @@ impl Scripted {
 struct Bench {
     checker: Checker,
     backends: HashMap<String, Arc<BackendState>>,
-    /// Backends that the change line says are what they were.
+    /// Backends that the change path says are what they were.
     same: HashSet<&'static str>,
     lines: mpsc::UnboundedReceiver<Event>,
 }

@@ -79,12 +79,12 @@ impl Default for Clock {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place where the request line reads the monotonic clock")]
+#[expect(clippy::disallowed_methods, reason = "the one place where the request path reads the monotonic clock")]
 fn monotonic() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place where the request line reads the wall clock")]
+#[expect(clippy::disallowed_methods, reason = "the one place where the request path reads the wall clock")]
 fn wall_clock() -> SystemTime {
     SystemTime::now()
 }

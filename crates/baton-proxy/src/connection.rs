@@ -1,4 +1,4 @@
-//! The first of the three lives on the request line: a client's connection. What is about one request only is no part of it, so
+//! The first of the three lives on the request path: a client's connection. What is about one request only is no part of it, so
 //! that several could be in work at once. It has no `Drop` of its own: it can be taken apart and put together again.
 
 use std::cell::{Cell, OnceCell};

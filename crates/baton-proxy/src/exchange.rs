@@ -1,4 +1,4 @@
-//! The third of the three lives on the request line: one request and its response, or all bytes of a connection in `mode tcp`. It
+//! The third of the three lives on the request path: one request and its response, or all bytes of a connection in `mode tcp`. It
 //! ends with its log line.
 //!
 //! Who makes an exchange is the only difference between protocols: [`http1`](crate::http1) makes one after the other of a

@@ -1,5 +1,5 @@
 //! What is known of a request (or of a connection in `mode tcp`) for its log line and the counters. The stages of the request
-//! line note it where it happens; `record/` prints and counts it.
+//! path note it where it happens; `record/` prints and counts it.
 
 use std::ops::Deref;
 use std::sync::Arc;

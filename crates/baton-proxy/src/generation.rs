@@ -1,6 +1,6 @@
 //! What a core works by: one configuration, prepared so completely that using it cannot fail.
 //!
-//! The change line builds a [`Generation`] beside the one in use ([`Generation::prepare`] may fail and leaves no trace),
+//! The change path builds a [`Generation`] beside the one in use ([`Generation::prepare`] may fail and leaves no trace),
 //! commits it with [`Generation::commit`], and hands it to every core. State is not in here but in the
 //! [`Registry`], which is why nothing is lost between two generations.
 
@@ -96,7 +96,7 @@ pub struct ListenerPlan {
     pub state: Arc<ListenerState>,
     /// Sockets, each served by at least one core, and each core serving at least one. With fewer sockets than cores
     /// several cores accept on the same. Not held open by the plan, for every connection that came by the address holds the
-    /// plan: when the change line drops the address, nobody keeps it.
+    /// plan: when the change path drops the address, nobody keeps it.
     pub shards: Weak<[OwnedFd]>,
 }
 
@@ -117,7 +117,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Sockets for one `bind` of a frontend, as the change line opened or kept them.
+/// Sockets for one `bind` of a frontend, as the change path opened or kept them.
 #[derive(Debug)]
 pub struct OpenListener {
     /// Identity; the same as before for an address that stays.

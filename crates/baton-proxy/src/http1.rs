@@ -23,7 +23,7 @@ const RUNNERS_KEPT_MAX: usize = 256;
 /// How often half of the memory is freed that was not needed since.
 const THIN: Duration = Duration::from_secs(1);
 
-/// The request line of one core.
+/// The request path of one core.
 #[derive(Debug)]
 pub struct Line {
     /// The core.

@@ -1,7 +1,7 @@
-//! The request line: what one core does with a connection, from `accept` to the log.
+//! The request path: what one core does with a connection, from `accept` to the log.
 //!
 //! Folders stand in the order in which a request passes them; `request.rs` is the line itself. This crate never reads a
-//! configuration file: it works by a [`Generation`], which the change line prepares and hands to every core.
+//! configuration file: it works by a [`Generation`], which the change path prepares and hands to every core.
 
 #![cfg_attr(
     not(test),

@@ -1,7 +1,7 @@
 //! A protocol that makes several exchanges of a connection at a time.
 //!
 //! What such a protocol is, a [`MuxCodec`], is the only thing that differs between two of them. Here is the rest: one task reads and
-//! writes the connection, one task for each exchange passes the request line, and what they share is in [`MuxShared`].
+//! writes the connection, one task for each exchange passes the request path, and what they share is in [`MuxShared`].
 //!
 //! ```text
 //!            ┌─ MuxCodec ──▶ head ──▶ Exchange ──▶ request::serve    (a task for each stream)
@@ -240,7 +240,7 @@ impl Drop for StreamGuard {
     }
 }
 
-/// Passes the request line with one request, whose head is in `input`.
+/// Passes the request path with one request, whose head is in `input`.
 async fn exchange(place: StreamGuard, input: Buffer) {
     let StreamGuard { client, at } = &place;
     let (core, stream) = (&client.core, &at.stream);

@@ -1,4 +1,4 @@
-//! How far an exchange has come: whose it is by now. What the stages of the request line, rules and the log go by.
+//! How far an exchange has come: whose it is by now. What the stages of the request path, rules and the log go by.
 
 use std::rc::Rc;
 use std::sync::Arc;

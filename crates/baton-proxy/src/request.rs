@@ -1,4 +1,4 @@
-//! The request line: what happens to a request, in order. Each call is a folder of that name.
+//! The request path: what happens to a request, in order. Each call is a folder of that name.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! The second of the three lives on the request line: a client's session, which is what its requests have in common. It is shared
+//! The second of the three lives on the request path: a client's session, which is what its requests have in common. It is shared
 //! by the exchanges that are in work, and holds nothing of any one of them.
 
 use std::cell::Cell;

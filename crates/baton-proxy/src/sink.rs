@@ -1,5 +1,5 @@
 //! What the client's protocol makes of a response: heads, interim responses, the end of a body, and, of HTTP/1, whether the connection
-//! stays for another request. Stages of the request line give a response to the sink and do not know how it is written.
+//! stays for another request. Stages of the request path give a response to the sink and do not know how it is written.
 
 use baton_http::{ForClient, Framing, Method, ResponseView, Version};
 

@@ -358,7 +358,7 @@ pub struct Registry {
     /// TLS with clients.
     pub tls: TlsFigures,
     inner: Mutex<Names>,
-    /// What operators set at run time. Written by the change line alone.
+    /// What operators set at run time. Written by the change path alone.
     overrides: Mutex<Arc<Overrides>>,
 }
 
@@ -389,7 +389,7 @@ impl Registry {
         self.overrides.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes what operators set; for the change line, which puts it in force.
+    /// Changes what operators set; for the change path, which puts it in force.
     pub fn change_overrides<T>(&self, change: impl FnOnce(&mut Overrides) -> T) -> T {
         change(Arc::make_mut(&mut self.overrides.lock().unwrap_or_else(PoisonError::into_inner)))
     }

@@ -53,7 +53,7 @@ impl FrontendSlot {
 /// A frontend of a generation, on one core.
 #[derive(Debug)]
 pub struct FrontendView {
-    /// What the change line prepared.
+    /// What the change path prepared.
     pub plan: Arc<FrontendPlan>,
     /// All backends it may lead to.
     pub backends: Rc<BackendViews>,
@@ -85,7 +85,7 @@ pub struct TlsLimits {
 /// A backend of a generation, on one core.
 #[derive(Debug)]
 pub struct BackendView {
-    /// What the change line prepared.
+    /// What the change path prepared.
     pub plan: Arc<BackendPlan>,
 }
 

@@ -1,4 +1,4 @@
-//! The cores as the change line sees them: threads that take commands.
+//! The cores as the change path sees them: threads that take commands.
 
 use std::io;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use crate::supervise::{self, AGAIN, Panicked};
 /// How often a stopping core looks whether its last connection is gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
-/// What the change line tells every core. Commands are obeyed in order, between two turns of a core's loop.
+/// What the change path tells every core. Commands are obeyed in order, between two turns of a core's loop.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Work by this generation from the next request on; accept on its listeners. A listener that is not in it goes on

@@ -1,4 +1,4 @@
-//! The change line of a whole process: what is refused leaves no trace, the newest file wins, nobody in a queue is reset,
+//! The change path of a whole process: what is refused leaves no trace, the newest file wins, nobody in a queue is reset,
 //! and a soft stop waits for the last one.
 
 #[path = "change/dynamic_servers.rs"]

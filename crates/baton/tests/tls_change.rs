@@ -1,4 +1,4 @@
-//! TLS on the change line of a whole process: certificates and settings of a configuration come into use by a reload, connections
+//! TLS on the change path of a whole process: certificates and settings of a configuration come into use by a reload, connections
 //! from before go on as they are, and what cannot be used changes nothing.
 
 mod support;

@@ -1,4 +1,4 @@
-//! Reads certificates again. Runs on a thread of its own; what is good, the change line puts in use.
+//! Reads certificates again. Runs on a thread of its own; what is good, the change path puts in use.
 
 use std::collections::HashSet;
 use std::ffi::OsString;

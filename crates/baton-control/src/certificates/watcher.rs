@@ -29,7 +29,7 @@ const LINKS_MAX: usize = 65_536;
 /// Symbolic links that are looked at each time, by turns.
 const LINKS_AT_ONCE: usize = 512;
 
-/// Watches directories. Lives on the thread of the change line.
+/// Watches directories. Lives on the thread of the change path.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     /// `None` while nothing is watched, and where the system gives none.

@@ -1,4 +1,4 @@
-//! The change line's side of a handover, as the old process and as the new one: events of conversations go to [`Succession`], and what
+//! The change path's side of a handover, as the old process and as the new one: events of conversations go to [`Succession`], and what
 //! follows is done here.
 //!
 //! [`Succession`]: crate::handover::succession::Succession

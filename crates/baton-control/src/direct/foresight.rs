@@ -49,7 +49,7 @@ impl Foresight {
     }
 
     /// What cannot be done of what this model asks for, which refuses a reload. Blocks for as long as the kernel, and whoever changes it, takes:
-    /// not for the thread of the change line, on which health checks and the runtime API are.
+    /// not for the thread of the change path, on which health checks and the runtime API are.
     ///
     /// # Errors
     /// With the reasons.

@@ -1,7 +1,7 @@
 //! `mode direct`: the model and the states of servers, made so in the kernel.
 //!
 //! [`lower`] says what shall be there, pure; `keeper` is the thread that does it; `books` enters what the kernel counted. Here is
-//! what the change line has of it: the answer of [`Direct::foresight`] may refuse, [`Direct::commit`] gives the thread what is wanted now, and
+//! what the change path has of it: the answer of [`Direct::foresight`] may refuse, [`Direct::commit`] gives the thread what is wanted now, and
 //! [`Direct::step`] follows the states of servers from then on, tries again what failed, and looks every while whether the kernel
 //! is still as it shall be. Nothing is begun before it is decided that this process serves ([`Direct::begin`]), and nothing is
 //! touched any more once another one does.
@@ -49,7 +49,7 @@ use crate::messages::Said;
 /// How long a reload waits for the kernel before it is told that it is in use.
 const COMMIT_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the change line has of it. Three things say what it does: whose it is to change the kernel (`charge.rs`), what the thread is doing
+/// What the change path has of it. Three things say what it does: whose it is to change the kernel (`charge.rs`), what the thread is doing
 /// (`pace.rs`), and whether anything is wanted (`Demand`, in this file).
 #[derive(Default)]
 pub struct Direct {

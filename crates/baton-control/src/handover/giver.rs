@@ -1,4 +1,4 @@
-//! The old process's side of the conversation. It asks the change line three times: what there is to give, to let go, and to
+//! The old process's side of the conversation. It asks the change path three times: what there is to give, to let go, and to
 //! go on as before; it does nothing to live state itself.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use super::wire::WireVersion;
 use crate::control_socket::Peer;
 use crate::rights::Place;
 
-/// What conversations tell the change line.
+/// What conversations tell the change path.
 #[derive(Debug)]
 pub enum GiverEvent {
     /// A process wants to take over. Answered at once.
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::handover::message::Hello;
 
-    /// Plays the change line: offers nothing but a state, and says how the conversation ended.
+    /// Plays the change path: offers nothing but a state, and says how the conversation ended.
     async fn change_line(mut events: mpsc::Receiver<GiverEvent>) -> String {
         loop {
             match events.recv().await {

@@ -22,7 +22,7 @@ use super::{report, state};
 use crate::listeners::Place;
 use crate::messages::Said;
 
-/// Events of conversations that wait for the change line; further ones wait themselves.
+/// Events of conversations that wait for the change path; further ones wait themselves.
 pub const EVENTS_MAX: usize = 64;
 /// Processes before us that are remembered by their PIDs.
 pub const LINEAGE_MAX: usize = 64;

@@ -2,7 +2,7 @@
 //! there are and who may give them.
 //!
 //! `listener` accepts, `session` speaks with one peer, [`mod@line`] takes its bytes apart, `own` has the commands that are about the session
-//! alone, [`answer`] is what goes back. A command that looks at live state is passed to the change line's thread as a `Question`, answered
+//! alone, [`answer`] is what goes back. A command that looks at live state is passed to the change path's thread as a `Question`, answered
 //! between two events, and written by its session's task, so that a peer that does not read holds up nobody. What objects counted, and their
 //! rates, are in `figures` and [`rates`].
 
@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     Takes,
 }
 
-/// Questions that wait for the change line; further ones wait in their sessions, of which there are `stats maxconn`.
+/// Questions that wait for the change path; further ones wait in their sessions, of which there are `stats maxconn`.
 const QUESTIONS_MAX: usize = 16;
 
 /// The sockets of the runtime API and their sessions. Lives in the `LocalSet` of the control thread; dropping it ends all.

@@ -22,7 +22,7 @@ const LINGER_BYTES_MAX: usize = 64 * 1024;
 /// How long that may take.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A command for the change line, and the way back.
+/// A command for the change path, and the way back.
 #[derive(Debug)]
 pub(crate) struct Question {
     /// The command: its place in the table.

@@ -1,4 +1,4 @@
-//! What the rest of the process asks of the change line, and what it may do between two changes. Live state itself changes by a
+//! What the rest of the process asks of the change path, and what it may do between two changes. Live state itself changes by a
 //! [`Change`](super::Change) alone: certificates, authorities and keys of tickets are shown by views that can change nothing.
 
 use std::os::fd::OwnedFd;

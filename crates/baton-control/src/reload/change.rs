@@ -1,4 +1,4 @@
-//! The one door of the change line: whatever alters live state is a [`Change`].
+//! The one door of the change path: whatever alters live state is a [`Change`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

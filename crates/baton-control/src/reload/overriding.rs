@@ -1,4 +1,4 @@
-//! Overrides on the change line: commands write them here and nowhere else, and here they become what is in force. What another process
+//! Overrides on the change path: commands write them here and nowhere else, and here they become what is in force. What another process
 //! has left is continued here too.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! What commands that change something have at hand, and how what they want is done: a command reads its words and looks at what is in
-//! use; a [`Change`] of them goes down the change line, and the reply says what came of it.
+//! use; a [`Change`] of them goes down the change path, and the reply says what came of it.
 
 use baton_config::Severity;
 use baton_model::Level;

@@ -1,7 +1,7 @@
 //! The runtime API: what the commands of operators over `stats socket` do (management guide, 9.3).
 //!
 //! `table` knows the commands: one is a row of it, and the files beside it hold what the rows do, one for each group. They are answered on
-//! the thread of the change line, between two events; their sessions are [`operators`](crate::operators)'. A command that alters live state
+//! the thread of the change path, between two events; their sessions are [`operators`](crate::operators)'. A command that alters live state
 //! makes a `Change` of its words and nothing else: what could alter it otherwise is not within its reach.
 
 mod altering;

@@ -18,11 +18,11 @@ use crate::reload::Change as LiveChange;
 pub(super) enum Act {
     /// Only its session.
     Own(fn(&mut Session, &Call) -> CommandResponse),
-    /// Live state, which is looked at: answered on the thread of the change line.
+    /// Live state, which is looked at: answered on the thread of the change path.
     Ask(fn(&Control, &Call) -> CommandResponse),
     /// What is staged for a `commit` later: no live state.
     Stage(fn(&mut Staging<'_>, &Call) -> CommandResponse),
-    /// Live state, which is altered: a change goes down the change line, once it is clear who serves. `Err`: there is nothing to change.
+    /// Live state, which is altered: a change goes down the change path, once it is clear who serves. `Err`: there is nothing to change.
     Change(fn(&mut Staging<'_>, &Call) -> Result<Altering, CommandResponse>),
     /// The connection itself, on which something else is spoken from then on.
     Take(fn(&mut Control, Socket)),

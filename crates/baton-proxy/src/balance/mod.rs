@@ -8,7 +8,7 @@
 //!
 //! The algorithms are plain structs on indices and weights, one file each, without locks or clocks; [`hash`] and [`keys`]
 //! compute what they are asked with. There is no I/O here, no timer, and no statistics but the figures which the
-//! algorithms need themselves: the request line counts the rest on its own cores.
+//! algorithms need themselves: the request path counts the rest on its own cores.
 
 mod backend;
 mod bits;

@@ -37,7 +37,7 @@ pub struct ServerState {
     /// How often its sessions were shut down.
     pub(super) cuts: AtomicU64,
     pub(super) cut_notify: Notify,
-    /// Reports of the request line for `observe`. Made when something is observed, which few servers are.
+    /// Reports of the request path for `observe`. Made when something is observed, which few servers are.
     observed: OnceLock<Box<ObservedCounts>>,
     pub(super) notes: Mutex<Notes>,
 }
@@ -139,7 +139,7 @@ impl Admin {
     }
 }
 
-/// A report of the request line, for `observe`.
+/// A report of the request path, for `observe`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Observed {
     /// A connection opened (`layer4`).
@@ -370,14 +370,14 @@ impl ServerState {
         self.backend.upgrade()?.set_admin(self, admin, now)
     }
 
-    /// Sets the weight (0 to 256), for the change line: a reload sets what is in force then.
+    /// Sets the weight (0 to 256), for the change path: a reload sets what is in force then.
     pub fn set_weight(&self, weight: u32, now: Instant) {
         if let Some(backend) = self.backend.upgrade() {
             backend.set_weight(self, weight, now);
         }
     }
 
-    /// A report of the request line for `observe`. Cheap when nothing is observed: one relaxed load.
+    /// A report of the request path for `observe`. Cheap when nothing is observed: one relaxed load.
     pub fn report(&self, observed: Observed) {
         let Some(counts) = self.observed.get() else { return };
         let limit = counts.limit.load(Ordering::Relaxed);

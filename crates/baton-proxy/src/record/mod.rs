@@ -1,4 +1,4 @@
-//! The end of the request line: counters and the log line. Always runs, also for a request that was no request.
+//! The end of the request path: counters and the log line. Always runs, also for a request that was no request.
 
 mod format;
 

@@ -1,6 +1,6 @@
 //! What carries the bytes of a message: a whole connection, or one stream of a connection that has several.
 //!
-//! Stages of the request line, and the flows of bodies, read and write by a [`Transport`] and do not know which of the two it is. It is
+//! Stages of the request path, and the flows of bodies, read and write by a [`Transport`] and do not know which of the two it is. It is
 //! an enum of two, copied like a reference: HTTP/1 pays one branch for each read and write.
 
 mod mux_stream;

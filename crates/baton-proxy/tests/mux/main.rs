@@ -1,4 +1,4 @@
-//! A protocol that is not HTTP/1 through the whole request line: several exchanges of one connection at a time.
+//! A protocol that is not HTTP/1 through the whole request path: several exchanges of one connection at a time.
 
 #![allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")]
 

@@ -1,4 +1,4 @@
-//! The process from here on: the change line runs until it is told to stop.
+//! The process from here on: the change path runs until it is told to stop.
 
 use std::rc::Rc;
 

@@ -208,7 +208,7 @@ fn notices(run: &Run, messages: &Messages) {
     }
 }
 
-/// Binds, daemonizes, gives up rights, and runs the change line.
+/// Binds, daemonizes, gives up rights, and runs the change path.
 fn serve(
     run: Run,
     configuration: Configuration,
