@@ -1,5 +1,5 @@
 //! The running process's end of [`protocol`](crate::protocol): accepts, checks who asks, and passes requests on to the
-//! change line.
+//! change path.
 
 use std::io;
 use std::os::unix::net::UnixListener as StdListener;
@@ -38,7 +38,7 @@ pub struct Desk {
     pub events: mpsc::Sender<giver::GiverEvent>,
 }
 
-/// Serves askers until the change line is gone. An asker too many of its user is closed; nobody waits for another one.
+/// Serves askers until the change path is gone. An asker too many of its user is closed; nobody waits for another one.
 pub async fn serve(listener: StdListener, desk: Desk) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     while !desk.asked.is_closed() {
@@ -101,9 +101,9 @@ fn understand(line: &str) -> Result<Request, String> {
 async fn pass_on(request: Request, asked: mpsc::Sender<PendingRequest>) -> Reply {
     let (reply, answer) = oneshot::channel();
     if asked.send(PendingRequest { request, reply }).await.is_err() {
-        return failed("the process is ending".into());
+        return failed("the process is stopping".into());
     }
-    answer.await.unwrap_or_else(|_| failed("the process is ending".into()))
+    answer.await.unwrap_or_else(|_| failed("the process is stopping".into()))
 }
 
 fn failed(reason: String) -> Reply {

@@ -142,7 +142,7 @@ pub fn named(mut lines: impl Iterator<Item = String>) -> Vec<String> {
     let mut named: Vec<String> = lines.by_ref().take(NAMED_MAX).collect();
     match lines.count() {
         0 => {}
-        more => named.push(format!("set at run time: {more} more end")),
+        more => named.push(format!("set at run time: {more} more settings end")),
     }
     named
 }
@@ -160,7 +160,7 @@ mod tests {
     fn of_very_many_that_end_the_first_are_named() {
         let lines = |count: usize| named((0..count).map(|number| number.to_string()));
         assert_eq!((lines(0).len(), lines(NAMED_MAX).len()), (0, NAMED_MAX));
-        assert_eq!(lines(NAMED_MAX + 3).last().map(String::as_str), Some("set at run time: 3 more end"));
+        assert_eq!(lines(NAMED_MAX + 3).last().map(String::as_str), Some("set at run time: 3 more settings end"));
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// It refused.
-    #[error("{what}: {} says: {said}{}", program.display(), remedy.map(|text| format!("; {text}")).unwrap_or_default())]
+    #[error("{what}: {}: {said}{}", program.display(), remedy.map(|text| format!("; {text}")).unwrap_or_default())]
     Refused {
         /// What was to be done.
         what: String,
@@ -300,7 +300,7 @@ impl Iptables {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(run)?;
-        let mut input = child.stdin.take().expect("it was asked for");
+        let mut input = child.stdin.take().expect("it is piped");
         // One that has ended says why.
         let written = input.write_all(script.as_bytes());
         drop(input);

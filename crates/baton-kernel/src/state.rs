@@ -257,9 +257,9 @@ impl State {
                 let who = holder(&path).unwrap_or_else(|| "another process".to_owned());
                 let waited = match longest.as_secs() {
                     0 => String::new(),
-                    waited => format!(", and {waited} s were not enough"),
+                    waited => format!(" after a wait of {waited} s"),
                 };
-                let reason = format!("{who} has it locked{waited}");
+                let reason = format!("it is still locked by {who}{waited}");
                 return Err(KernelError::new(path.display().to_string(), reason, "check this process, or stop it"));
             }
             thread::sleep(LOCK_PAUSE);

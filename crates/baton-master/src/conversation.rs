@@ -115,7 +115,7 @@ pub async fn ask(pid: i32, request: Request) -> Result<Reply, String> {
         write.write_all(&line::encode(request)?).await?;
         let line = line::read(read, REPLY_BYTES_MAX).await?;
         if line.is_empty() {
-            return Err(io::Error::other("it ended before it answered"));
+            return Err(io::Error::other("it ended before it replied"));
         }
         let envelope: Envelope<Reply> = serde_json::from_str(&line).map_err(io::Error::other)?;
         Ok(envelope.body)

@@ -76,7 +76,7 @@ pub fn usage(program: &str) -> String {
         -S <bind>[,<bind options>...] opens the master's socket (with -W)
         -m, -dA, -dC, -dF, -dG, -dI, -dK, -dL, -dM, -dR, -dZ, -de, -dl, -dp, -dt, -dv: accepted without effect
         -x <unix_socket> get listening sockets from a unix socket
-        -sf/-st [pid ]* takes over from these processes and stops them gracefully/immediately
+        -sf PID... takes over from these processes, which stop gracefully ; -st PID... immediately
         To apply a changed configuration: run `baton reload`, or send SIGUSR2.
         To stop: SIGUSR1 (graceful stop), SIGTERM (immediate stop).
 

@@ -346,10 +346,10 @@ fn begin(address: SocketAddr, word: &str, file: &Path) {
         .stderr(Stdio::null())
         .spawn()
         .expect("openssl is installed by scripts/setup test");
-    let mut stdin = child.stdin.take().expect("it was asked for");
+    let mut stdin = child.stdin.take().expect("it is piped");
     stdin.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it reads");
     let mut answer = String::new();
-    child.stdout.take().expect("it was asked for").read_to_string(&mut answer).expect("it ends");
+    child.stdout.take().expect("it is piped").read_to_string(&mut answer).expect("it ends");
     child.wait().expect("it is our child");
     assert!(answer.starts_with("HTTP/1.1"), "{answer}");
 }

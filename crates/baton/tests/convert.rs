@@ -16,7 +16,7 @@ fn converted(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
     let mut command = Command::new(program());
     command.arg("convert").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program was built");
-    child.stdin.take().expect("it was asked for").write_all(input.as_bytes()).expect("it reads");
+    child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
     let done = child.wait_with_output().expect("it ends");
     let [out, said] = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     (done.status.code(), out, said)
@@ -26,7 +26,7 @@ fn ipvsadm(arguments: &[&str], input: &str) -> String {
     let mut command = Command::new("ipvsadm");
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut child = command.spawn().expect("installed by scripts/setup test");
-    child.stdin.take().expect("it was asked for").write_all(input.as_bytes()).expect("it reads");
+    child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
     let done = child.wait_with_output().expect("it ends");
     assert!(done.status.success(), "ipvsadm {arguments:?}");
     String::from_utf8_lossy(&done.stdout).into_owned()

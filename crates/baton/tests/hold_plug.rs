@@ -403,7 +403,7 @@ fn the_experiment_holds_by_a_plug() {
         let mut child =
             command.arg("--json").arg(&figures).stdout(Stdio::piped()).spawn().expect("the program was built");
         let mut table = String::new();
-        child.stdout.take().expect("it was asked for").read_to_string(&mut table).expect("text");
+        child.stdout.take().expect("it is piped").read_to_string(&mut table).expect("text");
         assert!(child.wait().expect("our child").success(), "{table}");
         let figures = fs::read_to_string(figures).expect("they were written");
         assert!(table.contains("syn-plug") && !table.contains("absent"), "{table}\n{figures}");

@@ -65,7 +65,7 @@ impl Hold {
         kill(self.pid(), Signal::SIGTERM).expect("our child lives until it is waited for");
         self.child.wait().expect("it is our child");
         let mut said = String::new();
-        let _ = self.child.stderr.take().expect("it was asked for").read_to_string(&mut said);
+        let _ = self.child.stderr.take().expect("it is piped").read_to_string(&mut said);
         said
     }
 
@@ -196,7 +196,7 @@ fn killed_by_9_nobody_who_waits_is_lost() {
             client.join().expect("no panic").expect("it got through");
         }
         assert_eq!(sent_again(), 0, "the guardian let them go, they did not have to come again");
-        until("nothing is left", || hold.baton("status").starts_with("Nothing is held"));
+        until("nothing is left", || hold.baton("status").starts_with("No active holds"));
     });
 }
 
@@ -218,7 +218,7 @@ fn without_the_owner_of_the_queue_the_kernel_lets_connections_pass() {
         let (_stream, took) = waits.join().expect("no panic").expect("it got through");
         assert!(sent_again() > 0 && took > Duration::from_millis(500), "{took:?}");
         assert!(hold.baton("release").contains("released"));
-        assert!(hold.baton("status").starts_with("Nothing is held"));
+        assert!(hold.baton("status").starts_with("No active holds"));
     });
 }
 

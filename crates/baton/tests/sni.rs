@@ -28,7 +28,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("openssl is installed by scripts/setup");
-        let said = BufReader::new(child.stdout.take().expect("it was asked for")).lines().map_while(Result::ok);
+        let said = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
         let address = said.filter_map(|line| line.strip_prefix("ACCEPT ")?.parse().ok()).next();
         let address = address.expect("it says where it listens");
         Server { child, address }

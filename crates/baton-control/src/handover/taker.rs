@@ -270,7 +270,7 @@ impl Taken {
         };
         has_room(&welcome).map_err(Broken::Descriptors)?;
         let version = WireVersion::of(welcome.version).ok_or_else(|| {
-            Broken::Malformed(format!("it chose version {}, offered were {VERSIONS:?}", welcome.version))
+            Broken::Malformed(format!("it chose version {}, which is not one of {VERSIONS:?}", welcome.version))
         })?;
         channel.speak(version);
         self.lineage.extend(welcome.lineage.iter().copied().chain([pid]).take(LINEAGE_MAX + 1));
@@ -314,7 +314,7 @@ impl Taken {
             other => return Err(unexpected(other)),
         }
         let left_out = |(kind, frames)| {
-            format!("Process {pid} hands over the unknown message '{kind}' (frames: {frames}): ignored.")
+            format!("Process {pid} sent the unknown message '{kind}' (frames: {frames}): ignored.")
         };
         self.notices.extend(channel.skipped().into_iter().map(left_out));
         Ok(Received::All(sockets))
@@ -355,7 +355,7 @@ impl Taken {
                     concluded.reporting.push((pid, channel));
                 }
                 Err(Broken::Closed) if is_gone(pid) => {
-                    concluded.notices.push(format!("Process {pid} ended before the handover did."));
+                    concluded.notices.push(format!("Process {pid} ended before the handover was complete."));
                 }
                 Err(error) if is_decided => {
                     concluded.notices.push(format!("Process {pid} keeps serving too: {error}."));

@@ -85,7 +85,7 @@ async fn watched(socket: SharedSocket, target: &Target) -> AsyncFd<SharedSocket>
         match watch::listening(socket.clone()) {
             Ok(listening) => return listening,
             Err(error) if !std::mem::replace(&mut is_told, true) => output::print_error(&format!(
-                "[ALERT]    ({}) : stats socket {}: cannot watch it, tries again until it can: {error}\n",
+                "[ALERT]    ({}) : stats socket {}: cannot register it with epoll, retrying: {error}\n",
                 std::process::id(),
                 target.socket.borrow().bind.address
             )),

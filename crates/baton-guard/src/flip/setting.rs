@@ -147,13 +147,13 @@ impl Setting {
                 Some(IpAddr::V4(_)) | None => ("IPv4", "127.0.0.1:8000"),
             };
             return Err(format!(
-                "{listen} and the instances are of different families of addresses; let the instances listen by {own} too, as in \
-                 --blue '{wanted}', or at every address, as in --blue :8000"
+                "{listen} and the instances have different address families; let the instances listen on {own} too, as in \
+                 --blue '{wanted}', or on every address, as in --blue :8000"
             ));
         }
         for blue in &setting.blue {
             if let Some(green) = setting.green.iter().find(|green| green.overlaps(blue)) {
-                return Err(format!("blue ({blue}) and green ({green}) are the same place"));
+                return Err(format!("blue ({blue}) and green ({green}) are the same address"));
             }
         }
         Ok(setting)
@@ -272,7 +272,7 @@ pub fn place(text: &str) -> Result<Target, String> {
     if inside.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_unspecified()) {
         let port = &text[host.len()..];
         return Err(format!(
-            "'{text}': write {port} for every address; which families that is follows from where both instances listen"
+            "'{text}': write {port} for every address; the address families are those on which both instances listen"
         ));
     }
     text.parse()

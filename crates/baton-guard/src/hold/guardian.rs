@@ -107,7 +107,7 @@ impl Guardian {
         over_exec::keep_no_more(lock).map_err(wrong)?;
         let mut child = spawned.map_err(wrong)?;
         let (ask, said) = (child.stdin.take(), child.stdout.take());
-        let mut guardian = Guardian { child, ask, said: BufReader::new(said.expect("it was asked for")) };
+        let mut guardian = Guardian { child, ask, said: BufReader::new(said.expect("it is piped")) };
         let written = claimed.guarded_by(guardian.child.id());
         match written.and_then(|()| guardian.begin(&claimed.record)) {
             Ok(()) => Ok(guardian),

@@ -404,7 +404,7 @@ fn files(state: &State) -> Result<(Vec<RunRecord>, Vec<UnreadableRecord>), Kerne
             Ok(Some(record)) if record.name() == name => records.push(record),
             Ok(Some(record)) => {
                 let path: PathBuf = state.folder().join(format!("{KIND}-{name}.json"));
-                let reason = format!("tells of run {}", record.order.run);
+                let reason = format!("its content is that of run {}", record.order.run);
                 unreadable.push(self::unreadable(
                     state,
                     name,

@@ -267,7 +267,7 @@ impl<E: From<Question>> Session<'_, E> {
             line.extend_from_slice(payload);
         }
         line.push(b'\n');
-        let ended = || format!("Process {pid} ended before it answered.\n\n");
+        let ended = || format!("Process {pid} ended before it replied.\n\n");
         if stream.write_all(&line).await.is_err() {
             return self.write(&ended()).await;
         }

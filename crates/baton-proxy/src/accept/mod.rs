@@ -164,7 +164,7 @@ async fn accept_all(line: Rc<Line>, socket: SharedSocket, target: Rc<RefCell<Tar
                         break;
                     }
                     Some(libc::ECONNABORTED | libc::EINTR | libc::EPROTO) => {}
-                    // The change line shut the socket down: the order to close follows.
+                    // The change path shut the socket down: the order to close follows.
                     Some(libc::EINVAL) => return,
                     _ => {
                         // Said once until it is over.
@@ -199,7 +199,7 @@ async fn watched(core: &Core, socket: SharedSocket, target: &RefCell<Target>) ->
             }
             Err(error) if !failed => {
                 failed = true;
-                core.log.trouble(&format!("{} cannot watch a socket, tries again until it can: {error}", listener()));
+                core.log.trouble(&format!("{} cannot register a socket with epoll, retrying: {error}", listener()));
             }
             Err(_) => {}
         }

@@ -10,7 +10,7 @@ use crate::sample::{Sample, Type};
 pub(super) const ROWS: &[Converter] = &[
     Converter::new("hex", Type::Bin, Type::Str, hex, "The bytes in upper-case hexadecimal."),
     Converter::new("base64", Type::Bin, Type::Str, base64, "The bytes in Base64, padded."),
-    Converter::new("b64dec", Type::Str, Type::Bin, b64dec, "The bytes that padded Base64 stands for."),
+    Converter::new("b64dec", Type::Str, Type::Bin, b64dec, "The bytes decoded from padded Base64."),
     Converter::new(
         "ub64enc",
         Type::Bin,
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Converter] = &[
         Type::Str,
         Type::Bin,
         ub64dec,
-        "The bytes that Base64 for URLs without padding stands for.",
+        "The bytes decoded from Base64 for URLs without padding.",
     ),
     Converter::new(
         "url_dec",

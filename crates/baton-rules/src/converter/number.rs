@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Converter] = &[
         Type::Int,
         Type::Int,
         |s, _, _| unary(s, i64::saturating_neg),
-        "The number with the other sign.",
+        "The number with its sign inverted.",
     ),
     Converter::new("bool", Type::Int, Type::Bool, |s, _, _| test(s, |x| x != 0), "Whether the number is not 0."),
     Converter::new("not", Type::Int, Type::Bool, |s, _, _| test(s, |x| x == 0), "Whether the number is 0."),

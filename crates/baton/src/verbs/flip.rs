@@ -110,7 +110,7 @@ struct ToCommand {
 struct Checked {
     #[command(flatten)]
     ask: Ask,
-    /// Also if it does not respond
+    /// Do it even if the instance does not respond
     #[arg(long)]
     force: bool,
 }

@@ -241,7 +241,7 @@ fn status() -> Result<ExitCode, KernelError> {
     let found = record::look()?;
     let line = |record: &RunRecord| {
         format!(
-            "{} by {}, process {}, since {:?}, for `{}`",
+            "{} ({}, PID {}, for {:?}), to run `{}`",
             record.order.targets,
             record.order.method,
             record.order.run,
@@ -271,7 +271,7 @@ fn status() -> Result<ExitCode, KernelError> {
         super::print_line(format_args!("lane    {lane}"));
     }
     if found.living.is_empty() && !found.is_left() && !lanes.iter().any(|lane| lane.stays) {
-        super::print_line("Nothing is held, and nothing is left over.");
+        super::print_line("No active holds, no leftovers.");
     }
     Ok(if found.is_left() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -279,7 +279,7 @@ fn status() -> Result<ExitCode, KernelError> {
 fn release() -> Result<ExitCode, KernelError> {
     let Released { guardians, leftovers, unreadable } = record::release()?;
     if guardians.is_empty() && leftovers.is_empty() && unreadable.is_empty() {
-        super::print_line("Nothing is left over.");
+        super::print_line("No leftovers.");
     }
     let mut is_whole = true;
     let mut told = |done: Result<String, String>| match done {
@@ -295,7 +295,7 @@ fn release() -> Result<ExitCode, KernelError> {
     }
     for UndoneRun { record, outcome } in leftovers {
         let HoldOrder { run, method, targets, .. } = &record.order;
-        let what = format!("{targets} ({method}, process {run})");
+        let what = format!("{targets} ({method}, PID {run})");
         told(match outcome {
             Ok(()) if record.is_here() => Ok(format!("released {what}")),
             Ok(()) => Ok(format!("removed the record of {what}, of an earlier boot or network namespace")),

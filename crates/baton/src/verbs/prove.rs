@@ -47,8 +47,8 @@ pub struct Prove {
     /// PID file of your server, if it runs in the background
     #[arg(long, value_name = "FILE", requires = "reload")]
     pid_file: Option<String>,
-    /// Load instead of the experiment's, as arguments of `baton load`
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    /// Options and URLs of `baton load` that replace the experiment's load
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     load: Option<String>,
     /// Interval between events, such as 200ms
     #[arg(long, value_name = "TIME", value_parser = units::time)]

@@ -56,7 +56,7 @@ struct UpCommand {
     /// Also decapsulate tunnels: ipip
     #[arg(long, value_name = "KIND", value_parser = tunnel)]
     tunnel: Option<Tunnels>,
-    /// Also at each boot, by a systemd unit
+    /// Set them up again at each boot, by a systemd unit
     #[arg(long)]
     persistent: bool,
     /// Dry run: print the steps and change nothing
@@ -73,7 +73,7 @@ struct DownCommand {
     /// The virtual addresses
     #[arg(long, value_name = "ADDRESS", required_unless_present = "all", value_delimiter = ',', value_parser = vip)]
     vip: Vec<IpAddr>,
-    /// All that are set up
+    /// All virtual addresses that are set up
     #[arg(long, conflicts_with = "vip")]
     all: bool,
     /// Keep the systemd unit that sets them up at boot

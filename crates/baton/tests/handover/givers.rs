@@ -65,7 +65,7 @@ impl Giver {
             .stderr(if owner == Owner::Nobody { Stdio::null() } else { Stdio::inherit() })
             .spawn()
             .expect("we can be started again");
-        let mut lines = BufReader::new(child.stdout.take().expect("it was asked for")).lines().map_while(Result::ok);
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
         assert!(lines.any(|line| line.ends_with("listening")), "it listens");
         Giver(child)
     }
@@ -253,7 +253,7 @@ fn what_a_newer_process_remembers_besides_is_left_out_and_said() {
     let mut new = Proxy::begin(&[], &config(web, &servers), &["-sf", &giver.pid().to_string()]);
     giver.meets(&new);
     new.serves();
-    until("it is said", || new.said().contains("hands over the unknown message 'unknown' (frames: 1): ignored."));
+    until("it is said", || new.said().contains("sent the unknown message 'unknown' (frames: 1): ignored."));
     until("the rest is there", || frontend_counter(&new.status(), "web", "req_tot") == COUNTED);
 }
 
@@ -264,7 +264,7 @@ fn frames_that_do_not_follow_each_other_are_not_taken() {
 
 #[test]
 fn a_version_that_was_not_offered_is_not_spoken() {
-    check_refused("unknown-version", "it chose version 3, offered were [2, 1]. It keeps serving.");
+    check_refused("unknown-version", "it chose version 3, which is not one of [2, 1]. It keeps serving.");
 }
 
 /// The new process ends with 1 and this reason, and the old one serves on.

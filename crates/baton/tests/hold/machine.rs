@@ -75,7 +75,7 @@ impl Machine {
         assert!(left.iter().all(|name| !name.contains("hold-") || name.contains("gate")), "{left:?}");
         let status = self.run(&["status"]);
         assert!(status.status.success(), "{}", text(&status.stdout));
-        assert_eq!(text(&status.stdout), "Nothing is held, and nothing is left over.\n");
+        assert_eq!(text(&status.stdout), "No active holds, no leftovers.\n");
     }
 }
 

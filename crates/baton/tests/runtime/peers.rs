@@ -68,7 +68,7 @@ pub fn socat_at(address: &str, input: impl AsRef<[u8]>) -> String {
         .spawn()
         .expect("socat is installed by scripts/setup test");
     let input = input.as_ref().to_vec();
-    let mut stdin = child.stdin.take().expect("it was asked for");
+    let mut stdin = child.stdin.take().expect("it is piped");
     let writer = std::thread::spawn(move || {
         // The other side may have heard enough.
         let _ = stdin.write_all(&input);

@@ -92,7 +92,7 @@ fn hatop_shows_the_proxies() {
         .stderr(Stdio::null())
         .spawn()
         .expect("script and hatop are installed by scripts/setup test");
-    let mut stdout = child.stdout.take().expect("it was asked for");
+    let mut stdout = child.stdout.take().expect("it is piped");
     let child = Ended(child);
     let mut screen = Vec::new();
     let mut room = [0; 4096];

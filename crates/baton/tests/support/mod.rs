@@ -113,7 +113,7 @@ impl Proxy {
             .spawn()
             .expect("the program was built");
         let said = Arc::new(Mutex::new(String::new()));
-        let stderr = child.stderr.take().expect("it was asked for");
+        let stderr = child.stderr.take().expect("it is piped");
         let listener = std::thread::spawn({
             let said = said.clone();
             move || {

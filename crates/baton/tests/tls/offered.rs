@@ -114,7 +114,7 @@ fn what_an_audit_looks_for() {
 /// Whether the server's random bytes end as those of a server that speaks TLS 1.3 must when it agrees on TLS 1.2
 /// (RFC 8446 4.1.3).
 fn has_sentinel(said: &Said) -> bool {
-    let (_, hello) = said.out.split_once(", ServerHello\n").expect("it was asked for");
+    let (_, hello) = said.out.split_once(", ServerHello\n").expect("it is in the dump");
     let dump = hello.lines().take_while(|line| line.starts_with("    "));
     let bytes: Vec<&str> = dump.flat_map(str::split_ascii_whitespace).collect();
     // Behind type, length and version.

@@ -51,7 +51,7 @@ impl Tool {
         command.arg(SECONDS_MAX).args(&self.words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("timeout is part of every Linux");
-        let mut stdin = child.stdin.take().expect("it was asked for");
+        let mut stdin = child.stdin.take().expect("it is piped");
         let input = self.input.clone();
         // A program that has ended reads no more; and one that is told much says much meanwhile.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));

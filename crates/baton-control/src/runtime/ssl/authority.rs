@@ -237,7 +237,7 @@ pub(in super::super) fn commit(
             }
             Err(content) => {
                 pending.set = Some((path, content));
-                Err(cannot("Somebody is looking at it.\n".into()))
+                Err(cannot("Another command is reading it: try again.\n".into()))
             }
         },
     }

@@ -156,7 +156,7 @@ fn try_add(
             let read = crt_list_line(text, source, &in_use.model().global.tls);
             match read.map_err(|fault| format!("parsing [CLI:1]: {}", fault.message))? {
                 Some(read) => read.line,
-                None => return Err("the line says nothing".into()),
+                None => return Err("the line is empty".into()),
             }
         }
     };

@@ -162,7 +162,7 @@ fn add_first_failures(page: &mut String, measured: &Measured) {
         r#"<details>
 <summary>The first failures of each kind ({})</summary>
 <table>
-<thead><tr><th scope="col">at</th><th scope="col" class="words">kind</th><th scope="col">after its start</th><th scope="col">answers before</th><th scope="col" class="words">why</th><th scope="col">status</th><th scope="col" class="words">event before</th></tr></thead>
+<thead><tr><th scope="col">at</th><th scope="col" class="words">kind</th><th scope="col">after its start</th><th scope="col">responses before</th><th scope="col" class="words">why</th><th scope="col">status</th><th scope="col" class="words">event before</th></tr></thead>
 <tbody>"#,
         plural(first.len() as u64, "failure")
     );

@@ -59,7 +59,7 @@ pub struct Amount {
     /// Total number of requests (500, 10k, 1M)
     #[arg(short = 'n', long, value_name = "N", value_parser = units::count)]
     pub requests: Option<u64>,
-    /// Start no request after this time (30, 500ms, 2m); 10 s without -n
+    /// Duration: no request starts after it (30, 500ms, 2m) [default: 10 s without -n]
     #[arg(short = 't', long = "for", value_name = "TIME", value_parser = units::time)]
     pub time: Option<Duration>,
     /// Synonym of -t, as in wrk (-d) and hey (-z)
@@ -137,7 +137,7 @@ pub struct ExpectArguments {
     /// Responses may vary in length, as in ab (the default)
     #[arg(short = 'l', long, hide = true)]
     pub any_length: bool,
-    /// Expected status, or 'any' [default: 200 to 299]
+    /// Expected status code, or 'any' [default: 200 to 299]
     #[arg(long, value_name = "STATUS", value_parser = status)]
     pub expect_status: Option<StatusCheck>,
     /// Expected body, byte for byte

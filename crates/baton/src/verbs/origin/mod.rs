@@ -21,10 +21,10 @@ use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use crate::interrupt::Interrupt;
 use place::OriginAddress;
 
-/// Run test servers that report requests, give any shape of response and fail on purpose.
+/// Run test servers that report each request, return any kind of response and inject failures.
 ///
-/// Each responds with its name, port, request count and the received headers as JSON; /bytes/N, /chunked/N, /delay/200ms,
-/// /status/503, /echo, /ws and /fail/NAME give special responses. On start each prints its name and address;
+/// Each responds with its name, port, request count and the received headers as JSON; the paths /bytes/N, /chunked/N,
+/// /delay/200ms, /status/503, /echo, /ws and /fail/NAME select another response. On start each prints its name and address;
 /// on Ctrl-C or SIGTERM it stops gracefully and prints its counters. SIGUSR1 freezes all of them for a while.
 /// All paths and failures: docs/origin.md.
 #[derive(Args, Debug)]
@@ -36,14 +36,13 @@ Example:
   baton origin --tcp 7000
   curl 'http://127.0.0.1:8001/bytes/1000?delay=200ms'")]
 pub struct OriginCommand {
-    /// Address of each origin: a port (0: any free one), HOST:PORT, or the path of a unix socket, each
-    /// also as NAME=PLACE
-    #[arg(value_name = "[NAME=]PLACE", default_value = "0")]
+    /// Address of each origin, with an optional name: a port (0: any free one), HOST:PORT, or the path of a unix socket
+    #[arg(value_name = "[NAME=]ADDRESS", default_value = "0")]
     places: Vec<OriginAddress>,
     /// Name in the responses; with several origins a number is appended
     #[arg(long, default_value = "origin", value_parser = place::name)]
     name: String,
-    /// Address for places that are only a port
+    /// Local address of origins that are given as a port only
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind: IpAddr,
     /// TCP echo server instead of HTTP

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use baton_prove::OriginOptions;
 
-/// `[NAME=]PLACE`.
+/// `[NAME=]ADDRESS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginAddress {
     /// `None`: it has no name of its own.

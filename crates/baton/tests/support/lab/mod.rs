@@ -206,7 +206,7 @@ impl Running {
     /// All that comes from its console until it has powered off, or should have.
     #[track_caller]
     fn console(mut self) -> String {
-        let mut console = self.process.stdout.take().expect("it was asked for");
+        let mut console = self.process.stdout.take().expect("it is piped");
         let (sender, pieces) = mpsc::channel();
         std::thread::spawn(move || {
             let mut piece = [0; 4096];
