@@ -131,7 +131,8 @@ fn ask(
         [IpAddr::V4(_), ..] | [] => (EtherType::Arp, FrameFilter::new()),
     };
     let socket = PacketSocket::open(station.link.index, kind, &filter)?;
-    let fault = |error: io::Error| KernelError::io(format!("address resolution requests on {}", station.link.name), &error);
+    let fault =
+        |error: io::Error| KernelError::io(format!("address resolution requests on {}", station.link.name), &error);
     let mut answers: Vec<(IpAddr, Mac)> = Vec::new();
     let start = Instant::now();
     for number in 1..=QUESTIONS {

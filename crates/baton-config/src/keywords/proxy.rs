@@ -117,7 +117,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("maxconn", FE, "NUMBER", maxconn, "Maximum number of concurrent connections."),
     row("mode", ALL, "tcp|http|direct", mode, "Protocol of the traffic."),
     row("monitor fail", FRONT, "if|unless CONDITION", monitor_fail, "When 'monitor-uri' reports a failure."),
-    row("monitor-uri", FE, "URI", monitor_uri, "URI that the proxy itself responds to, for health checks of the proxy."),
+    row(
+        "monitor-uri",
+        FE,
+        "URI",
+        monitor_uri,
+        "URI that the proxy itself responds to, for health checks of the proxy.",
+    ),
     row("rate-limit sessions", FE, "NUMBER", rate_limit, "Maximum number of new connections per second."),
     row(
         "redirect",

@@ -313,9 +313,8 @@ impl Taken {
             }
             other => return Err(unexpected(other)),
         }
-        let left_out = |(kind, frames)| {
-            format!("Process {pid} sent the unknown message '{kind}' (frames: {frames}): ignored.")
-        };
+        let left_out =
+            |(kind, frames)| format!("Process {pid} sent the unknown message '{kind}' (frames: {frames}): ignored.");
         self.notices.extend(channel.skipped().into_iter().map(left_out));
         Ok(Received::All(sockets))
     }

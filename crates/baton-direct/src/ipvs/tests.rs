@@ -37,7 +37,10 @@ fn what_the_kernel_would_refuse_is_said_before() {
         (against(|service| service.persistence = persistence(0, 32)), "at least one second"),
         (against(|service| service.persistence = persistence(86_400 * 32, 32)), "31 days"),
         (against(|service| service.destinations[0].address.set_port(81)), "server 10.0.1.1:81: only masquerading"),
-        (against(|service| service.destinations[0].address = "[::1]:80".parse().unwrap()), "which only a tunnel allows"),
+        (
+            against(|service| service.destinations[0].address = "[::1]:80".parse().unwrap()),
+            "which only a tunnel allows",
+        ),
         (
             against(|service| service.destinations[0].address = "224.0.0.1:80".parse().unwrap()),
             "not an address of a server",

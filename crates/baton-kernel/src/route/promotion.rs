@@ -31,8 +31,9 @@ impl Routing {
         let place = place(interface);
         let request = Request::new(GET_LINK, 0, &message(interface), &Attributes::new());
         let found = self.ask(&place, &request)?.iter().find_map(promotes);
-        found
-            .ok_or_else(|| KernelError::new(place, "the kernel does not report it", "see whether the interface has IPv4"))
+        found.ok_or_else(|| {
+            KernelError::new(place, "the kernel does not report it", "see whether the interface has IPv4")
+        })
     }
 
     /// Sets it.

@@ -9,7 +9,12 @@ use crate::reply::{PAGES, Reply};
 use crate::rules::Denial;
 
 pub(super) const ROWS: &[Row] = &[
-    Row { name: "allow", sets: sets::HTTP, parse: |_| Ok(Action::Allow), doc: "Ends the evaluation of this set of rules." },
+    Row {
+        name: "allow",
+        sets: sets::HTTP,
+        parse: |_| Ok(Action::Allow),
+        doc: "Ends the evaluation of this set of rules.",
+    },
     Row {
         name: "accept",
         sets: sets::CONNECTION | sets::SESSION | sets::CONTENT | sets::TCP_RESPONSE,

@@ -18,13 +18,7 @@ pub(super) const ROWS: &[Converter] = &[
         ub64enc,
         "The bytes in Base64 for URLs (RFC 4648 5), without padding.",
     ),
-    Converter::new(
-        "ub64dec",
-        Type::Str,
-        Type::Bin,
-        ub64dec,
-        "The bytes decoded from Base64 for URLs without padding.",
-    ),
+    Converter::new("ub64dec", Type::Str, Type::Bin, ub64dec, "The bytes decoded from Base64 for URLs without padding."),
     Converter::new(
         "url_dec",
         Type::Str,

@@ -192,7 +192,10 @@ fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
 }
 
 fn man(command: &Command) -> Man {
-    Man::new(command.clone().subcommand_help_heading("COMMANDS")).section(SECTION).source("Baton").manual("System administration")
+    Man::new(command.clone().subcommand_help_heading("COMMANDS"))
+        .section(SECTION)
+        .source("Baton")
+        .manual("System administration")
 }
 
 #[cfg(test)]
