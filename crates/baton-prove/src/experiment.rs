@@ -9,6 +9,7 @@
 pub mod articles;
 pub mod built_in;
 
+mod end;
 mod events;
 mod file;
 mod held;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
+use super::end::end;
 use super::place::RunEnvironment;
 use super::processes::Processes;
 use super::{Held, Server, variables};
@@ -25,8 +26,6 @@ const LOOK_MAX: Duration = Duration::from_secs(10);
 const EFFECT_MAX: Duration = Duration::from_secs(60);
 /// Time between two looks at whether it is.
 const EFFECT_EVERY: Duration = Duration::from_millis(10);
-/// How long the requests in flight of the second load may take at its end.
-const END_MAX: Duration = Duration::from_secs(5);
 
 /// In how many groups the sessions are opened: the first before the load, the others while it runs, so that every process of the server
 /// gets some.
@@ -105,7 +104,7 @@ impl OpenConnections {
         in_effect: Option<Duration>,
     ) -> HeldResult {
         let kept = match self.kept {
-            Some(kept) => Some(Report::new(&end(kept).await)),
+            Some(kept) => Some(Report::new(&end(kept, || ()).await)),
             None => None,
         };
         let mut keeps = BTreeMap::new();
@@ -152,19 +151,6 @@ pub(crate) async fn until_in_effect(
         sleep(EFFECT_EVERY).await;
     }
     None
-}
-
-/// Ends a load; requests that do not end are cut off.
-async fn end(load: LoadHandle) -> crate::LoadResult {
-    let cutter = load.cutter();
-    let mut ending = std::pin::pin!(load.stop());
-    match timeout(END_MAX, &mut ending).await {
-        Ok(result) => result,
-        Err(_) => {
-            cutter.stop();
-            ending.await
-        }
-    }
 }
 
 impl SessionGroups {

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{interval, sleep};
 
+use super::end::end;
 use super::events::{Events, QUIET};
 use super::held::{OpenConnections, until_in_effect};
 use super::place::{RunEnvironment, missing};
@@ -13,7 +14,7 @@ use super::processes::{Processes, search_path};
 use super::{Expect, Experiment, Network, Server, network};
 use crate::load::{LoadProgress, Timeouts};
 use crate::proof::{Measured, Meter, Outcome, Row};
-use crate::{Load, LoadHandle, LoadOptions, LoadResult, Phase};
+use crate::{Load, LoadOptions, Phase};
 
 /// How long a load runs at least when nobody says a shorter time and something is done to the server.
 const TIME: Duration = Duration::from_secs(5);
@@ -21,11 +22,6 @@ const TIME: Duration = Duration::from_secs(5);
 const PATIENCE: u32 = 4;
 /// How long a server may take until it answers.
 const START_MAX: Duration = Duration::from_secs(30);
-/// How long requests under way may take at the end before the server is killed, so that they end.
-const END_MAX: Duration = Duration::from_secs(5);
-/// How long requests may take to end after that: a client whose server vanished with its network hears nothing of it, and would wait for
-/// as long as its load allows.
-const CUT_AFTER: Duration = Duration::from_secs(1);
 /// How long processes may take to end after they were told to, before they are told of as left over and killed.
 const STOP_MAX: Duration = Duration::from_secs(5);
 /// How long it may take to find out whether an experiment can be done here.
@@ -337,7 +333,10 @@ impl ActiveRun<'_> {
         };
         // Who is still there after the end is killed, and what is metered with it.
         let after = self.meter(place, processes).await?;
-        let result = end(handle, processes).await;
+        // A server that is killed ends its in-flight requests; one whose processes are still to be counted is not.
+        let is_counted = held.is_some();
+        let kill = || if !is_counted { processes.kill() };
+        let result = end(handle, kill).await;
         let held = match held {
             Some(open) => {
                 let wait = self.experiment.held.as_ref().map_or(Duration::ZERO, |held| held.wait.mul_f64(scale));
@@ -396,21 +395,6 @@ impl ActiveRun<'_> {
 /// Whether something is done to the server.
 fn has_events(experiment: &Experiment, server: &Server) -> bool {
     experiment.every.is_some() && server.event.is_some()
-}
-
-/// Ends the load; requests under way get their time, then the server is killed, which ends them, or they are cut off.
-async fn end(handle: LoadHandle, processes: &mut Processes) -> LoadResult {
-    let cutter = handle.cutter();
-    let mut ending = std::pin::pin!(handle.stop());
-    if let Ok(result) = timeout(END_MAX, &mut ending).await {
-        return result;
-    }
-    processes.kill();
-    if let Ok(result) = timeout(CUT_AFTER, &mut ending).await {
-        return result;
-    }
-    cutter.stop();
-    ending.await
 }
 
 /// Whether a request of the load is answered as it should be.
