@@ -1,20 +1,21 @@
-//! The tables of public articles as experiments: their numbers of requests and users, their figures beside ours.
+//! The tables of public articles as experiments: their numbers of requests and users, their figures beside ours; and behind them what the
+//! articles do not count, the experiment `cost`.
 //!
 //! What an article does not say (how often it restarted, on what machine) is ours: the experiments' own. So figures compare in
 //! kind, not one by one: who loses requests, how many times as many, and whose longest request is how long.
 
-use super::{Experiment, built_in};
+use super::{Experiment, Server, built_in};
 use crate::proof::Figures;
 
 /// One row of an article's table, to be run.
 #[derive(Clone, Debug)]
 pub struct ArticleRun {
     /// The table's heading.
-    pub table: &'static str,
+    pub table: String,
     /// The experiment, with the article's load.
     pub experiment: Experiment,
     /// The server's name.
-    pub server: &'static str,
+    pub server: String,
     /// What the article reports; `None` for what it does not have, as Baton.
     pub figures: Option<Figures>,
 }
@@ -122,15 +123,34 @@ const TABLES: &[ArticleTable] = &[
     },
 ];
 
-/// The rows of the tables of this name: one table, or `articles`, which is all of them. `None` when there is no such name.
+/// The name of all tables, with what changes cost behind them.
+const ALL: &str = "articles";
+/// The experiment of what changes cost.
+const COST: &str = "cost";
+
+/// The rows of the tables of this name: one table, or `articles`, which is all of them and `cost`. `None` when there is no such name.
 pub fn find(name: &str) -> Option<Vec<ArticleRun>> {
-    let tables: Vec<&ArticleTable> = TABLES.iter().filter(|table| name == "articles" || table.name == name).collect();
-    (!tables.is_empty()).then(|| tables.into_iter().flat_map(rows).collect())
+    let tables: Vec<&ArticleTable> = TABLES.iter().filter(|table| name == ALL || table.name == name).collect();
+    let behind = (name == ALL).then(cost).into_iter().flatten();
+    (!tables.is_empty()).then(|| tables.into_iter().flat_map(rows).chain(behind).collect())
 }
 
 /// Names and headings of the tables.
 pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
     TABLES.iter().map(|table| (table.name, table.heading))
+}
+
+/// What a change costs besides failed requests, on each of its servers.
+fn cost() -> Vec<ArticleRun> {
+    // The test asks for it.
+    let experiment = built_in::find(COST).expect("it is built in");
+    let run = |server: &Server| ArticleRun {
+        table: experiment.title.clone(),
+        experiment: experiment.clone(),
+        server: server.name.clone(),
+        figures: None,
+    };
+    experiment.servers.iter().map(run).collect()
 }
 
 fn rows(table: &'static ArticleTable) -> impl Iterator<Item = ArticleRun> {
@@ -155,7 +175,7 @@ fn rows(table: &'static ArticleTable) -> impl Iterator<Item = ArticleRun> {
             max_us: us(reported.max_ms),
             note: table.note.into(),
         });
-        ArticleRun { table: table.heading, experiment, server, figures }
+        ArticleRun { table: table.heading.to_owned(), experiment, server: (*server).to_owned(), figures }
     })
 }
 
@@ -166,11 +186,14 @@ mod tests {
     #[test]
     fn every_row_names_an_experiment_and_one_of_its_servers() {
         let all = find("articles").expect("the name of all");
-        assert_eq!(all.len(), list().map(|(name, _)| find(name).expect("its own name").len()).sum::<usize>());
-        for run in all {
-            assert!(run.experiment.server(run.server).is_some(), "{} on {}", run.experiment.name, run.server);
+        let (cost, tables): (Vec<ArticleRun>, Vec<ArticleRun>) = all.into_iter().partition(|run| run.experiment.name == COST);
+        assert_eq!(tables.len(), list().map(|(name, _)| find(name).expect("its own name").len()).sum::<usize>());
+        for run in tables {
+            assert!(run.experiment.server(&run.server).is_some(), "{} on {}", run.experiment.name, run.server);
             assert!((run.server == "baton") == run.figures.is_none(), "{}", run.experiment.name);
         }
+        let servers: Vec<&str> = cost.iter().map(|run| &*run.server).collect();
+        assert!(["haproxy-ws", "nginx", "baton-reload"].iter().all(|server| servers.contains(server)), "{servers:?}");
         let is_over_tls = |run: &ArticleRun| run.experiment.load.contains("https://");
         assert!(find("articles-200").is_some_and(|rows| rows.iter().all(is_over_tls)), "as the article's");
         assert!(find("article").is_none());

@@ -101,6 +101,9 @@ pub(super) struct Cell {
     pub(super) grade: Grade,
 }
 
+/// The server whose rows are set apart.
+const OURS: &str = "baton";
+
 /// The number of columns after the server's.
 pub(super) const COLUMNS: usize = 8;
 
@@ -116,9 +119,8 @@ pub(super) const HEADS: [&str; COLUMNS] = [
     "in effect after",
 ];
 
-/// The cells of a row, in the order of [`HEADS`]; `None` for a row whose experiment holds nothing.
-pub(super) fn cells(measured: &Measured) -> Option<[Cell; COLUMNS]> {
-    let held = measured.held.as_ref()?;
+/// The cells of a row, in the order of [`HEADS`].
+fn cells(measured: &Measured, held: &HeldResult) -> [Cell; COLUMNS] {
     let lost = |lost: u64, all: u64| Cell {
         text: format!("{} of {}", count(lost), count(all)),
         grade: if lost == 0 { Grade::Good } else { Grade::Bad },
@@ -139,7 +141,7 @@ pub(super) fn cells(measured: &Measured) -> Option<[Cell; COLUMNS]> {
         text: format!("{:.0} → {:.0} MB", megabytes(before), megabytes(after)),
         grade: Grade::Plain,
     });
-    Some([
+    [
         lost(measured.report.failed, measured.report.requests),
         held.kept.as_ref().map_or_else(nothing, |kept| lost(kept.failed, kept.requests)),
         sessions(&held.websockets),
@@ -152,7 +154,7 @@ pub(super) fn cells(measured: &Measured) -> Option<[Cell; COLUMNS]> {
             (false, false) => Cell { text: forgotten.join(", "), grade: Grade::Bad },
         },
         held.in_effect.map_or_else(nothing, |time| Cell { text: seconds(time), grade: Grade::Plain }),
-    ])
+    ]
 }
 
 /// A time as people compare it: `12 ms`, `3.4 s`.
@@ -163,15 +165,29 @@ fn seconds(time: Duration) -> String {
     }
 }
 
-/// What was done to the server of a row, such as `-Ws, SIGUSR2`.
-pub(super) fn what(measured: &Measured) -> &str {
-    measured.events.first().map_or("", |event| &event.what)
+/// One line of the table.
+pub(super) struct HeldRow<'a> {
+    /// `haproxy 2.6.12, -Ws, SIGUSR2`: the server without what tells its rows apart, its version without Debian's part, and what was done.
+    pub(super) label: String,
+    pub(super) held: &'a HeldResult,
+    pub(super) cells: [Cell; COLUMNS],
+    /// Whether it is one of Baton's, which are set apart.
+    pub(super) is_ours: bool,
 }
 
-/// The rows whose experiment looked, with their cells.
-pub(super) fn measured(rows: &[Row]) -> impl Iterator<Item = (&Row, &Measured, [Cell; COLUMNS])> {
-    rows.iter().filter_map(|row| {
-        let measured = row.measured()?;
-        Some((row, measured, cells(measured)?))
-    })
+/// The rows whose experiment looked, Baton's last.
+pub(super) fn rows(rows: &[Row]) -> Vec<HeldRow<'_>> {
+    let mut found: Vec<HeldRow<'_>> = rows.iter().filter_map(held_row).collect();
+    found.sort_by_key(|row| row.is_ours);
+    found
+}
+
+fn held_row(row: &Row) -> Option<HeldRow<'_>> {
+    let measured = row.measured()?;
+    let held = measured.held.as_ref()?;
+    let server = row.server.split('-').next().unwrap_or_default();
+    let version = row.version.split(['-', '+']).next().unwrap_or_default();
+    let what = measured.events.first().map_or("", |event| &*event.what);
+    let parts = [server, if version.is_empty() { "" } else { " " }, version, if what.is_empty() { "" } else { ", " }, what];
+    Some(HeldRow { label: parts.concat(), held, cells: cells(measured, held), is_ours: server == OURS })
 }

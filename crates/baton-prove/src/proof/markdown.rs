@@ -37,8 +37,8 @@ impl Proof {
             if let Some(group) = &rows[0].group {
                 let _ = writeln!(text, "\n### {}", safe(group));
             }
-            add_table(&mut text, rows);
             add_held(&mut text, rows);
+            add_table(&mut text, rows);
             add_notes(&mut text, rows);
         }
         text
@@ -57,12 +57,26 @@ pub fn is_marked(document: &str) -> bool {
     around(document).is_some()
 }
 
-/// What of a document stands before and after the marked part; `None` when it has not exactly one.
+/// What of a document stands before and after the marked part; `None` when it has not exactly one. Text may name the marks: lines count.
 fn around(document: &str) -> Option<(&str, &str)> {
-    let (before, rest) = document.split_once(BEGIN)?;
-    let (old, after) = rest.split_once(END)?;
-    let again = old.contains(BEGIN) || after.contains(BEGIN) || after.contains(END) || before.contains(END);
-    (!again).then_some((before, after))
+    let (mut begin, mut end) = (None, None);
+    let mut at = 0;
+    for line in document.split_inclusive('\n') {
+        let place = match line.trim_end() {
+            BEGIN => &mut begin,
+            END => &mut end,
+            _ => {
+                at += line.len();
+                continue;
+            }
+        };
+        if place.replace(at).is_some() {
+            return None;
+        }
+        at += line.len();
+    }
+    let (begin, end) = begin.zip(end).filter(|(begin, end)| begin < end)?;
+    Some((&document[..begin], &document[end + END.len()..]))
 }
 
 fn add_table(text: &mut String, rows: &[Row]) {
@@ -100,18 +114,17 @@ fn add_table(text: &mut String, rows: &[Row]) {
 
 /// What the events cost besides failed requests, where an experiment looked at it.
 fn add_held(text: &mut String, rows: &[Row]) {
-    let measured = || held::measured(rows);
-    if measured().next().is_none() {
+    let rows = held::rows(rows);
+    if rows.is_empty() {
         return;
     }
     let _ = writeln!(text, "\n| server | {} |\n|---|{}", held::HEADS.join(" | "), "---:|".repeat(held::HEADS.len()));
-    for (row, measured, cells) in measured() {
+    for row in rows {
         let mark = |cell: held::Cell| match cell.grade {
             held::Grade::Bad => format!("**{}**", safe(&cell.text)),
             held::Grade::Good | held::Grade::Plain => safe(&cell.text),
         };
-        let (server, what) = (safe(&row.server_version()), safe(held::what(measured)));
-        let _ = writeln!(text, "| {server}, {what} | {} |", cells.map(mark).join(" | "));
+        let _ = writeln!(text, "| {} | {} |", safe(&row.label), row.cells.map(mark).join(" | "));
     }
 }
 
@@ -183,10 +196,10 @@ mod tests {
     #[test]
     fn only_the_marked_part_of_a_document_changes() {
         let proof = samples::proof();
-        let document = format!("# Proof\n\n{BEGIN}\nstale\n{END}\n\nafter\n");
+        let document = format!("# Proof\n\n{BEGIN}\nstale\n{END}\n\nafter `{BEGIN}`\n");
         let once = proof.in_document(&document).expect("one part");
         assert!(
-            once.starts_with("# Proof\n\n<!--") && once.ends_with("-->\n\nafter\n") && !once.contains("stale"),
+            once.starts_with("# Proof\n\n<!--") && once.ends_with("-->\n\nafter `<!-- measured: begin -->`\n") && !once.contains("stale"),
             "{once}"
         );
         assert_eq!(proof.in_document(&once).as_deref(), Some(once.as_str()), "doing it twice changes nothing");

@@ -1,8 +1,8 @@
 //! The picture of what changes cost: a row for each server and way of changing it, a column for each kind of loss.
 
 use crate::proof::draw::{Anchor, Svg};
-use crate::proof::held::{self, COLUMNS, Cell, Grade};
-use crate::proof::{Measured, Proof, Row};
+use crate::proof::Proof;
+use crate::proof::held::{self, COLUMNS, Grade, HeldRow};
 
 /// Where the names of the servers end, and the width of a column.
 const NAMES: f64 = 216.0;
@@ -13,8 +13,6 @@ const HEAD: f64 = 92.0;
 const ROW: f64 = 30.0;
 const APART: f64 = 14.0;
 const FOOT: f64 = 44.0;
-/// The name of the rows that are set apart.
-const OURS: &str = "baton";
 /// Letters of a column's head in one line.
 const LETTERS: usize = 17;
 
@@ -31,12 +29,12 @@ text{font:13px system-ui,'Segoe UI','Liberation Sans',Arial,sans-serif;fill:#1c2
 
 /// The picture as an SVG file of its own. There is a row at least.
 pub(super) fn standalone(proof: &Proof) -> String {
-    let rows: Vec<(&Row, &Measured, [Cell; COLUMNS])> = held::measured(&proof.rows).collect();
-    let (others, ours): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(row, ..)| !is_ours(row));
+    let rows = held::rows(&proof.rows);
+    let (others, ours): (Vec<&HeldRow<'_>>, Vec<&HeldRow<'_>>) = rows.iter().partition(|row| !row.is_ours);
     let gap = if others.is_empty() || ours.is_empty() { 0.0 } else { APART };
     let height = HEAD + (others.len() + ours.len()) as f64 * ROW + gap + FOOT;
     let title = "What a change costs";
-    let mut svg = Svg::standalone(WIDTH, height, title, &description(others.iter().chain(&ours)), STYLE);
+    let mut svg = Svg::standalone(WIDTH, height, title, &description(&rows), STYLE);
     svg.rect("card", (0.5, 0.5), WIDTH - 1.0, height - 1.0);
     svg.text("title", Anchor::Start, (16.0, 28.0), title);
     heads(&mut svg);
@@ -53,12 +51,8 @@ pub(super) fn standalone(proof: &Proof) -> String {
         add(&mut svg, row, y);
         y += ROW;
     }
-    legend(&mut svg, proof, height - 16.0);
+    legend(&mut svg, proof, &rows, height - 16.0);
     svg.finish()
-}
-
-fn is_ours(row: &Row) -> bool {
-    row.server.starts_with(OURS)
 }
 
 fn heads(svg: &mut Svg) {
@@ -86,10 +80,10 @@ fn lines(head: &str) -> Vec<String> {
     lines
 }
 
-fn add(svg: &mut Svg, (row, measured, cells): &(&Row, &Measured, [Cell; COLUMNS]), y: f64) {
-    let name = if is_ours(row) { "strong" } else { "label" };
-    svg.text(name, Anchor::Start, (16.0, y + 20.0), &label(row, measured));
-    for (number, cell) in cells.iter().enumerate() {
+fn add(svg: &mut Svg, row: &HeldRow<'_>, y: f64) {
+    let name = if row.is_ours { "strong" } else { "label" };
+    svg.text(name, Anchor::Start, (16.0, y + 20.0), &row.label);
+    for (number, cell) in row.cells.iter().enumerate() {
         let x = NAMES + number as f64 * COLUMN;
         let (class, text) = match cell.grade {
             Grade::Good => ("good", "label"),
@@ -101,17 +95,8 @@ fn add(svg: &mut Svg, (row, measured, cells): &(&Row, &Measured, [Cell; COLUMNS]
     }
 }
 
-/// `haproxy 2.6.12, master-worker reload`: the name of the server without what tells its rows apart, and Debian's part of its version.
-fn label(row: &Row, measured: &Measured) -> String {
-    let name = row.server.split('-').next().unwrap_or_default();
-    let version = row.version.split(['-', '+']).next().unwrap_or_default();
-    format!("{name} {version}, {}", held::what(measured))
-}
-
-fn legend(svg: &mut Svg, proof: &Proof, y: f64) {
-    let waited =
-        held::measured(&proof.rows).find_map(|(_, measured, _)| measured.held.as_ref().map(|held| held.waited));
-    let waited = waited.unwrap_or_default().as_secs();
+fn legend(svg: &mut Svg, proof: &Proof, rows: &[HeldRow<'_>], y: f64) {
+    let waited = rows.first().map(|row| row.held.waited).unwrap_or_default().as_secs();
     svg.rect("good", (16.0, y - 12.0), 14.0, 14.0);
     svg.text("dim", Anchor::Start, (36.0, y), "nothing lost");
     svg.rect("bad", (126.0, y - 12.0), 14.0, 14.0);
@@ -121,13 +106,13 @@ fn legend(svg: &mut Svg, proof: &Proof, y: f64) {
 }
 
 /// The picture in words: one sentence a row.
-fn description<'a>(rows: impl Iterator<Item = &'a (&'a Row, &'a Measured, [Cell; COLUMNS])>) -> String {
-    let sentence = |(row, measured, cells): &(&Row, &Measured, [Cell; COLUMNS])| {
+fn description(rows: &[HeldRow<'_>]) -> String {
+    let sentence = |row: &HeldRow<'_>| {
         let cells: Vec<String> =
-            held::HEADS.iter().zip(cells).map(|(head, cell)| format!("{head}: {}", cell.text)).collect();
-        format!("{}: {}.", label(row, measured), cells.join("; "))
+            held::HEADS.iter().zip(&row.cells).map(|(head, cell)| format!("{head}: {}", cell.text)).collect();
+        format!("{}: {}.", row.label, cells.join("; "))
     };
-    rows.map(sentence).collect::<Vec<_>>().join(" ")
+    rows.iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -172,6 +157,17 @@ mod tests {
             picture.contains("60 s after the last one") && picture.contains("12 ms") && picture.contains("10 → 20 MB"),
             "{picture}"
         );
+    }
+
+    #[test]
+    fn a_proof_of_other_experiments_too_is_drawn_as_bars_and_its_report_has_both() {
+        let mut proof = proof();
+        let Outcome::Measured(first) = &mut proof.rows[0].outcome else { panic!("a measured row") };
+        first.held = None;
+        assert!(proof.picture().contains("longest latency") && !proof.picture().contains("WebSockets"));
+        let html = proof.to_html();
+        assert!(html.contains("WebSockets cut") && html.contains("longest latency"), "{html}");
+        assert!(html.contains(r#"<tr class="ours"><th scope="row">baton 0.1.0, restart</th>"#), "{html}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::{
     proof::{
         Measured, Outcome, Proof, Row,
         draw::{Anchor, Path, Scale, Svg},
-        held, matrix,
+        matrix,
         words::count,
     },
     report::time,
@@ -34,9 +34,11 @@ text{font:13px system-ui,'Segoe UI','Liberation Sans',Arial,sans-serif;fill:#1c2
 ";
 
 impl Proof {
-    /// The picture as an SVG file of its own. Rows that were not measured are told by name with the reason's kind.
+    /// The picture as an SVG file of its own: what changes cost, if every measured row is about that, otherwise failed requests and longest
+    /// latencies. Rows that were not measured are told by name with the reason's kind.
     pub fn picture(&self) -> String {
-        if held::measured(&self.rows).next().is_some() {
+        let mut measured = self.rows.iter().filter_map(Row::measured).peekable();
+        if measured.peek().is_some() && measured.all(|measured| measured.held.is_some()) {
             return matrix::standalone(self);
         }
         let (title, description) = (self.picture_title(), self.picture_description());

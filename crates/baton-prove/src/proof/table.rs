@@ -55,11 +55,10 @@ impl Proof {
     /// What the events cost besides failed requests; `None` when no experiment looked.
     fn held_table(&self) -> Option<Table> {
         let mut table = Table::new(["server"].into_iter().chain(held::HEADS));
-        let mut is_empty = true;
-        for (row, measured, cells) in held::measured(&self.rows) {
-            let name = format!("{}, {}", row.server_version(), held::what(measured));
-            table.row([name].into_iter().chain(cells.map(|cell| cell.text)));
-            is_empty = false;
+        let rows = held::rows(&self.rows);
+        let is_empty = rows.is_empty();
+        for row in rows {
+            table.row([row.label].into_iter().chain(row.cells.map(|cell| cell.text)));
         }
         (!is_empty).then_some(table)
     }

@@ -77,6 +77,9 @@ pub(super) fn remarks(measured: &Measured) -> Vec<String> {
     if report.failed > 0 {
         said.push(format!("failed: {}", report.kinds()));
     }
+    if let Some(kept) = measured.held.as_ref().and_then(|held| held.kept.as_ref()).filter(|kept| kept.failed > 0) {
+        said.push(format!("failed over keep-alive connections: {}", kept.kinds()));
+    }
     let failed = measured.events_failed();
     if failed > 0 {
         let first = measured.events.iter().find_map(|event| event.said.as_deref().filter(|_| !event.ok));

@@ -191,7 +191,7 @@ fn list() -> ExitCode {
             servers.join(", ")
         ));
     }
-    super::print_line("\nExperiments of articles (all: 'articles'):");
+    super::print_line("\nTables of public articles ('articles' runs all of them, and 'cost'):");
     for (name, heading) in articles::list() {
         super::print_line(format_args!("{name:16} {heading}"));
     }

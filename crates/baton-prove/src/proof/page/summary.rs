@@ -48,7 +48,8 @@ pub(super) fn add(page: &mut String, proof: &Proof) {
 
 /// What the events cost besides failed requests, where an experiment looked at it.
 fn add_held(page: &mut String, proof: &Proof) {
-    if held::measured(&proof.rows).next().is_none() {
+    let rows = held::rows(&proof.rows);
+    if rows.is_empty() {
         return;
     }
     let heads: String = held::HEADS.iter().map(|head| format!(r#"<th scope="col">{head}</th>"#)).collect();
@@ -56,14 +57,14 @@ fn add_held(page: &mut String, proof: &Proof) {
         page,
         r#"<div class="wide">
 <table class="all">
-<caption>What the changes cost: requests, connections that were open, processes that remained, and what the server forgot.</caption>
+<caption>What the changes cost: failed requests, sessions that were cut, processes that remained, and state that was lost. Green: nothing lost; red: lost, or still there.</caption>
 <thead><tr><th scope="col" class="words">server</th>{heads}</tr></thead>
 <tbody>"#
     );
-    for (row, measured, cells) in held::measured(&proof.rows) {
-        let (server, what) = (escape(&row.server_version()), escape(held::what(measured)));
-        let _ = write!(page, r#"<tr><th scope="row">{server}, {what}</th>"#);
-        for cell in cells {
+    for row in rows {
+        let class = if row.is_ours { r#" class="ours""# } else { "" };
+        let _ = write!(page, r#"<tr{class}><th scope="row">{}</th>"#, escape(&row.label));
+        for cell in row.cells {
             let class = match cell.grade {
                 held::Grade::Good => r#" class="good""#,
                 held::Grade::Bad => r#" class="bad""#,

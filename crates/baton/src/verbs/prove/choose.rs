@@ -62,6 +62,11 @@ pub fn choose(command: &Prove) -> Result<Vec<ChosenExperiment>, String> {
     }
     if command.tls {
         for one in all.iter_mut().filter(|one| !one.is_over_tls()) {
+            if one.experiment.held.is_some() {
+                let reason = "connections that are held open are not measured over TLS";
+                one.experiment.servers[one.at].absent = Some(reason.to_owned());
+                continue;
+            }
             one.experiment = one.experiment.over_tls().ok_or_else(|| {
                 let name = &one.experiment.name;
                 format!("'{name}' cannot run over TLS: it has no 'bind {{{{web}}}}' or 'listen {{{{web}}}};', or its load does \
@@ -114,7 +119,7 @@ fn each_server(experiment: Experiment) -> Vec<ChosenExperiment> {
 fn of_article(run: articles::ArticleRun) -> Option<ChosenExperiment> {
     let at = run.experiment.servers.iter().position(|server| server.name == run.server)?;
     let articles = run.figures.into_iter().collect();
-    Some(ChosenExperiment { experiment: run.experiment, at, group: Some(run.table.into()), articles })
+    Some(ChosenExperiment { experiment: run.experiment, at, group: Some(run.table), articles })
 }
 
 /// What is said of a name that is none.
