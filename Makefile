@@ -3,7 +3,7 @@
 # The engine xdp and the method sk_lookup of `baton flip` are BPF programs, which clang compiles; scripts/setup installs it.
 FEATURES = --features baton/bpf
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
-.PHONY: help demo test build bench prove audit fuzz deb clean
+.PHONY: help demo test build bench prove figures audit fuzz deb clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -32,6 +32,11 @@ prove: ## the experiments of public articles, a tenth of their size; ARGS='hard-
 	@scripts/setup prove
 	cargo build --release --locked --package baton $(FEATURES)
 	@cargo run --quiet --release --locked --package baton $(FEATURES) -- prove $(or $(ARGS),articles --scale 0.1)
+
+figures: ## measure again what docs/proof.md and docs/prove.md show, with their pictures; half an hour, on a quiet machine
+	@scripts/setup prove
+	cargo build --release --locked --package baton $(FEATURES)
+	@scripts/figures $(RELEASE)/baton
 
 audit: ## check licences, duplicate crates, unsafe code and stray machine paths
 	@scripts/audit

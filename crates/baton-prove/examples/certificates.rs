@@ -8,14 +8,9 @@
 //! and `renewed/` with other certificates for RENEWED of these names, evenly spread. The names of each: `site-00001.example`
 //! and `*.site-00001.example`. Keys are on P-256, with `rsa` RSA of 2,048 bits.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    thread,
-};
+use std::{fs, io, path::PathBuf, process::ExitCode};
 
-use baton_prove::certificates::{Authority, CertificateSpec, KeyKind};
+use baton_prove::certificates::{Authority, KeyKind, write_sites};
 
 const COUNT_MAX: usize = 200_000;
 
@@ -66,32 +61,7 @@ fn run(options: &Options) -> io::Result<()> {
     fs::create_dir_all(&again)?;
     fs::write(options.folder.join("ca.pem"), authority.root_pem())?;
     let all: Vec<usize> = (1..=options.count).collect();
-    issue(&authority, options.kind, &first, &all)?;
+    write_sites(&authority, options.kind, &first, &all)?;
     let spread: Vec<usize> = (0..options.renewed).map(|place| 1 + place * options.count / options.renewed).collect();
-    issue(&authority, options.kind, &again, &spread)
-}
-
-/// Issues these in as many threads as there are processors.
-fn issue(authority: &Authority, kind: KeyKind, folder: &Path, numbers: &[usize]) -> io::Result<()> {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        let share = numbers.len().div_ceil(threads).max(1);
-        let workers: Vec<_> = numbers
-            .chunks(share)
-            .map(|numbers| {
-                scope.spawn(move || {
-                    for number in numbers {
-                        let name = format!("site-{number:05}.example");
-                        let issued =
-                            authority.issue(&CertificateSpec::server([&*name, &format!("*.{name}")]).with_key(kind))?;
-                        fs::write(folder.join(format!("{name}.pem")), issued.bundle_pem())?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().unwrap_or_else(|_| Err(io::Error::other("it panicked"))))
-    })
+    write_sites(&authority, options.kind, &again, &spread)
 }

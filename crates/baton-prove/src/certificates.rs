@@ -9,11 +9,13 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    fs, io,
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -287,6 +289,39 @@ impl Issued {
     pub fn key(&self) -> PrivateKeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.pair.serialized_der().to_vec()).into()
     }
+}
+
+/// The name of a site, by its number from 1: `site-00001.example`.
+pub fn site(number: usize) -> String {
+    format!("site-{number:05}.example")
+}
+
+/// The certificate of a site: for its name and those below it.
+pub fn site_spec(number: usize) -> CertificateSpec {
+    let name = site(number);
+    CertificateSpec::server([&*name, &format!("*.{name}")])
+}
+
+/// Issues certificates for the sites of these numbers, in as many threads as there are processors, and writes each with its chain and its key to
+/// a file of this folder: `site-00001.example.pem`.
+///
+/// # Errors
+/// When a certificate cannot be issued or written.
+pub fn write_sites(authority: &Authority, kind: KeyKind, folder: &Path, numbers: &[usize]) -> io::Result<()> {
+    let write = |number: &usize| {
+        let issued = authority.issue(&site_spec(*number).with_key(kind))?;
+        fs::write(folder.join(format!("{}.pem", site(*number))), issued.bundle_pem())
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let share = numbers.len().div_ceil(threads).max(1);
+    thread::scope(|scope| {
+        let workers: Vec<_> =
+            numbers.chunks(share).map(|numbers| scope.spawn(|| numbers.iter().try_for_each(write))).collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, io::Result<()>>| {
+            worker.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")))
+        };
+        workers.into_iter().try_for_each(join)
+    })
 }
 
 /// What says nothing but from when and until when.

@@ -16,6 +16,7 @@ mod held;
 mod network;
 mod place;
 mod processes;
+mod renewal;
 mod run;
 mod variables;
 
@@ -25,6 +26,9 @@ use std::time::Duration;
 pub use file::ExperimentError;
 pub use network::become_root_inside;
 pub use run::{Moment, Setting, own_networks, run};
+
+/// How many certificates an experiment may have ([`Held::certificates`]), after `--scale` too.
+pub const CERTIFICATES: std::ops::RangeInclusive<usize> = 2..=100_000;
 
 /// The shortest time from one event to the next.
 pub const EVERY_MIN: Duration = Duration::from_millis(1);
@@ -65,6 +69,8 @@ pub struct Held {
     pub kept: Option<String>,
     /// Time from the last event until processes are counted. The connections stay open meanwhile.
     pub wait: Duration,
+    /// With how many certificates the server is started once more, to replace one of them; `None` when it is not.
+    pub certificates: Option<usize>,
 }
 
 /// Which network a run takes place in.
@@ -112,6 +118,10 @@ pub struct Server {
     pub in_effect: Option<String>,
     /// Whether it forwards TCP ([`Held::tunnels`]).
     pub tunnels: bool,
+    /// The command after which its configuration serves the certificates of `{{dir}}/certs` at `{{tls}}` ([`Held::certificates`]).
+    pub serve_certificates: Option<String>,
+    /// The command that replaces the certificate of `site-00001.example` by `{{dir}}/renewed.pem` without an event.
+    pub replace_certificate: Option<String>,
     /// The command that ends it; `None` means SIGTERM.
     pub stop: Option<String>,
     /// The command that says how many bytes something has carried, before the load and after it.

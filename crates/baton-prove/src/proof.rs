@@ -22,7 +22,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-pub use held::{HeldResult, HeldSessions, ProcessesSeen};
+pub use held::{HeldCertificates, HeldResult, HeldSessions, ProcessesSeen};
 pub use machine::Machine;
 
 use crate::{

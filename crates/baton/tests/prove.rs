@@ -114,6 +114,8 @@ fn what_a_change_costs_besides_failed_requests_is_measured() {
         said.text
     );
     assert!(said.number(0, "held/after/count") > said.number(0, "held/before/count"), "{}", said.text);
+    assert_eq!(said.number(0, "held/certificates/count"), 200, "{}", said.text);
+    assert!(said.number(0, "held/certificates/in_effect_us") > 0, "{}", said.text);
 
     drop(proof);
     let proof = Proof::new();
@@ -129,7 +131,44 @@ fn what_a_change_costs_besides_failed_requests_is_measured() {
     assert!(["settings", "counters", "health"].iter().all(|name| held(&said, &format!("keeps/{name}")) == true));
     assert_eq!((said.number(0, "held/before/count"), said.number(0, "held/after/count")), (1, 1), "{}", said.text);
     assert!(said.number(0, "held/in_effect_us") > 0, "{}", said.text);
-    assert!(said.text.contains("WebSockets cut"), "{}", said.text);
+    assert_eq!(said.number(0, "held/certificates/count"), 200, "{}", said.text);
+    for how in ["in_effect_us", "without_event_us"] {
+        assert!(said.number(0, &format!("held/certificates/{how}")) > 0, "{how}: {}", said.text);
+    }
+    assert!(
+        said.text.contains("WebSockets cut") && said.text.contains("in effect with 200 certificates"),
+        "{}",
+        said.text
+    );
+}
+
+/// Of a server that does not serve the certificates, and of one whose reload fails once it has them.
+#[test]
+fn a_certificate_that_is_not_in_effect_is_a_failure_and_not_a_figure() {
+    let serve = r"sed -i 's|bind {{web}}|&\n    bind {{tls}} ssl crt {{dir}}/certs|' haproxy.cfg";
+    let cases = [
+        ("true", "true", "the certificate of site-00002.example is not served"),
+        ("test ! -e certs", serve, "the certificate was not replaced: exit status 1"),
+    ];
+    for (event, serve, reason) in cases {
+        let proof = Proof::new();
+        let text = format!(
+            "title = 'T'\nevery = '200ms'\nevent = '{event}'\n[held]\nwait = '1ms'\ncertificates = 2\n\
+             [server.baton]\nexpect = 'no-failure'\nserve_certificates = '''{serve}'''\n"
+        );
+        let said = proof.run(&[&proof.write("own.toml", &text), "--for", "1s"]);
+        assert_eq!((said.code, said.number(0, "failed")), (Some(1), 0), "{}", said.text);
+        assert!(said.text.contains(&format!("with 2 certificates: {reason}")), "{}", said.text);
+        let measured = said.json.pointer("/rows/0/outcome/measured/held/certificates/in_effect_us");
+        assert!(measured.is_some_and(Value::is_null), "{}", said.text);
+    }
+}
+
+#[test]
+fn what_is_held_open_is_not_measured_over_tls() {
+    let said = Proof::new().run(&["cost", "--server", "baton-reload", "--tls"]);
+    assert_eq!(said.code, Some(1), "{}", said.text);
+    assert!(said.text.contains("absent: connections that are held open are not measured over TLS"), "{}", said.text);
 }
 
 #[test]

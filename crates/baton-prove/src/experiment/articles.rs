@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn every_row_names_an_experiment_and_one_of_its_servers() {
         let all = find("articles").expect("the name of all");
-        let (cost, tables): (Vec<ArticleRun>, Vec<ArticleRun>) = all.into_iter().partition(|run| run.experiment.name == COST);
+        let (cost, tables): (Vec<ArticleRun>, Vec<ArticleRun>) =
+            all.into_iter().partition(|run| run.experiment.name == COST);
         assert_eq!(tables.len(), list().map(|(name, _)| find(name).expect("its own name").len()).sum::<usize>());
         for run in tables {
             assert!(run.experiment.server(&run.server).is_some(), "{} on {}", run.experiment.name, run.server);

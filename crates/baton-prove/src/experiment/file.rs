@@ -12,7 +12,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::variables;
-use super::{EVERY_MIN, Expect, Experiment, Held, Network, Server};
+use super::{CERTIFICATES, EVERY_MIN, Expect, Experiment, Held, Network, Server};
 use crate::units;
 
 /// What the servers are that are known by name.
@@ -82,6 +82,7 @@ struct RawHeld {
     tunnels: usize,
     kept: Option<Spanned<String>>,
     wait: Option<Spanned<String>>,
+    certificates: Option<Spanned<i64>>,
 }
 
 #[derive(Clone, Default, Deserialize)]
@@ -105,6 +106,8 @@ struct RawServer {
     keeps: BTreeMap<String, Spanned<String>>,
     in_effect: Option<Spanned<String>>,
     tunnels: Option<bool>,
+    serve_certificates: Option<Spanned<String>>,
+    replace_certificate: Option<Spanned<String>>,
     stop: Option<Spanned<String>>,
     meter: Option<Spanned<String>>,
     metered: Option<String>,
@@ -264,6 +267,8 @@ impl Reader<'_> {
             keeps: self.commands(&own.keeps)?,
             in_effect: self.command(own.in_effect.as_ref())?,
             tunnels: own.tunnels.unwrap_or(true),
+            serve_certificates: self.command(own.serve_certificates.as_ref())?,
+            replace_certificate: self.command(own.replace_certificate.as_ref())?,
             stop: any(&own.stop, &raw.stop, base.stop)?,
             meter: any(&own.meter, &raw.meter, base.meter)?,
             metered: own.metered.as_ref().or(raw.metered.as_ref()).cloned().unwrap_or_else(|| "the meter".into()),
@@ -283,12 +288,21 @@ impl Reader<'_> {
     }
 
     fn held(&self, held: &RawHeld) -> Result<Held, ExperimentError> {
-        let RawHeld { websockets, tunnels, kept, wait } = held;
+        let RawHeld { websockets, tunnels, kept, wait, certificates } = held;
         Ok(Held {
             websockets: *websockets,
             tunnels: *tunnels,
             kept: self.command(kept.as_ref())?,
             wait: wait.as_ref().map(|wait| self.duration(wait, EVERY_MIN)).transpose()?.unwrap_or_default(),
+            certificates: certificates.as_ref().map(|count| self.certificates(count)).transpose()?,
+        })
+    }
+
+    fn certificates(&self, count: &Spanned<i64>) -> Result<usize, ExperimentError> {
+        let known = usize::try_from(*count.get_ref()).ok().filter(|count| CERTIFICATES.contains(count));
+        known.ok_or_else(|| {
+            let reason = format!("'certificates' must be between {} and {}", CERTIFICATES.start(), CERTIFICATES.end());
+            self.fault(count.span(), reason, "")
         })
     }
 
@@ -401,6 +415,11 @@ mod tests {
         check("title = 'T'\n", 1, "[server.NAME]");
         check("title = 'T'\n[server.a]\nstart = 'x\n", 3, "docs/prove.md");
         check("title = 'T'\n[server]\n", 1, "no server");
+        check(
+            "title = 'T'\n[held]\ncertificates = 1\n[server.a]\nstart = 'x'",
+            3,
+            "'certificates' must be between 2 and 100000",
+        );
         check("title = 'T'\nnetwork = 'x'\n[server.a]\nstart = 'x'", 2, "'own' or 'machine'");
         check("title = 'T'\n[server.a]\nstart = ''", 2, "network = 'machine'");
     }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::end::end;
 use super::place::RunEnvironment;
 use super::processes::Processes;
-use super::{Held, Server, variables};
+use super::{Held, Server};
 use crate::load::{Load, LoadHandle, LoadOptions};
 use crate::proof::{HeldResult, HeldSessions, ProcessesSeen};
 use crate::report::Report;
@@ -121,6 +121,7 @@ impl OpenConnections {
             tunnels: self.tunnels.end().await,
             keeps,
             in_effect,
+            certificates: None,
             before: self.before,
             after,
             waited: wait,
@@ -137,13 +138,9 @@ pub(crate) async fn until_in_effect(
     processes: &mut Processes,
 ) -> Option<Duration> {
     let (event, in_effect) = (server.event.as_ref()?, server.in_effect.as_ref()?);
-    let numbered = |text: &str| {
-        let value = |name: &str| (name == "n").then(|| number.to_string());
-        variables::fill(&place.fill(text), &value)
-    };
     let begin = Instant::now();
-    processes.run(&numbered(event), EFFECT_MAX).await.fault.is_none().then_some(())?;
-    let look = numbered(in_effect);
+    processes.run(&place.fill_event(event, number), EFFECT_MAX).await.fault.is_none().then_some(())?;
+    let look = place.fill_event(in_effect, number);
     while begin.elapsed() < EFFECT_MAX {
         if processes.run(&look, LOOK_MAX).await.fault.is_none() {
             return Some(begin.elapsed());

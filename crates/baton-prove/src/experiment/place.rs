@@ -31,6 +31,8 @@ pub(crate) struct RunEnvironment {
     directory: TempDir,
     web: SocketAddr,
     second: SocketAddr,
+    tls: SocketAddr,
+    authority: Authority,
     origins: [OriginHandle; 2],
     /// Sends back every byte.
     echo: OriginHandle,
@@ -61,6 +63,8 @@ impl RunEnvironment {
             directory,
             web: port()?,
             second: port()?,
+            tls: port()?,
+            authority: Authority::new("baton prove").map_err(|error| error.to_string())?,
             origins: [origin("one", OriginKind::Http)?, origin("two", OriginKind::Http)?],
             echo: origin("echo", OriginKind::TcpEcho)?,
             baton: baton.to_owned(),
@@ -77,10 +81,9 @@ impl RunEnvironment {
 
     /// A certificate for the address and for `web.example`, and the one of its authority, which clients trust.
     fn certify(&self) -> io::Result<()> {
-        let authority = Authority::new("baton prove")?;
         let wanted = CertificateSpec::server(["web.example", &self.web.ip().to_string()]);
-        self.write(CERTIFICATE, &authority.issue(&wanted)?.bundle_pem())?;
-        self.write(AUTHORITY, &authority.root_pem())
+        self.write(CERTIFICATE, &self.authority.issue(&wanted)?.bundle_pem())?;
+        self.write(AUTHORITY, &self.authority.root_pem())
     }
 
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
@@ -97,6 +100,21 @@ impl RunEnvironment {
         self.second
     }
 
+    /// The server's address for TLS with many certificates.
+    pub(crate) fn tls(&self) -> SocketAddr {
+        self.tls
+    }
+
+    /// The authority of the run's certificates.
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The file of that authority's certificate.
+    pub(crate) fn authority_file(&self) -> PathBuf {
+        self.directory.path().join(AUTHORITY)
+    }
+
     /// The private directory.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
@@ -110,6 +128,7 @@ impl RunEnvironment {
                 "web" => self.web.to_string(),
                 "port" => self.web.port().to_string(),
                 "port2" => self.second.port().to_string(),
+                "tls" => self.tls.to_string(),
                 "origin" => one.address().to_string(),
                 "origin2" => two.address().to_string(),
                 "echo" => self.echo.address().to_string(),
@@ -117,10 +136,15 @@ impl RunEnvironment {
                 "baton" => self.baton.display().to_string(),
                 "start" => self.start.clone(),
                 "certificate" => self.directory.path().join(CERTIFICATE).display().to_string(),
-                "authority" => self.directory.path().join(AUTHORITY).display().to_string(),
+                "authority" => self.authority_file().display().to_string(),
                 _ => return None,
             })
         })
+    }
+
+    /// The text of an event with all of its variables filled in.
+    pub(crate) fn fill_event(&self, text: &str, number: usize) -> String {
+        fill(&self.fill(text), &|name| (name == "n").then(|| number.to_string()))
     }
 
     /// Everything that is run, as commands that somebody can type, in their order.

@@ -11,9 +11,10 @@ use super::events::{Events, QUIET};
 use super::held::{OpenConnections, until_in_effect};
 use super::place::{RunEnvironment, missing};
 use super::processes::{Processes, search_path};
-use super::{Expect, Experiment, Network, Server, network};
+use super::renewal::{CERTIFICATES_MAX, Renewal};
+use super::{CERTIFICATES, Expect, Experiment, Network, Server, network};
 use crate::load::{LoadProgress, Timeouts};
-use crate::proof::{Measured, Meter, Outcome, Row};
+use crate::proof::{HeldCertificates, Measured, Meter, Outcome, Row};
 use crate::{Load, LoadOptions, Phase};
 
 /// How long a load runs at least when nobody says a shorter time and something is done to the server.
@@ -181,7 +182,7 @@ impl ActiveRun<'_> {
         let load = self.load(&words)?;
         let every = self.setting.every.or(self.experiment.every);
         row.commands = place.commands(every, self.server, &words);
-        self.start(&place, &mut processes, &load).await?;
+        self.start(&place, &mut processes, &load, START_MAX).await?;
         if let Some(operate) = &self.server.operate {
             let ran = self.before(processes.run(&place.fill(operate), START_MAX)).await?;
             ran.fault.map_or(Ok(()), |fault| Err(format!("the operator's command failed: {fault}")))?;
@@ -189,8 +190,52 @@ impl ActiveRun<'_> {
         let in_flight = load.concurrency;
         let measured = self.measure(&place, &mut processes, load).await;
         processes.kill();
+        // Of two runs in one process each would take the other's processes for its own.
+        drop(processes);
         place.leave().await;
-        Ok((measured?, in_flight))
+        let mut measured = measured?;
+        if let Some(held) = &mut measured.held {
+            held.certificates = self.with_certificates(row).await;
+        }
+        Ok((measured, in_flight))
+    }
+
+    /// Starts the server once more, in a place of its own, with as many certificates as the experiment asks for, and measures how long it takes
+    /// to replace one; `None` when it asks for none, or the end is asked for.
+    async fn with_certificates(&mut self, row: &mut Row) -> Option<HeldCertificates> {
+        let (experiment, server) = (self.experiment, self.server);
+        let (count, serve) = (experiment.held.as_ref()?.certificates?, server.serve_certificates.as_ref()?);
+        let scaled = (count as f64 * self.setting.scale).ceil() as usize;
+        let count = scaled.clamp(*CERTIFICATES.start(), *CERTIFICATES.end());
+        if *self.stop.borrow() {
+            return None;
+        }
+        (self.tell)(Moment::default());
+        match self.renew(count, serve, row).await {
+            Ok(measured) => measured,
+            Err(_) if *self.stop.borrow() => None,
+            Err(reason) => Some(HeldCertificates { count, failed: Some(reason), ..HeldCertificates::default() }),
+        }
+    }
+
+    async fn renew(&mut self, count: usize, serve: &str, row: &mut Row) -> Result<Option<HeldCertificates>, String> {
+        let place = RunEnvironment::new(self.server, &self.setting.baton)?;
+        let mut processes = Processes::new(place.directory()).map_err(|error| error.to_string())?;
+        let Some(renewal) = Renewal::prepare(count, self.server, &place)? else { return Ok(None) };
+        let (serve, start) = (place.fill(serve), place.fill(&self.server.start));
+        let head =
+            format!("# once more, in {}, with {count} certificates in its folder certs", place.directory().display());
+        row.commands.extend([format!("{head}:\n{serve}"), start]);
+        row.commands.extend(renewal.commands());
+        let ran = self.before(processes.run(&serve, CERTIFICATES_MAX)).await?;
+        ran.fault.map_or(Ok(()), |fault| Err(format!("the certificates were not configured: {fault}")))?;
+        let load = self.load(&place.fill(&self.experiment.load))?;
+        self.start(&place, &mut processes, &load, CERTIFICATES_MAX).await?;
+        let measured = self.before(renewal.measure(&mut processes)).await??;
+        processes.kill();
+        drop(processes);
+        place.leave().await;
+        Ok(Some(measured))
     }
 
     /// Does what comes before the load, unless the end is asked for; what runs is then ended with the run.
@@ -215,6 +260,7 @@ impl ActiveRun<'_> {
         place: &RunEnvironment,
         processes: &mut Processes,
         load: &LoadOptions,
+        limit: Duration,
     ) -> Result<(), String> {
         if let Some(prepare) = &self.server.prepare {
             let ran = self.before(processes.run(&place.fill(prepare), START_MAX)).await?;
@@ -224,12 +270,12 @@ impl ActiveRun<'_> {
         match self.server.pid_file {
             _ if start.is_empty() => {}
             Some(_) => {
-                let ran = self.before(processes.run(&start, START_MAX)).await?;
+                let ran = self.before(processes.run(&start, limit)).await?;
                 ran.fault.map_or(Ok(()), |fault| Err(format!("{} did not start: {fault}", self.server.name)))?;
             }
             None => processes.stay(&start).map_err(|error| format!("{} did not start: {error}", self.server.name))?,
         }
-        let until = Instant::now() + START_MAX;
+        let until = Instant::now() + limit;
         loop {
             let answered = self.before(answers(load)).await??;
             if answered {
@@ -239,7 +285,7 @@ impl ActiveRun<'_> {
                 return Err(format!("{} ended before it was ready: {words}", self.server.name));
             }
             if Instant::now() > until {
-                return Err(format!("{} was not ready within {} s", self.server.name, START_MAX.as_secs()));
+                return Err(format!("{} was not ready within {} s", self.server.name, limit.as_secs()));
             }
             self.before(sleep(LOOK_EVERY)).await?;
         }
@@ -335,7 +381,11 @@ impl ActiveRun<'_> {
         let after = self.meter(place, processes).await?;
         // A server that is killed ends its in-flight requests; one whose processes are still to be counted is not.
         let is_counted = held.is_some();
-        let kill = || if !is_counted { processes.kill() };
+        let kill = || {
+            if !is_counted {
+                processes.kill()
+            }
+        };
         let result = end(handle, kill).await;
         let held = match held {
             Some(open) => {

@@ -1,8 +1,21 @@
 //! Variables in the texts of an experiment: `{{name}}`, a form that no shell, haproxy.cfg or nginx.conf has.
 
 /// Every name that may stand between the braces.
-pub(crate) const NAMES: [&str; 12] =
-    ["web", "port", "port2", "origin", "origin2", "echo", "dir", "baton", "start", "n", "certificate", "authority"];
+pub(crate) const NAMES: [&str; 13] = [
+    "web",
+    "port",
+    "port2",
+    "tls",
+    "origin",
+    "origin2",
+    "echo",
+    "dir",
+    "baton",
+    "start",
+    "n",
+    "certificate",
+    "authority",
+];
 
 /// Puts in values; `of` gives them. What is no variable stays as it is.
 pub(crate) fn fill(text: &str, of: &dyn Fn(&str) -> Option<String>) -> String {

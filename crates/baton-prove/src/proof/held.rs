@@ -24,6 +24,8 @@ pub struct HeldResult {
     /// JSON: microseconds, `in_effect_us`.
     #[serde(rename = "in_effect_us", serialize_with = "maybe_micros")]
     pub in_effect: Option<Duration>,
+    /// What replacing one of many certificates took; `None` when that was not asked for.
+    pub certificates: Option<HeldCertificates>,
     /// The server's processes before the load.
     pub before: ProcessesSeen,
     /// Its processes `waited` after the last event.
@@ -41,7 +43,24 @@ impl HeldResult {
             && is_whole(&self.websockets)
             && is_whole(&self.tunnels)
             && self.keeps.values().all(|kept| *kept)
+            && self.certificates.as_ref().is_none_or(|certificates| certificates.failed.is_none())
     }
+}
+
+/// One of many certificates, replaced on a server that was started once more with them.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct HeldCertificates {
+    /// How many the server had loaded.
+    pub count: usize,
+    /// Time from the beginning of the event, with the new certificate in its file, until a handshake showed it; `None` when `failed`. JSON:
+    /// microseconds, `in_effect_us`.
+    #[serde(rename = "in_effect_us", serialize_with = "maybe_micros")]
+    pub in_effect: Option<Duration>,
+    /// The same for the server's command that needs no event; `None` without one. JSON: microseconds, `without_event_us`.
+    #[serde(rename = "without_event_us", serialize_with = "maybe_micros")]
+    pub without_event: Option<Duration>,
+    /// Why it was not measured, in a sentence.
+    pub failed: Option<String>,
 }
 
 /// Connections that were open all the time, unless they were cut.
@@ -105,21 +124,27 @@ pub(super) struct Cell {
 const OURS: &str = "baton";
 
 /// The number of columns after the server's.
-pub(super) const COLUMNS: usize = 8;
+pub(super) const COLUMNS: usize = 9;
 
 /// The heads of the columns after the server's.
-pub(super) const HEADS: [&str; COLUMNS] = [
-    "failed: connection per request",
-    "failed: keep-alive",
-    "WebSockets cut",
-    "TCP sessions cut",
-    "processes, before → after",
-    "their memory",
-    "state lost",
-    "in effect after",
-];
+pub(super) fn heads(rows: &[HeldRow<'_>]) -> [String; COLUMNS] {
+    let certificates = rows.iter().find_map(|row| row.held.certificates.as_ref());
+    let many = certificates.map_or_else(|| "many".to_owned(), |certificates| count(certificates.count as u64));
+    [
+        "failed: connection per request",
+        "failed: keep-alive",
+        "WebSockets cut",
+        "TCP sessions cut",
+        "processes, before → after",
+        "their memory",
+        "state lost",
+        "in effect after",
+        &*format!("in effect with {many} certificates"),
+    ]
+    .map(str::to_owned)
+}
 
-/// The cells of a row, in the order of [`HEADS`].
+/// The cells of a row, in the order of [`heads`].
 fn cells(measured: &Measured, held: &HeldResult) -> [Cell; COLUMNS] {
     let lost = |lost: u64, all: u64| Cell {
         text: format!("{} of {}", count(lost), count(all)),
@@ -154,11 +179,16 @@ fn cells(measured: &Measured, held: &HeldResult) -> [Cell; COLUMNS] {
             (false, false) => Cell { text: forgotten.join(", "), grade: Grade::Bad },
         },
         held.in_effect.map_or_else(nothing, |time| Cell { text: seconds(time), grade: Grade::Plain }),
+        match &held.certificates {
+            Some(HeldCertificates { in_effect: Some(time), .. }) => Cell { text: seconds(*time), grade: Grade::Plain },
+            Some(_) => Cell { text: "failed".into(), grade: Grade::Bad },
+            None => nothing(),
+        },
     ]
 }
 
 /// A time as people compare it: `12 ms`, `3.4 s`.
-fn seconds(time: Duration) -> String {
+pub(super) fn seconds(time: Duration) -> String {
     match time.as_millis() {
         milliseconds @ 0..1000 => format!("{milliseconds} ms"),
         _ => format!("{:.1} s", time.as_secs_f64()),
@@ -188,6 +218,7 @@ fn held_row(row: &Row) -> Option<HeldRow<'_>> {
     let server = row.server.split('-').next().unwrap_or_default();
     let version = row.version.split(['-', '+']).next().unwrap_or_default();
     let what = measured.events.first().map_or("", |event| &*event.what);
-    let parts = [server, if version.is_empty() { "" } else { " " }, version, if what.is_empty() { "" } else { ", " }, what];
+    let parts =
+        [server, if version.is_empty() { "" } else { " " }, version, if what.is_empty() { "" } else { ", " }, what];
     Some(HeldRow { label: parts.concat(), held, cells: cells(measured, held), is_ours: server == OURS })
 }

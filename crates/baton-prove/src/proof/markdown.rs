@@ -118,7 +118,8 @@ fn add_held(text: &mut String, rows: &[Row]) {
     if rows.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\n| server | {} |\n|---|{}", held::HEADS.join(" | "), "---:|".repeat(held::HEADS.len()));
+    let heads = held::heads(&rows);
+    let _ = writeln!(text, "\n| server | {} |\n|---|{}", heads.join(" | "), "---:|".repeat(heads.len()));
     for row in rows {
         let mark = |cell: held::Cell| match cell.grade {
             held::Grade::Bad => format!("**{}**", safe(&cell.text)),
@@ -199,7 +200,9 @@ mod tests {
         let document = format!("# Proof\n\n{BEGIN}\nstale\n{END}\n\nafter `{BEGIN}`\n");
         let once = proof.in_document(&document).expect("one part");
         assert!(
-            once.starts_with("# Proof\n\n<!--") && once.ends_with("-->\n\nafter `<!-- measured: begin -->`\n") && !once.contains("stale"),
+            once.starts_with("# Proof\n\n<!--")
+                && once.ends_with("-->\n\nafter `<!-- measured: begin -->`\n")
+                && !once.contains("stale"),
             "{once}"
         );
         assert_eq!(proof.in_document(&once).as_deref(), Some(once.as_str()), "doing it twice changes nothing");

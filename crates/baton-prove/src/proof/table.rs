@@ -54,8 +54,8 @@ impl Proof {
 impl Proof {
     /// What the events cost besides failed requests; `None` when no experiment looked.
     fn held_table(&self) -> Option<Table> {
-        let mut table = Table::new(["server"].into_iter().chain(held::HEADS));
         let rows = held::rows(&self.rows);
+        let mut table = Table::new(["server".to_owned()].into_iter().chain(held::heads(&rows)));
         let is_empty = rows.is_empty();
         for row in rows {
             table.row([row.label].into_iter().chain(row.cells.map(|cell| cell.text)));

@@ -1,6 +1,6 @@
 //! Numbers and remarks as people read them, the same in every form of a proof.
 
-use crate::proof::{Figures, Measured, Row};
+use crate::proof::{Figures, Measured, Row, held};
 use crate::report::time;
 
 /// A number with a comma before each three digits.
@@ -79,6 +79,14 @@ pub(super) fn remarks(measured: &Measured) -> Vec<String> {
     }
     if let Some(kept) = measured.held.as_ref().and_then(|held| held.kept.as_ref()).filter(|kept| kept.failed > 0) {
         said.push(format!("failed over keep-alive connections: {}", kept.kinds()));
+    }
+    if let Some(certificates) = measured.held.as_ref().and_then(|held| held.certificates.as_ref()) {
+        let many = plural(certificates.count as u64, "certificate");
+        let reason = certificates.failed.as_ref().map(|reason| format!("with {many}: {reason}"));
+        let live = certificates
+            .without_event
+            .map(|time| format!("one of {many}, replaced without a reload: in effect after {}", held::seconds(time)));
+        said.extend(reason.into_iter().chain(live));
     }
     let failed = measured.events_failed();
     if failed > 0 {

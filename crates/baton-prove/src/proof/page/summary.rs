@@ -52,7 +52,7 @@ fn add_held(page: &mut String, proof: &Proof) {
     if rows.is_empty() {
         return;
     }
-    let heads: String = held::HEADS.iter().map(|head| format!(r#"<th scope="col">{head}</th>"#)).collect();
+    let heads: String = held::heads(&rows).iter().map(|head| format!(r#"<th scope="col">{head}</th>"#)).collect();
     let _ = writeln!(
         page,
         r#"<div class="wide">
