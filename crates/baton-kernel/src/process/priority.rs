@@ -113,4 +113,46 @@ mod tests {
         assert_eq!(background.join().unwrap(), (before + BACKGROUND).min(19));
         assert_eq!(nice(), before);
     }
+
+    /// Has the kernel refuse sched_setattr(2) with EPERM to the calling thread from now on, as a container's or a unit's seccomp filter does.
+    fn refuse_set_slice() {
+        const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+        const IS_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+        let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+        let mut steps = [
+            // The number of the call, the first field of `seccomp_data`.
+            step(LOAD, 0, 0),
+            step(IS_EQUAL, 1, libc::SYS_sched_setattr as u32),
+            step(RETURN, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            step(RETURN, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        // SAFETY: the kernel reads `len` steps from `filter` while the call lasts, which is as long as `steps` lives; both calls are about the
+        // calling thread alone.
+        let is_set = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+        };
+        assert!(is_set, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn a_thread_that_may_not_set_its_slice_works_as_before() {
+        let thread = std::thread::spawn(|| {
+            let nice = || rustix::process::getpriority_process(None).unwrap();
+            refuse_set_slice();
+            let before = (nice(), slice());
+            for refused in [let_cores_preempt(), use_default_slice()] {
+                assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
+            }
+            assert_eq!((nice(), slice()), before);
+            // That others preempt it by its nice value alone is better than nothing.
+            assert_eq!(run_in_the_background().unwrap_err().raw_os_error(), Some(libc::EPERM));
+            assert_eq!((nice(), slice()), ((before.0 + BACKGROUND).min(19), before.1));
+        });
+        thread.join().unwrap();
+        let other = std::thread::spawn(let_cores_preempt);
+        assert!(other.join().unwrap().is_ok(), "the filter was that thread's");
+    }
 }
