@@ -218,24 +218,29 @@ impl Core {
     pub fn drain(self: &Rc<Self>, spread: Option<Duration>) {
         self.draining.set(true);
         let Some(spread) = spread else { return };
-        let idle: Vec<Rc<Orders>> = self.connections.borrow().iter().map(|(_, orders)| orders.clone()).collect();
+        // By their ids: those that end meanwhile are not held until it is their turn, and whoever has their place then is left alone.
+        let open = self.ids();
         let core = self.clone();
         tokio::task::spawn_local(async move {
-            let count = idle.len().max(1) as u32;
-            for orders in idle {
-                orders.give(Order::CloseIdle);
+            let count = open.len().max(1) as u32;
+            for connection in open {
+                core.order(connection, Order::CloseIdle);
                 tokio::time::sleep(spread / count).await;
             }
-            drop(core);
         });
     }
 
     /// Ends every connection now.
     pub fn abort(&self) {
-        let all: Vec<Rc<Orders>> = self.connections.borrow().iter().map(|(_, orders)| orders.clone()).collect();
-        for orders in all {
-            orders.give(Order::Abort);
+        for connection in self.ids() {
+            self.order(connection, Order::Abort);
         }
+    }
+
+    /// Its connections.
+    fn ids(&self) -> Vec<ConnectionId> {
+        let id = |(key, orders): (usize, &Rc<Orders>)| ConnectionId { core: self.number, key, serial: orders.serial };
+        self.connections.borrow().iter().map(id).collect()
     }
 
     /// Gives an order to one connection. False: it is gone, or another core's.
@@ -365,5 +370,30 @@ mod tests {
         assert_eq!(next.id().key, gone.key, "the place is taken again");
         assert!(!core.order(gone, Order::Abort));
         assert_eq!([next.orders.order(), other.orders.order()], [Order::Run; 2]);
+        core.abort();
+        assert_eq!([next.orders.order(), other.orders.order()], [Order::Abort; 2]);
+    }
+
+    #[test]
+    fn a_soft_stop_holds_no_connection_that_ends_before_its_turn() {
+        const SPREAD: Duration = Duration::from_secs(60);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build_local(tokio::runtime::LocalOptions::default());
+        runtime.expect("a runtime").block_on(async {
+            let core = core(0);
+            let (first, second, third) = (core.enter(), core.enter(), core.enter());
+            core.drain(Some(SPREAD));
+            tokio::time::sleep(SPREAD / 6).await;
+            let orders = [&first, &second, &third].map(|connection| connection.orders.order());
+            assert_eq!(orders, [Order::CloseIdle, Order::Run, Order::Run]);
+            let ended = Rc::downgrade(&second.orders);
+            drop(second);
+            assert!(ended.upgrade().is_none());
+            let next = core.enter();
+            tokio::time::sleep(SPREAD).await;
+            assert_eq!([&next, &third].map(|connection| connection.orders.order()), [Order::Run, Order::CloseIdle]);
+        });
     }
 }
