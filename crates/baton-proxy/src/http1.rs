@@ -209,10 +209,10 @@ fn next(messages: &Messages, ending: Ending) -> Next {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener, TcpStream};
-    use std::os::fd::OwnedFd;
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use baton_model::{Address, Bind, BindOptions, Mode, Model, Proxy, Role, Rule, Ruleset, Server, Source};
     use baton_rules::{CompiledRules, Files, NoFiles};
@@ -355,5 +355,52 @@ mod tests {
         assert_eq!(generation.frontends[0].state.counters.total(Counter::Requests), 2);
         let expected = ["/one", "/two"].map(|path| format!("GET {path} HTTP/1.1\r\nhost: x\r\nx-first: /one\r\n\r\n"));
         assert_eq!(heads, expected, "the session's variable goes on");
+    }
+
+    #[test]
+    fn a_client_whose_socket_cannot_be_registered_is_closed_and_counted_out() {
+        let (address, _origin) = origin(0);
+        let registry = Arc::new(Registry::new(1, Instant::now()));
+        let generation = generation(&registry, address);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .expect("a runtime");
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let accepted = || {
+            let peer = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
+            let (socket, from) = listening.accept().expect("a connection");
+            socket.set_nonblocking(true).expect("a socket");
+            (peer, socket, from)
+        };
+        let open = || [&registry.open, &generation.frontends[0].state.open].map(|open| open.load(Ordering::Relaxed));
+        runtime.block_on(async {
+            let line = Rc::new(line(0, &registry, &generation));
+            let client = |socket: std::net::TcpStream, from: SocketAddr| {
+                let slot = line.core.frontend("web").expect("applied");
+                let client = Client::new(socket.into(), &from.into(), enter(&line.core, &generation), slot);
+                Box::new(client.expect("a client"))
+            };
+            let (mut peer, socket, from) = accepted();
+            // epoll refuses a descriptor that it has already (EEXIST), as it does when the user's share of watches is used up (ENOSPC).
+            #[expect(
+                deprecated,
+                reason = "its successor is unsafe; the number outlives this watch, which is what fails the other one"
+            )]
+            let other = tokio::io::unix::AsyncFd::new(socket.as_raw_fd()).expect("the first one can");
+            let kept = Kept::new(line.clone(), client(socket, from));
+            assert_eq!(open(), [1; 2]);
+            tokio::time::timeout(Duration::from_secs(10), kept).await.expect("it ends at once");
+            assert_eq!(open(), [0; 2]);
+            drop(other);
+            assert_eq!(peer.read(&mut [0]).unwrap_or(0), 0, "closed, and nothing said");
+            assert_eq!(generation.frontends[0].state.counters.total(Counter::Requests), 0);
+
+            // The next one is waited for: the core goes on.
+            let (_peer, socket, from) = accepted();
+            let mut kept = Kept::new(line.clone(), client(socket, from));
+            let is_waiting = tokio::time::timeout(Duration::from_millis(20), &mut kept).await.is_err();
+            assert!(is_waiting && open() == [1; 2]);
+        });
     }
 }
