@@ -28,7 +28,8 @@ use std::time::Instant;
 
 use baton_kernel::half_open::Handshakes;
 use baton_kernel::{Endpoint, ListenOptions, ListenerGroup, Listening};
-use baton_model::{Address, Bind, Model, StatsSocket};
+use baton_model::diff::needs_socket;
+use baton_model::{Address, Bind, BindOptions, Model, StatsSocket};
 use baton_proxy::generation::OpenListener;
 use baton_proxy::{ListenerId, Refused};
 
@@ -52,6 +53,8 @@ pub use self::unfinished::with_unfinished;
 #[derive(Debug)]
 pub struct Listeners {
     open: HashMap<Place, Listener>,
+    /// What the configuration that was published last asks of its addresses.
+    asked: HashMap<Place, BindOptions>,
     retiring: Departures,
     /// Given to us, and asked for by no configuration yet.
     inherited: Inherited,
@@ -130,6 +133,7 @@ impl Listeners {
     pub fn new(cores: usize) -> Listeners {
         Listeners {
             open: HashMap::new(),
+            asked: HashMap::new(),
             retiring: Departures::default(),
             inherited: Inherited::default(),
             granted: Grants::default(),
@@ -193,9 +197,16 @@ impl Listeners {
                      the next",
                     bind.address
                 )),
-                (Some(listener), _) => listener.change(&options).map(|before| {
-                    prepared.before.extend(before.map(|before| (place.clone(), before)));
-                }),
+                (Some(listener), _) => {
+                    match self.asked.get(&place).and_then(|asked| needs_socket(asked, &bind.options)) {
+                        Some(word) => Err(format!(
+                            "'{word}' of an open address cannot change: remove the address with one reload and add it with the next"
+                        )),
+                        None => listener.change(&options).map(|before| {
+                            prepared.before.extend(before.map(|before| (place.clone(), before)));
+                        }),
+                    }
+                }
                 // It is put back into service when the change is committed.
                 (None, Some(leaving)) if leaving.can_resume(owner.is_stats(), &options) => Ok(()),
                 (None, _) => {
@@ -283,6 +294,7 @@ impl Listeners {
             self.open.extend(listener.map(|listener| (place, listener)));
         }
         let mut published = Published::default();
+        self.asked = wanted.iter().map(|(_, bind)| (Place::of(bind), bind.options.clone())).collect();
         for (owner, bind) in wanted {
             let place = Place::of(&bind);
             let Some(listener) = self.open.get(&place) else { continue };
@@ -452,15 +464,10 @@ impl Listeners {
 }
 
 impl Listener {
-    /// Gives the sockets new options; the old ones when there was something to do.
+    /// Gives the sockets new options, all of which they can follow; the old ones when there was something to do.
     fn change(&mut self, options: &ListenOptions) -> Result<Option<ListenOptions>, String> {
         if *options == self.options {
             return Ok(None);
-        }
-        if let Some(word) = options::needs_new_socket(&self.options, options) {
-            return Err(format!(
-                "'{word}' of an open address cannot change: remove the address with one reload and add it with the next"
-            ));
         }
         if let Err(error) = self.group.apply(options) {
             // These were in force a moment ago.

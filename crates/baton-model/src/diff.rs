@@ -12,7 +12,7 @@ use std::sync::Arc;
 use self::effects::{BIND, BIND_OPTIONS, Differences};
 use crate::{Bind, BindTls, DirectBind, Model, Proxy, Role, Server};
 
-pub use self::effects::{Effects, Impact, reconnects, restarts_check};
+pub use self::effects::{Effects, Impact, needs_socket, reconnects, restarts_check};
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
 #[derive(Clone, Debug, Default, PartialEq)]

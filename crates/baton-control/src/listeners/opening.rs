@@ -140,6 +140,9 @@ impl Listeners {
     }
 }
 
+/// A second descriptor of each socket, for the cores. The first one is owned by the state that the address is in here (in service, on its way
+/// out, lent, given back), and is closed by leaving that state at the moment that this decides: one of a socket that another process serves
+/// by now at once. The cores share the second one, for as long as one of them accepts. `capacity` counts both.
 fn duplicate(group: &ListenerGroup) -> io::Result<Arc<[OwnedFd]>> {
     group.shards().iter().map(|shard| shard.as_fd().try_clone_to_owned()).collect()
 }

@@ -44,17 +44,3 @@ pub(crate) fn of(model: &Model, frontend: Option<&Proxy>, bind: &Bind) -> Listen
         gid: options.socket.gid,
     }
 }
-
-/// The word of the `bind` line that a living socket cannot follow; `None` when all can be changed.
-pub(super) fn needs_new_socket(old: &ListenOptions, new: &ListenOptions) -> Option<&'static str> {
-    if old.v6only != new.v6only {
-        return Some("v4v6/v6only");
-    }
-    if old.transparent != new.transparent {
-        return Some("transparent");
-    }
-    if old.tfo.is_some() && new.tfo.is_none() {
-        return Some("tfo");
-    }
-    (old.mss.is_some() && new.mss.is_none()).then_some("mss")
-}

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use baton_kernel::retire::SynFilter;
-use baton_model::{BindOptions, Proxy, Role, Source};
+use baton_model::{Proxy, Role, Source};
 use socket2::SockRef;
 
 use super::*;
@@ -276,19 +276,33 @@ fn an_address_by_another_interface_is_another_place() {
 }
 
 #[test]
-fn a_socket_cannot_follow_exactly_what_the_table_of_effects_says() {
+fn an_open_address_refuses_exactly_what_the_table_of_effects_says_that_it_cannot_follow() {
     let check = |before: BindOptions, after: BindOptions| {
+        let address = Address::Inet(free_address());
         let with = |options: &BindOptions| {
-            let mut model = model(&[("a", &[Address::Inet(([127, 0, 0, 1], 1).into())])]);
+            let mut model = model(&[("a", std::slice::from_ref(&address))]);
             Arc::make_mut(&mut model.proxies[0]).binds[0].options = options.clone();
             model
         };
         let (old, new) = (with(&before), with(&after));
         let changes = baton_model::diff(&old, &new).changes;
-        let needs_socket = changes.iter().any(|change| change.effects().needs_socket);
-        let options = |model: &Model| options::of(model, Some(&model.proxies[0]), &model.proxies[0].binds[0]);
-        let refused = options::needs_new_socket(&options(&old), &options(&new));
-        assert_eq!((changes.len(), needs_socket), (1, refused.is_some()), "{before:?} -> {after:?}");
+        assert_eq!(changes.len(), 1, "{before:?} -> {after:?}");
+        let needs_socket = changes[0].effects().needs_socket;
+        let mut listeners = Listeners::new(1);
+        match change(&mut listeners, &old) {
+            Ok(open) => assert_eq!(open.len(), 1),
+            Err(reasons) if before.transparent && !nix::unistd::geteuid().is_root() => {
+                return eprintln!("skipped: 'transparent' takes root: {reasons:?}");
+            }
+            Err(reasons) => panic!("{before:?}: {reasons:?}"),
+        }
+        let reasons = change(&mut listeners, &new).err().unwrap_or_default();
+        let is_refused = reasons.iter().any(|reason| reason.contains("of an open address cannot change"));
+        assert_eq!(
+            (needs_socket, needs_socket),
+            (is_refused, !reasons.is_empty()),
+            "{before:?} -> {after:?}: {reasons:?}"
+        );
     };
     let plain = BindOptions::default;
     let options = [

@@ -1,6 +1,6 @@
 //! The fields of a model, a row each: how two values of it are compared, and what follows from a change of it besides its own setting.
 //! [`diff`](super::diff()) compares by these rows, `plan` prints what they say, and the appliers (pools of server connections, health
-//! checks) ask them what to do. A field that is new does not compile until it has a row, or it is said where else it is compared.
+//! checks, listening addresses) ask them what to do. A field that is new does not compile until it has a row, or it is said where else it is compared.
 
 use super::words::Words;
 use crate::{
@@ -370,6 +370,11 @@ pub(super) fn compare_servers(backend: &Proxy, old: &Server, new: &Server) -> Di
 /// Whether connections that were opened by the one are not to be used for the other.
 pub fn reconnects(old: &Server, new: &Server) -> bool {
     SERVER.iter().any(|row| row.effects.reconnects && (row.differs)(old, new))
+}
+
+/// The option of a listening address that an open socket cannot follow; `None`: it can follow all that differs.
+pub fn needs_socket(old: &BindOptions, new: &BindOptions) -> Option<&'static str> {
+    BIND_OPTIONS.iter().find(|row| row.effects.needs_socket && (row.differs)(old, new)).map(|row| row.word)
 }
 
 /// Whether a server's check has to start again: backend and server, before and after.
