@@ -117,56 +117,88 @@ pub fn quoted<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     words.into_iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
+/// The numeric ids of a backend's servers. They stay right over servers that come and go, so that nobody has to count them again.
+#[derive(Debug)]
+pub struct ServerIds {
+    /// Who has each of them.
+    owners: FxHashMap<u32, Arc<str>>,
+    /// Ids below this one are taken.
+    next: u32,
+}
+
+impl ServerIds {
+    /// Of the servers that a backend has.
+    pub fn of(backend: &Proxy) -> ServerIds {
+        let id = |server: &Arc<Server>| (server.id, Arc::clone(&server.name));
+        ServerIds { owners: backend.servers.iter().map(id).collect(), next: 1 }
+    }
+
+    /// The number that a server asks for, or the next free one.
+    fn free(&mut self, wanted: Option<u32>) -> Result<u32, String> {
+        if let Some(id) = wanted {
+            let other = self.owners.get(&id);
+            let taken = other.map(|name| format!("'id' : custom id {id} already used by server '{name}'."));
+            return taken.map_or(Ok(id), Err);
+        }
+        while self.owners.contains_key(&self.next) {
+            self.next += 1;
+        }
+        Ok(self.next)
+    }
+
+    /// A server has come.
+    fn take(&mut self, server: &Server) {
+        self.owners.insert(server.id, Arc::clone(&server.name));
+    }
+
+    /// A server is gone.
+    pub fn give_back(&mut self, server: &Server) {
+        // Of two lines with the same name both may be gone.
+        if self.owners.get(&server.id).is_some_and(|name| *name == server.name) {
+            self.owners.remove(&server.id);
+            self.next = self.next.min(server.id).max(1);
+        }
+    }
+}
+
 /// Reads servers that are added to a backend, one after the other.
 pub struct DynamicServers<'m> {
     model: &'m Model,
     backend: &'m Proxy,
     env: &'m dyn Environment,
-    /// Who has each numeric id.
-    ids: FxHashMap<u32, Arc<str>>,
-    /// Ids below this one are taken.
-    next: u32,
+    ids: &'m mut ServerIds,
 }
 
 impl<'m> DynamicServers<'m> {
-    /// For a backend with the servers that it has.
-    pub fn new(model: &'m Model, backend: &'m Proxy, env: &'m dyn Environment) -> DynamicServers<'m> {
-        let id = |server: &Arc<Server>| (server.id, Arc::clone(&server.name));
-        DynamicServers { model, backend, env, ids: backend.servers.iter().map(id).collect(), next: 1 }
+    /// For a backend with the servers that it has, whose ids are these.
+    pub fn new(
+        model: &'m Model,
+        backend: &'m Proxy,
+        env: &'m dyn Environment,
+        ids: &'m mut ServerIds,
+    ) -> DynamicServers<'m> {
+        DynamicServers { model, backend, env, ids }
     }
 
     /// A server by what `add server` says behind its name, as [`quoted`] writes it. It begins in maintenance, and what `check` asks for
     /// is not done until it is enabled.
     ///
     /// # Errors
-    /// What is wrong with it, as a sentence.
+    /// What is wrong with it, as a sentence. No id is taken then.
     pub fn read(&mut self, name: &str, text: &str) -> Result<Server, String> {
         let draft = read(self.model, self.backend, name, text, self.env)?;
         track(self.model, self.backend, &draft.server)?;
-        let id = self.id(draft.id)?;
+        let id = self.ids.free(draft.id)?;
         let mut server = Server::clone(&draft.server);
         (server.id, server.disabled) = (id, true);
-        self.ids.insert(id, Arc::clone(&server.name));
+        self.ids.take(&server);
         Ok(server)
     }
+}
 
-    /// Whether a server that reads so asks for health checks.
-    pub fn is_checked(&self, name: &str, text: &str) -> bool {
-        read(self.model, self.backend, name, text, self.env).is_ok_and(|draft| draft.server.check.enabled)
-    }
-
-    /// The number that it asks for, or the next free one.
-    fn id(&mut self, wanted: Option<u32>) -> Result<u32, String> {
-        if let Some(id) = wanted {
-            let other = self.ids.get(&id);
-            let taken = other.map(|name| format!("'id' : custom id {id} already used by server '{name}'."));
-            return taken.map_or(Ok(id), Err);
-        }
-        while self.ids.contains_key(&self.next) {
-            self.next += 1;
-        }
-        Ok(self.next)
-    }
+/// Whether a server of that backend that reads so asks for health checks.
+pub fn is_checked_by(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Environment) -> bool {
+    read(model, backend, name, text, env).is_ok_and(|draft| draft.server.check.enabled)
 }
 
 fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Environment) -> Result<ServerDraft, String> {
@@ -257,7 +289,28 @@ mod tests {
         let loaded = load(&Options::file("a.cfg"), &env);
         let model = loaded.model.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
         let backend = model.backend("b").unwrap().clone();
-        DynamicServers::new(&model, &backend, &env).read("n1", text)
+        DynamicServers::new(&model, &backend, &env, &mut ServerIds::of(&backend)).read("n1", text)
+    }
+
+    #[test]
+    fn an_id_that_was_given_back_is_the_next_one() {
+        let env = FixedEnvironment::with_file("a.cfg", CONFIG);
+        let model = load(&Options::file("a.cfg"), &env).model.unwrap();
+        let backend = model.backend("b").unwrap();
+        let mut ids = ServerIds::of(backend);
+        let read = |ids: &mut ServerIds, name: &str, text: &str| {
+            DynamicServers::new(&model, backend, &env, ids).read(name, text)
+        };
+        let added: Vec<Server> = ["n1", "n2"].map(|name| read(&mut ids, name, "127.0.0.1:9").unwrap()).into();
+        assert_eq!([added[0].id, added[1].id], [3, 4]);
+        assert!(read(&mut ids, "n3", "127.0.0.1:9 foo").is_err(), "it takes none");
+        ids.give_back(&added[0]);
+        // Not its own.
+        ids.give_back(&Server { id: 4, ..added[0].clone() });
+        let next = |ids: &mut ServerIds| read(ids, "n4", "127.0.0.1:9").unwrap().id;
+        assert_eq!([next(&mut ids), next(&mut ids)], [3, 5]);
+        let taken = "'id' : custom id 4 already used by server 'n2'.";
+        assert_eq!(read(&mut ids, "n5", "127.0.0.1:9 id 4").map(|_| ()), Err(taken.into()));
     }
 
     #[test]

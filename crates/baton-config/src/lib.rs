@@ -31,7 +31,7 @@ use baton_rules::CompiledRules;
 
 pub use baton_rules::nearest;
 pub use diagnostic::{Diagnostic, MAX_DIAGNOSTICS, Severity, is_unprintable};
-pub use dynamic_server::{DynamicServers, is_dynamic, quoted, takes_dynamic_servers};
+pub use dynamic_server::{DynamicServers, ServerIds, is_checked_by, is_dynamic, quoted, takes_dynamic_servers};
 pub use environment::{Environment, FixedEnvironment, MAX_FILE_BYTES, SystemEnvironment};
 pub use keywords::tls::crt_list::{CrtListError, CrtListLine, MAX_LIST_WORDS, crt_list_line};
 pub use syntax::{Line, MAX_BLOCKS, MAX_FILES, Section, Syntax};

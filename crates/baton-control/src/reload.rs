@@ -88,6 +88,8 @@ pub struct ChangeLine {
     refused: u64,
     /// A process that we took over from has not ended yet.
     is_somebody_ending: bool,
+    /// Of backends whose servers come and go at run time.
+    server_ids: servers::CountedIds,
     tidy: Tidy,
 }
 
@@ -241,6 +243,7 @@ impl ChangeLine {
             untold: Vec::new(),
             refused: 0,
             is_somebody_ending: false,
+            server_ids: servers::CountedIds::default(),
             tidy: Tidy::default(),
         }
     }
@@ -489,6 +492,7 @@ impl ChangeLine {
         self.runtime.apply(&model, open.stats);
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
         (self.asked, self.model, self.rules) = (asked, model, rules);
+        self.server_ids.forget();
     }
 
     /// Keeps new clients from addresses the configuration in use does not have.

@@ -213,6 +213,22 @@ impl Checker {
         self.track(&changed, &find);
     }
 
+    /// Takes up one server more of a backend, which has it already, and which is not checked yet: no other server is looked at. As
+    /// [`Checker::apply`] otherwise.
+    pub fn add(
+        &mut self,
+        backend: ChangedBackend,
+        server: &Arc<Server>,
+        find: impl Fn(&str) -> Option<Arc<BackendState>>,
+    ) {
+        let Some(state) = backend.state.server(&server.name) else { return };
+        unchecked(server, &state);
+        self.track_by(&backend.proxy, server, &state, &find, Instant::now());
+        if let Some(checked) = self.checked.get_mut(&backend.proxy.name) {
+            checked.backend = backend;
+        }
+    }
+
     /// A backend is gone.
     fn forget(&mut self, name: &str) {
         self.checked.remove(name);
@@ -327,17 +343,7 @@ impl Checker {
         }
         for backend in changed {
             let proxy = &backend.proxy;
-            for (server, state) in servers(backend) {
-                let Some(track) = &server.check.track else { continue };
-                let (tracked_backend, tracked) = track.split_once('/').unwrap_or((&proxy.name, track));
-                let key = (Arc::clone(&proxy.name), Arc::clone(&server.name));
-                if let Some(tracked) = find(tracked_backend).and_then(|backend| backend.server(tracked)) {
-                    copy_all(&tracked, &state, now);
-                }
-                let follower = Follower { server: state, is_listen: proxy.role == Role::Listen };
-                let tracked = (tracked_backend.into(), tracked.into());
-                self.shared.following.borrow_mut().follow(tracked, key, Rc::new(follower));
-            }
+            servers(backend).for_each(|(server, state)| self.track_by(proxy, server, &state, find, now));
         }
         if self.shared.following.borrow().is_empty() {
             return;
@@ -348,6 +354,26 @@ impl Checker {
                 self.shared.copy_to_followers(&key, &state, copy_all, now, 0);
             }
         }
+    }
+
+    /// A server follows the one that it tracks, if it does, and is as that one is.
+    fn track_by(
+        &self,
+        proxy: &Proxy,
+        server: &Server,
+        state: &Arc<ServerState>,
+        find: &impl Fn(&str) -> Option<Arc<BackendState>>,
+        now: Instant,
+    ) {
+        let Some(track) = &server.check.track else { return };
+        let (tracked_backend, tracked) = track.split_once('/').unwrap_or((&proxy.name, track));
+        let key = (Arc::clone(&proxy.name), Arc::clone(&server.name));
+        if let Some(tracked) = find(tracked_backend).and_then(|backend| backend.server(tracked)) {
+            copy_all(&tracked, state, now);
+        }
+        let follower = Follower { server: Arc::clone(state), is_listen: proxy.role == Role::Listen };
+        let tracked = (tracked_backend.into(), tracked.into());
+        self.shared.following.borrow_mut().follow(tracked, key, Rc::new(follower));
     }
 }
 

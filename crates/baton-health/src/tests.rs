@@ -393,6 +393,48 @@ fn a_server_follows_the_one_it_tracks() {
 }
 
 #[test]
+fn a_server_that_is_added_follows_too_and_leaves_running_checks_alone() {
+    run(async {
+        let mut peer = Scripted::new(BROKEN).await;
+        let mut bench = Bench::new();
+        let mut app = proxy("app", httpchk(), vec![server("s1", peer.address, quick())]);
+        bench.apply(vec![app.clone()]);
+        bench.line().await;
+        bench.line().await;
+        let task = bench.checker.task_of("app", "s1");
+        let track = CheckSettings { track: Some("s1".into()), ..CheckSettings::default() };
+        for (name, check) in [("t1", track), ("t2", CheckSettings::default())] {
+            let mut added = Server::clone(&server(name, peer.address, check));
+            added.disabled = true;
+            app.servers.push(Arc::new(added));
+            let (proxy, state) = (Arc::new(app.clone()), Arc::clone(&bench.backends["app"]));
+            state.reconfigure(&proxy, Instant::now());
+            let added = Arc::clone(&proxy.servers[proxy.servers.len() - 1]);
+            bench.checker.add(ChangedBackend { proxy, state }, &added, |name| bench.backends.get(name).cloned());
+        }
+        assert_eq!(["t1", "t2"].map(|name| bench.server("app", name).health()), [HealthState::Down, HealthState::Up]);
+        assert_eq!((bench.checker.task_of("app", "s1"), bench.checker.len()), (task, 1));
+        peer.say(FINE);
+        assert!(bench.line().await.starts_with("Server app/s1 is UP"));
+        // The states of those who follow are changed before the next check.
+        while !peer.requests.is_empty() {
+            peer.request().await;
+        }
+        peer.request().await;
+        assert_eq!(bench.server("app", "t1").health(), HealthState::Up);
+
+        // The pace of all checks changes: they begin again, by the backend as it is now.
+        let mut model = Model { proxies: vec![Arc::new(app)], ..Model::default() };
+        model.global.spread_checks = 50;
+        bench.checker.apply(&model, |name| bench.backends.get(name).cloned(), [], []);
+        assert_ne!(bench.checker.task_of("app", "s1"), task);
+        bench.server("app", "s1").set_admin(Admin { maintenance: true, ..Admin::default() }, Instant::now());
+        bench.checker.track_admin(&bench.server("app", "s1"), Instant::now());
+        assert!(bench.server("app", "t1").admin().maintenance_inherited, "it is followed still");
+    });
+}
+
+#[test]
 fn a_follower_in_a_backend_that_is_what_it_was_follows_a_reload() {
     run(async {
         let peer = Scripted::new(BROKEN).await;

@@ -17,7 +17,9 @@ use baton_tls::{Acceptor, Connector, Connectors};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::BackendState;
-use crate::state::{BackendFigures, ByName, FrontendState, ListenerId, ListenerState, Registry, ServerPlan};
+use crate::state::{
+    BackendFigures, ByName, FrontendState, ListenerId, ListenerState, Registry, ServerPlan, ServerPlans,
+};
 use crate::transport::Multiplexer;
 use crate::upstream::ServerTlsContext;
 
@@ -45,6 +47,8 @@ pub struct Generation {
     pub listeners: Vec<Arc<ListenerPlan>>,
     /// Backends whose balancer the commit gave new settings: those that differ from the generation before.
     pub reconfigured: usize,
+    /// The backend that has a server more than in the generation before, from which nothing else differs.
+    pub added_to: Option<Arc<str>>,
 }
 
 /// A frontend of a generation.
@@ -72,7 +76,7 @@ pub struct BackendPlan {
     /// Traffic figures.
     pub figures: Arc<BackendFigures>,
     /// Servers by name. Shared with the registry, which keeps their counters.
-    pub servers: Arc<ByName<Arc<ServerPlan>>>,
+    pub servers: Arc<ServerPlans>,
     /// The model's `fullconn`, or a tenth of the sum of its frontends' `maxconn`.
     pub fullconn: u32,
 }
@@ -202,20 +206,36 @@ impl Generation {
             backends: Arc::new(backends),
             listeners: Vec::new(),
             reconfigured: 0,
+            added_to: None,
         })
     }
 
-    /// This one with other servers of one backend, for which `proxy` stands in `model`; nothing else differs. `encryption` is TLS with a
-    /// server that is new.
-    pub fn with_servers(
+    /// This one with other servers of one backend, for which `proxy` stands in `model`; nothing else differs, and none of them is new.
+    pub fn with_servers(&self, model: Arc<Model>, proxy: &Arc<Proxy>) -> Generation {
+        self.with_backend(model, proxy, |used| used.with_servers(proxy))
+    }
+
+    /// This one with one server more, the last one of `proxy`, which stands in `model` for its backend; nothing else differs. `encryption`
+    /// is TLS with that server. What it costs does not depend on how many servers the backend has.
+    pub fn with_server(
         &self,
         model: Arc<Model>,
         proxy: &Arc<Proxy>,
         encryption: Option<Arc<ServerTlsContext>>,
     ) -> Generation {
+        let next = self.with_backend(model, proxy, |used| used.with_server(proxy, encryption));
+        Generation { added_to: Some(Arc::clone(&proxy.name)), ..next }
+    }
+
+    fn with_backend(
+        &self,
+        model: Arc<Model>,
+        proxy: &Arc<Proxy>,
+        change: impl FnOnce(&BackendPlan) -> BackendPlan,
+    ) -> Generation {
         let used = self.backends.get(&proxy.name);
         let mut backends = ByName::clone(&self.backends);
-        let plan = used.map(|used| Arc::new(used.with_servers(proxy, encryption)));
+        let plan = used.map(|used| Arc::new(change(used)));
         if let Some(plan) = &plan {
             backends.insert(proxy.name.clone(), Arc::clone(plan));
         }
@@ -265,6 +285,7 @@ impl Generation {
             named: self.named.clone(),
             backends: Arc::new(backends),
             reconfigured: 0,
+            added_to: None,
         }
     }
 
@@ -304,6 +325,9 @@ impl Generation {
     /// Makes it the one in use in the place of the one `before`: registers its state, and gives backends that stay, and are not what
     /// they were, their new settings. Cannot fail.
     pub fn commit(mut self, before: Option<&Generation>, registry: &Registry, now: Instant) -> Arc<Generation> {
+        if let Some(name) = self.added_to.clone() {
+            return self.commit_server(&name, registry, now);
+        }
         registry.keep(
             self.listeners.iter().map(|plan| plan.id),
             self.frontends.iter().map(|plan| &plan.state),
@@ -337,6 +361,19 @@ impl Generation {
         }
         Arc::new(self)
     }
+
+    /// As [`Generation::commit`], of one that differs by a server more of that backend. Names and all other plans are what they were.
+    fn commit_server(mut self, backend: &str, registry: &Registry, now: Instant) -> Arc<Generation> {
+        if let Some(plan) = self.backends.get(backend) {
+            self.reconfigured = 1;
+            let overrides = registry.overrides();
+            let effective = |server: &Server| overrides.server(&plan.proxy.name, server);
+            let encryption = |name: &str| plan.servers.get(name)?.encryption.clone();
+            plan.state.add(&plan.proxy, &effective, &encryption, now);
+            plan.figures.keep(&plan.servers);
+        }
+        Arc::new(self)
+    }
 }
 
 impl FrontendPlan {
@@ -361,8 +398,8 @@ impl BackendPlan {
             let counters = figures.server(&server.name);
             Arc::new(ServerPlan { server: server.clone(), counters, encryption: None })
         };
-        let servers: ByName<_> = proxy.servers.iter().map(|server| (server.name.clone(), plan(server))).collect();
-        BackendPlan { proxy: proxy.clone(), rules, state, figures, servers: Arc::new(servers), fullconn }
+        let servers = Arc::new(proxy.servers.iter().map(plan).collect());
+        BackendPlan { proxy: proxy.clone(), rules, state, figures, servers, fullconn }
     }
 }
 
@@ -391,28 +428,43 @@ impl BackendPlan {
     }
 
     /// This one with other servers, of which those that are the same objects have the plans that they had.
-    fn with_servers(&self, proxy: &Arc<Proxy>, encryption: Option<Arc<ServerTlsContext>>) -> BackendPlan {
+    fn with_servers(&self, proxy: &Arc<Proxy>) -> BackendPlan {
         let plan = |server: &Arc<Server>| {
             let used = self.servers.get(&server.name);
-            let plan = match used.filter(|used| Arc::ptr_eq(&used.server, server)) {
+            match used.filter(|used| Arc::ptr_eq(&used.server, server)) {
                 Some(used) => Arc::clone(used),
                 None => Arc::new(ServerPlan {
                     server: Arc::clone(server),
                     counters: self.figures.server(&server.name),
-                    encryption: match used.filter(|used| used.server.any_tls() == server.any_tls()) {
-                        Some(used) => used.encryption.clone(),
-                        None => encryption.clone(),
-                    },
+                    encryption: used
+                        .filter(|used| used.server.any_tls() == server.any_tls())
+                        .and_then(|used| used.encryption.clone()),
                 }),
-            };
-            (Arc::clone(&server.name), plan)
+            }
         };
+        self.of_servers(proxy, proxy.servers.iter().map(plan).collect())
+    }
+
+    /// This one with one server more, the last one of `proxy`.
+    fn with_server(&self, proxy: &Arc<Proxy>, encryption: Option<Arc<ServerTlsContext>>) -> BackendPlan {
+        let plan = |server: &Arc<Server>| {
+            let (server, counters) = (Arc::clone(server), self.figures.server(&server.name));
+            Arc::new(ServerPlan { server, counters, encryption })
+        };
+        let servers = match proxy.servers.last().map(plan) {
+            Some(plan) => self.servers.with(plan),
+            None => ServerPlans::clone(&self.servers),
+        };
+        self.of_servers(proxy, servers)
+    }
+
+    fn of_servers(&self, proxy: &Arc<Proxy>, servers: ServerPlans) -> BackendPlan {
         BackendPlan {
             proxy: Arc::clone(proxy),
             rules: Arc::clone(&self.rules),
             state: Arc::clone(&self.state),
             figures: Arc::clone(&self.figures),
-            servers: Arc::new(proxy.servers.iter().map(plan).collect()),
+            servers: Arc::new(servers),
             fullconn: self.fullconn,
         }
     }
@@ -446,23 +498,28 @@ impl BackendPlan {
         if !self.speaks_tls() {
             return;
         }
-        let mut servers = ByName::clone(&self.servers);
-        for plan in servers.values_mut().filter(|plan| plan.server.any_tls().is_some()) {
+        let encrypted = |plan: &Arc<ServerPlan>| {
             let server = &plan.server;
+            if server.any_tls().is_none() {
+                return Arc::clone(plan);
+            }
             let before = self.state.server(&server.name).and_then(|state| state.encryption());
             match ServerTlsContext::prepare(server, connectors, files, before.as_deref()) {
                 Ok(encryption) => {
                     let (server, counters) = (server.clone(), plan.counters.clone());
-                    *plan = Arc::new(ServerPlan { server, counters, encryption });
+                    Arc::new(ServerPlan { server, counters, encryption })
                 }
-                Err(reason) => refused.push(Refused {
-                    object: format!("server {}/{}", self.proxy.name, server.name),
-                    reason,
-                    source: server.line.clone(),
-                }),
+                Err(reason) => {
+                    refused.push(Refused {
+                        object: format!("server {}/{}", self.proxy.name, server.name),
+                        reason,
+                        source: server.line.clone(),
+                    });
+                    Arc::clone(plan)
+                }
             }
-        }
-        self.servers = Arc::new(servers);
+        };
+        self.servers = Arc::new(self.servers.values().map(encrypted).collect());
     }
 }
 

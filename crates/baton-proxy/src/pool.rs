@@ -173,6 +173,11 @@ impl Upstreams {
     /// Closes idle connections of servers that `generation` does not have, or has elsewhere, and those beyond this core's
     /// share of what the process may keep. Nothing is in flight on them.
     pub fn retire(&self, generation: &Generation) {
+        let share = generation.idle_max as usize / self.cores.max(1);
+        // A server more is no reason to look at the others.
+        if generation.added_to.is_some() && self.idle_max.get() == share {
+            return;
+        }
         let stays = |server: &ServerState| {
             let Some(backend) = server.backend() else { return false };
             let plan = generation.backends.get(backend.name());
@@ -184,7 +189,6 @@ impl Upstreams {
             let (config, encryption) = (pool.server.config(), pool.server.encryption());
             pool.idle.retain(|connection| connection.fits(&config, encryption.as_ref()));
         }
-        let share = generation.idle_max as usize / self.cores.max(1);
         let mut left = share;
         for pool in pools.values_mut() {
             // The oldest first.

@@ -3,6 +3,8 @@
 //! Continuity needs no set-up because nothing here belongs to one configuration: a reload looks the
 //! names up and finds what was there. Each core counts for itself, readers add the cores up.
 
+mod server_plans;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,6 +16,8 @@ use rustc_hash::{FxBuildHasher, FxHashSet};
 use crate::balance::BackendState;
 use crate::times::{CoreTimes, Times};
 use crate::upstream::ServerTlsContext;
+
+pub use self::server_plans::ServerPlans;
 
 /// Things by name. The names are the configuration's, of which nobody makes up such that collide; that a request's word may be
 /// looked up adds none.
@@ -322,7 +326,7 @@ pub struct BackendFigures {
     pub open: AtomicI64,
     /// The most at once.
     pub open_max: AtomicI64,
-    servers: Mutex<Arc<ByName<Arc<ServerPlan>>>>,
+    servers: Mutex<Arc<ServerPlans>>,
     cores: usize,
 }
 
@@ -338,7 +342,7 @@ impl BackendFigures {
 
     /// Registers the counters of these servers and forgets all others, so that names that change with each reload do not pile
     /// up.
-    pub(crate) fn keep(&self, servers: &Arc<ByName<Arc<ServerPlan>>>) {
+    pub(crate) fn keep(&self, servers: &Arc<ServerPlans>) {
         *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(servers);
     }
 }

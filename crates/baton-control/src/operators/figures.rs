@@ -85,11 +85,9 @@ pub(crate) fn all(generation: &Generation, registry: &Registry) -> impl Iterator
     let in_use = generation.backends.values().filter(|plan| !plan.figures.counters.is_untouched());
     let backends = in_use.flat_map(|plan| {
         let name = &plan.proxy.name;
-        let servers = plan
-            .servers
-            .iter()
-            .filter(|(_, plan)| !plan.counters.is_untouched())
-            .map(|(server, plan)| (ObjectKey::Server(name.clone(), server.clone()), of_backend(&plan.counters)));
+        let counted = plan.servers.values().filter(|plan| !plan.counters.is_untouched());
+        let servers =
+            counted.map(|plan| (ObjectKey::Server(name.clone(), plan.server.name.clone()), of_backend(&plan.counters)));
         servers.chain([(ObjectKey::Backend(name.clone()), of_backend(&plan.figures.counters))])
     });
     frontends.chain(backends).chain([

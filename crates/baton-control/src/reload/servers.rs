@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_config::{DynamicServers, Environment, is_dynamic, takes_dynamic_servers};
+use baton_config::{DynamicServers, Environment, ServerIds, is_checked_by, is_dynamic, takes_dynamic_servers};
+use baton_health::ChangedBackend;
 use baton_model::{Author, Field, Mode, Model, Object, Override, Overrides, Proxy, Ruleset, Server, Setting};
 use baton_proxy::balance::ServerState;
-use baton_proxy::{Command, ServerTlsContext, Workers};
+use baton_proxy::{Command, Generation, ServerTlsContext, Workers};
 use baton_rules::Files;
 use baton_tls::Connectors;
 
@@ -42,7 +43,8 @@ pub(super) fn put_in_force(model: &mut Model, overrides: &Overrides, env: &dyn E
             proxy.servers.retain(|server| !without.contains(&*server.name));
         }
         let mut added = Vec::new();
-        let mut reader = DynamicServers::new(model, &proxy, env);
+        let mut ids = ServerIds::of(&proxy);
+        let mut reader = DynamicServers::new(model, &proxy, env, &mut ids);
         for (name, set) in &sets {
             let Setting::Line(Some(line)) = &set.value else { continue };
             match reader.read(name, line) {
@@ -100,23 +102,38 @@ impl ChangeLine {
         if !takes_dynamic_servers(&proxy) {
             return Err("Backend must use a dynamic load balancing to support dynamic servers.".into());
         }
-        if proxy.servers.iter().any(|server| server.name == *name) {
+        let used = self.generation.clone().ok_or("No such backend.")?;
+        if used.backends.get(backend).is_some_and(|plan| plan.servers.get(name).is_some()) {
             return Err("Already exists a server with the same name in backend.".into());
         }
         if self.registry.overrides().len() >= OVERRIDES_MAX {
             return Err(format!("The maximum of {OVERRIDES_MAX} settings at run time is reached."));
         }
-        let mut server = DynamicServers::new(&self.model, &proxy, outside).read(name, line)?;
+        // What was counted is counted again after a server that cannot be.
+        let mut ids = self.server_ids.take(&proxy);
+        let mut server = DynamicServers::new(&self.model, &proxy, outside, &mut ids).read(name, line)?;
         let connectors = Connectors::of_files_in_use(self.acceptors.authorities(), &self.store);
         let encryption = ServerTlsContext::prepare(&server, connectors, outside as &dyn Files, None)?;
         server.check.enabled = false;
+        let server = Arc::new(server);
         let mut next = Proxy::clone(&proxy);
-        next.servers.push(Arc::new(server));
-        let set = Override { value: Setting::Line(Some(line.into())), ..self.as_asked(backend, name, Field::Line, by) };
+        next.servers.push(Arc::clone(&server));
+        let next = Arc::new(next);
         let object = Object::server(backend, name);
+        // A server that is not in use is none of the files, or was deleted, which has what they say of it.
+        let deleted = self.registry.overrides().get(&object, Field::Line).map(|set| set.file.clone());
+        let file = deleted.unwrap_or(Setting::Line(None));
+        let set = Override { value: Setting::Line(Some(line.into())), file, by, at_s: wall_seconds() };
         self.registry.change_overrides(|overrides| overrides.set(object.clone(), set));
         self.untold.push((object, Field::Line));
-        self.replace_servers(next, encryption, workers).await;
+        let model = self.model_with(&next);
+        let generation = used.with_server(Arc::clone(&model), &next, encryption);
+        let generation = self.put_in_use(model, generation, &used, workers).await;
+        if let Some(plan) = generation.backends.get(backend) {
+            let backend = ChangedBackend { proxy: Arc::clone(&next), state: Arc::clone(&plan.state) };
+            self.checker.add(backend, &server, |name| self.registry.backend_state(name));
+        }
+        self.server_ids.keep(next, ids);
         Ok(())
     }
 
@@ -143,8 +160,16 @@ impl ChangeLine {
         if server.served() > 0 || server.elsewhere() > 0 || server.queued() > 0 {
             return Err("Server still has connections attached to it, cannot remove it.".into());
         }
+        let mut ids = self.server_ids.take(&proxy);
         let mut next = Proxy::clone(&proxy);
-        next.servers.retain(|server| server.name != *name);
+        next.servers.retain(|server| {
+            let stays = server.name != *name;
+            if !stays {
+                ids.give_back(server);
+            }
+            stays
+        });
+        let next = Arc::new(next);
         let object = Object::server(backend, name);
         let set = Override { value: Setting::Line(None), ..self.as_asked(backend, name, Field::Line, by) };
         let mut changed = self.registry.change_overrides(|overrides| {
@@ -154,7 +179,8 @@ impl ChangeLine {
         });
         changed.push(Field::Line);
         self.untold.extend(changed.into_iter().map(|field| (object.clone(), field)));
-        self.replace_servers(next, None, workers).await;
+        self.replace_servers(&next, workers).await;
+        self.server_ids.keep(next, ids);
         Ok(())
     }
 
@@ -177,9 +203,7 @@ impl ChangeLine {
         let line = self.registry.overrides().get(&object, Field::Line).map(|set| set.value.clone());
         let asked = self.as_asked(backend, name, Field::Health, by);
         let is_configured = match line {
-            Some(Setting::Line(Some(line))) => {
-                DynamicServers::new(&self.model, &proxy, outside).is_checked(name, &line)
-            }
+            Some(Setting::Line(Some(line))) => is_checked_by(&self.model, &proxy, name, &line, outside),
             Some(_) | None => asked.file == Setting::Health(true),
         };
         if is_checked && !is_configured {
@@ -195,7 +219,7 @@ impl ChangeLine {
         let set = Override { value: Setting::Health(is_checked), ..asked };
         self.registry.change_overrides(|overrides| overrides.set(object.clone(), set));
         self.untold.push((object, Field::Health));
-        self.replace_servers(next, None, workers).await;
+        self.replace_servers(&Arc::new(next), workers).await;
         Ok(())
     }
 
@@ -223,24 +247,65 @@ impl ChangeLine {
         Override { value: file.clone(), file, by, at_s: wall_seconds() }
     }
 
-    /// Puts a backend with these servers in use. All that may fail was done before.
-    async fn replace_servers(&mut self, next: Proxy, encryption: Option<Arc<ServerTlsContext>>, workers: &Workers) {
+    /// Puts a backend with other servers in use, of which none is new. It cannot fail.
+    async fn replace_servers(&mut self, next: &Arc<Proxy>, workers: &Workers) {
         let Some(used) = self.generation.clone() else { return };
-        let proxy = Arc::new(next);
+        let model = self.model_with(next);
+        let generation = used.with_servers(Arc::clone(&model), next);
+        let generation = self.put_in_use(model, generation, &used, workers).await;
+        let (changed, gone) = changed_backends(&self.model, &generation, Some(&used));
+        self.checker.apply(&self.model, |name| self.registry.backend_state(name), changed, gone);
+    }
+
+    /// The model in use with another proxy in the place of that of its name.
+    fn model_with(&self, proxy: &Arc<Proxy>) -> Arc<Model> {
         let mut model = Model::clone(&self.model);
         for place in &mut model.proxies {
             if place.role == proxy.role && place.name == proxy.name {
-                *place = Arc::clone(&proxy);
+                *place = Arc::clone(proxy);
             }
         }
-        let model = Arc::new(model);
-        let generation = used.with_servers(Arc::clone(&model), &proxy, encryption);
-        let generation = generation.commit(Some(&used), &self.registry, Instant::now());
+        Arc::new(model)
+    }
+
+    /// Commits a generation that was made of the one in use. Health checks are told then.
+    async fn put_in_use(
+        &mut self,
+        model: Arc<Model>,
+        generation: Generation,
+        used: &Generation,
+        workers: &Workers,
+    ) -> Arc<Generation> {
+        let generation = generation.commit(Some(used), &self.registry, Instant::now());
         workers.command(Command::Apply(Arc::clone(&generation))).await;
-        let (changed, gone) = changed_backends(&model, &generation, Some(&used));
-        self.checker.apply(&model, |name| self.registry.backend_state(name), changed, gone);
-        (self.model, self.generation) = (model, Some(generation));
+        (self.model, self.generation) = (model, Some(Arc::clone(&generation)));
         self.tidy.later();
+        generation
+    }
+}
+
+/// The numeric ids of the servers of those backends whose servers have come and gone since the last reload. They are counted once, and not
+/// for each server that comes.
+#[derive(Debug, Default)]
+pub(super) struct CountedIds(HashMap<Arc<str>, (Arc<Proxy>, ServerIds)>);
+
+impl CountedIds {
+    /// Those of this backend, for who changes its servers.
+    fn take(&mut self, backend: &Arc<Proxy>) -> ServerIds {
+        match self.0.remove(&backend.name) {
+            Some((of, ids)) if Arc::ptr_eq(&of, backend) => ids,
+            Some(_) | None => ServerIds::of(backend),
+        }
+    }
+
+    /// Keeps them for a backend that is in use now.
+    fn keep(&mut self, backend: Arc<Proxy>, ids: ServerIds) {
+        self.0.insert(Arc::clone(&backend.name), (backend, ids));
+    }
+
+    /// Another configuration is in use.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
     }
 }
 

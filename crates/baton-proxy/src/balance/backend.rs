@@ -9,7 +9,7 @@ use std::time::Instant;
 use baton_model::{EffectiveServer, Proxy, Server};
 use tokio::sync::Notify;
 
-use super::edit::Edit;
+use super::edit::{Addition, Edit, Entered};
 use super::entry::{Entry, Settings};
 use super::group::Choice;
 use super::inner::{Inner, Wakers};
@@ -51,6 +51,13 @@ pub struct Transition {
     pub requeued: u32,
     /// Requests that still wait for it.
     pub remaining: u32,
+}
+
+/// What [`BackendState::edition`] gives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Edition {
+    reloads: u64,
+    changes: u64,
 }
 
 impl BackendState {
@@ -138,6 +145,46 @@ impl BackendState {
             if is_done {
                 return;
             }
+        }
+    }
+
+    /// [`BackendState::replace`] by a configuration of which it is known that it has one server more, its last one, and that nothing else
+    /// differs, nor what is in force of the others. None of them is looked at as long as the new one takes no part.
+    pub fn add(
+        self: &Arc<Self>,
+        proxy: &Arc<Proxy>,
+        effective: &dyn Fn(&Server) -> EffectiveServer,
+        encryption: &dyn Fn(&str) -> Option<Arc<ServerTlsContext>>,
+        now: Instant,
+    ) {
+        let before = Arc::clone(&self.lock().proxy);
+        let Some(mut addition) = Addition::build(&Arc::downgrade(self), proxy, before, encryption, now) else {
+            return self.replace(proxy, effective, encryption, now);
+        };
+        let (former, is_stale) = loop {
+            let mut inner = self.lock();
+            match inner.enter(&mut addition) {
+                Entered::Done => {
+                    let former = inner.add(addition);
+                    inner.now = now;
+                    self.publish(&inner);
+                    break (former, inner.group.is_stale());
+                }
+                Entered::NoRoom => {
+                    let directory = Arc::clone(&inner.directory);
+                    drop(inner);
+                    let grown = Arc::new(directory.grown(&addition.entry));
+                    addition.grown = Some((directory, grown));
+                }
+                Entered::Replaced => {
+                    drop(inner);
+                    return self.replace(proxy, effective, encryption, now);
+                }
+            }
+        };
+        drop(former);
+        if is_stale {
+            self.lay();
         }
     }
 
@@ -249,6 +296,12 @@ impl BackendState {
     pub fn server(&self, name: &str) -> Option<Arc<ServerState>> {
         let inner = self.lock();
         inner.find(name).map(|server| Arc::clone(&inner.entries[server].state))
+    }
+
+    /// By what is seen whether servers, their states or their weights may have changed since.
+    pub fn edition(&self) -> Edition {
+        let inner = self.lock();
+        Edition { reloads: inner.reloads, changes: inner.changes }
     }
 
     /// All servers in the order of the configuration.

@@ -1,5 +1,6 @@
 //! A few servers that come to a backend of many, or leave it, while nobody uses them: nothing follows for the others, so none of them is
-//! looked at under the lock.
+//! looked at under the lock. An [`Edit`] finds out which they are, and that all others are as they were; an [`Addition`] is told so, and
+//! looks at no other server at all.
 //!
 //! One that comes stands behind all others, and takes no part yet. One that leaves leaves its place empty, so that the others keep theirs;
 //! a [`Replacement`](super::replacement::Replacement) has no empty places, and there is one as soon as more places would be empty than not.
@@ -8,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use baton_model::{Proxy, Server};
+use baton_model::{MarkedUp, Proxy, Server};
 
 use super::BackendState;
 use super::entry::Entry;
@@ -73,6 +74,54 @@ impl Edit {
         let cookies = Words::new(cookies.iter().map(Option::as_ref));
         let directory = Arc::new(Directory { servers: states, names, cookies });
         Some(Edit { proxy: Arc::clone(proxy), directory, added, removed })
+    }
+}
+
+/// One server more, when it is known that nothing else differs, nor what is in force of the others.
+pub(super) struct Addition {
+    pub(super) proxy: Arc<Proxy>,
+    /// The configuration that it is added to.
+    pub(super) before: Arc<Proxy>,
+    pub(super) entry: Entry,
+    pub(super) member: Member,
+    /// The directory in use, and one made of it that has this server too: where that in use has no room.
+    pub(super) grown: Option<(Arc<Directory>, Arc<Directory>)>,
+    /// What was in use before, to be dropped when the lock is released.
+    pub(super) former: Option<Arc<Directory>>,
+}
+
+/// What came of entering a server in the directory.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Entered {
+    /// It is there.
+    Done,
+    /// There is no room for it, or somebody reads the directory at this moment.
+    NoRoom,
+    /// There is another configuration by now.
+    Replaced,
+}
+
+impl Addition {
+    /// The last server of `proxy`, which has one server more than `before`; `None` when more follows from it.
+    pub(super) fn build(
+        backend: &Weak<BackendState>,
+        proxy: &Arc<Proxy>,
+        before: Arc<Proxy>,
+        encryption: Encryptions<'_>,
+        now: Instant,
+    ) -> Option<Addition> {
+        let config = proxy.servers.last().filter(|_| proxy.servers.len() == before.servers.len() + 1)?;
+        // It has others cut, or is cut by others, of which all would have to be looked at.
+        if config.backup || config.check.on_marked_up == MarkedUp::ShutdownBackupSessions || !is_alike(&before, proxy) {
+            return None;
+        }
+        let entry = said(Entry::new(backend.clone(), config, now), proxy, encryption);
+        if entry.state.is_usable() {
+            return None;
+        }
+        entry.tell(may_be_cut(false, config));
+        let member = entry.member();
+        Some(Addition { proxy: Arc::clone(proxy), before, entry, member, grown: None, former: None })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use baton_model::{MarkedDown, MarkedUp, Proxy};
 
-use super::edit::Edit;
+use super::edit::{Addition, Edit, Entered};
 use super::entry::{Entry, Settings};
 use super::group::{Choice, Group, Question, ServerLoad, WEIGHT_SCALE};
 use super::layout::Layouts;
@@ -139,6 +139,34 @@ impl Inner {
         std::mem::swap(&mut self.directory, &mut edit.directory);
         self.reloads += 1;
         true
+    }
+
+    /// Enters a server that is to be added in the directory, as the one behind all others.
+    pub(super) fn enter(&mut self, addition: &mut Addition) -> Entered {
+        if !Arc::ptr_eq(&self.proxy, &addition.before) {
+            return Entered::Replaced;
+        }
+        if let Some(directory) = Arc::get_mut(&mut self.directory).filter(|it| it.has_room(&addition.entry)) {
+            directory.push(&addition.entry);
+            return Entered::Done;
+        }
+        match addition.grown.take() {
+            Some((of, grown)) if Arc::ptr_eq(&of, &self.directory) => {
+                addition.former = Some(std::mem::replace(&mut self.directory, grown));
+                Entered::Done
+            }
+            Some(_) | None => Entered::NoRoom,
+        }
+    }
+
+    /// Adds a server that takes no part yet, and that is in the directory. What is returned is to be dropped when the lock is released.
+    pub(super) fn add(&mut self, addition: Addition) -> (Arc<Proxy>, Option<Arc<Directory>>) {
+        let Addition { proxy, entry, member, former, .. } = addition;
+        entry.state.index.store(self.entries.len(), Ordering::Relaxed);
+        self.entries.push(entry);
+        self.group.append(member);
+        self.reloads += 1;
+        (std::mem::replace(&mut self.proxy, proxy), former)
     }
 
     /// The queues of servers that are removed. Who waits for one that the file now disables must not wait for ever either.

@@ -9,7 +9,7 @@ use baton_model::{Address, AdminState, Algorithm, EffectiveServer, Proxy, Role, 
 
 use super::entry::Entry;
 use super::inner::Wakers;
-use super::replacement::{Effective, Replacement};
+use super::replacement::{Effective, Encryptions, Replacement};
 use super::server::GONE;
 use super::*;
 use crate::upstream::ServerTlsContext;
@@ -71,6 +71,17 @@ fn server_of(random: &mut Random, id: u32, narrow: bool, heavy: bool) -> Server 
 
 /// Has a backend with these servers, and those that stay as they are: what operators set holds.
 pub(super) fn edit(state: &Arc<BackendState>, proxy: &Proxy, now: Instant) {
+    change(state, proxy, now, BackendState::replace);
+}
+
+/// The same, of one that has a server more.
+pub(super) fn add(state: &Arc<BackendState>, proxy: &Proxy, now: Instant) {
+    change(state, proxy, now, BackendState::add);
+}
+
+type Changing = fn(&Arc<BackendState>, &Arc<Proxy>, Effective<'_>, Encryptions<'_>, Instant);
+
+fn change(state: &Arc<BackendState>, proxy: &Proxy, now: Instant, change: Changing) {
     let effective = |server: &Server| match state.server(&server.name) {
         Some(known) => {
             let Admin { maintenance, drain, .. } = known.admin();
@@ -78,7 +89,7 @@ pub(super) fn edit(state: &Arc<BackendState>, proxy: &Proxy, now: Instant) {
         }
         None => EffectiveServer::of(server),
     };
-    state.replace(&Arc::new(proxy.clone()), &effective, &|_| None, now);
+    change(state, &Arc::new(proxy.clone()), &effective, &|_| None, now);
 }
 
 impl Life {
@@ -139,6 +150,9 @@ impl Life {
                 server.disabled = true;
                 if other.servers.iter().all(|other| other.name != server.name) {
                     other.servers.push(Arc::new(server));
+                    if self.random.below(2) == 0 {
+                        return add(&self.state, &other, self.now);
+                    }
                 }
             }
         }

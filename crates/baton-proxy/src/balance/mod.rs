@@ -45,7 +45,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{BackendState, Transition};
+pub use backend::{BackendState, Edition, Transition};
 pub use criteria::{Affinity, PickCriteria, Picked, WantedServer};
 pub use memory::{BackendMemory, ServerMemory, Turn, Turns};
 pub use outages::Outages;

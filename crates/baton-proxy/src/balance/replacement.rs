@@ -34,6 +34,38 @@ pub(super) struct Directory {
     pub(super) cookies: Words,
 }
 
+impl Directory {
+    /// Whether [`Directory::push`] moves none of the others.
+    pub(super) fn has_room(&self, entry: &Entry) -> bool {
+        self.servers.len() < self.servers.capacity()
+            && self.names.has_room(Some(entry.state.name()))
+            && self.cookies.has_room(entry.cookie.as_ref())
+    }
+
+    /// One server more, behind all others.
+    pub(super) fn push(&mut self, entry: &Entry) {
+        let server = self.servers.len();
+        self.servers.push(Some(Arc::clone(&entry.state)));
+        self.names.push(server, Some(entry.state.name()));
+        self.cookies.push(server, entry.cookie.as_ref());
+    }
+
+    /// This one with one server more, and with room for as many again.
+    pub(super) fn grown(&self, entry: &Entry) -> Directory {
+        let mut servers = Vec::with_capacity(2 * (self.servers.len() + 1));
+        servers.extend(self.servers.iter().cloned().chain([Some(Arc::clone(&entry.state))]));
+        // Cookies of others are those that their states know.
+        let mut cookies: Vec<Option<Arc<str>>> =
+            self.servers.iter().map(|state| state.as_ref()?.notes().cookie.clone()).collect();
+        cookies.push(entry.cookie.clone());
+        Directory {
+            names: Words::new(servers.iter().map(|state| state.as_ref().map(|state| state.name()))),
+            cookies: Words::new(cookies.iter().map(Option::as_ref)),
+            servers,
+        }
+    }
+}
+
 /// What was in use when building began.
 #[derive(Debug, Default)]
 pub(super) struct InUse {

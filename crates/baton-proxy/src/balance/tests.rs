@@ -563,7 +563,7 @@ fn a_server_that_comes_or_leaves_unused_moves_no_other_one() {
         let change = |proxy: &Proxy| lives::edit(&state, proxy, now);
 
         proxy.servers.push(server(9, true));
-        change(&proxy);
+        lives::add(&state, &proxy, now);
         assert_eq!((places(), names().len(), state.active()), (9, 9, 8));
         let added = state.server("s9").unwrap();
         added.set_admin(Admin::default(), now);
@@ -609,4 +609,42 @@ fn a_server_that_comes_or_leaves_unused_moves_no_other_one() {
         change(&proxy);
         assert_eq!((places(), state.active()), (0, 0));
     }
+}
+
+#[test]
+fn a_server_more_is_entered_in_place_and_a_directory_that_somebody_reads_stays_as_it_is() {
+    let now = Instant::now();
+    let server = |id: u32| {
+        let mut server = Server::new(format!("s{id}"), id, Address::Inet(([127, 0, 0, 1], 80).into()));
+        server.disabled = true;
+        server.cookie = Some(format!("c{}", id / 2));
+        Arc::new(server)
+    };
+    let mut proxy = Proxy::new("app", Role::Backend);
+    proxy.servers = (1..=100).map(server).collect();
+    let state = BackendState::new(&Arc::new(proxy.clone()), now);
+    let directory = || Arc::as_ptr(&state.lock().directory);
+    let mut grown = 0;
+    for id in 101..=500 {
+        let before = directory();
+        proxy.servers.push(server(id));
+        // Most have a cookie of their own.
+        Arc::make_mut(proxy.servers.last_mut().unwrap()).cookie =
+            Some(format!("c{}", if id % 7 == 0 { 3 } else { id }));
+        lives::add(&state, &proxy, now);
+        grown += usize::from(directory() != before);
+    }
+    assert!((57..=57 + 8).contains(&grown), "a cookie that another one has, and room for as many again: {grown}");
+    assert_eq!((state.servers().len(), state.lock().entries.len()), (500, 500));
+    assert!((1..=500).all(|id| *state.server(&format!("s{id}")).unwrap().name() == format!("s{id}").into()));
+    let held = Arc::clone(&state.lock().directory);
+    proxy.servers.push(server(501));
+    lives::add(&state, &proxy, now);
+    assert_eq!((held.servers.len(), state.servers().len()), (500, 501));
+
+    // One that takes part is more than an addition, and is added all the same.
+    proxy.servers.push(server(502));
+    Arc::make_mut(proxy.servers.last_mut().unwrap()).disabled = false;
+    lives::add(&state, &proxy, now);
+    assert_eq!((state.servers().len(), state.active()), (502, 1));
 }

@@ -37,6 +37,18 @@ impl Words {
         words
     }
 
+    /// Whether [`Words::push`] moves none of the others.
+    pub(super) fn has_room(&self, word: Option<&Arc<str>>) -> bool {
+        word.is_none_or(|word| self.first.len() < self.first.capacity() && !self.first.contains_key(word.as_bytes()))
+    }
+
+    /// One server more, behind all others, with a word that none of them has.
+    pub(super) fn push(&mut self, server: usize, word: Option<&Arc<str>>) {
+        if let Some(word) = word {
+            self.first.insert(Word(Arc::clone(word)), server as u32);
+        }
+    }
+
     /// Who has that word, in the order of the configuration.
     pub(super) fn find(&self, word: &[u8]) -> impl Iterator<Item = usize> {
         let first = self.first.get(word).copied();
@@ -79,5 +91,21 @@ mod tests {
         assert_eq!(find(b"c"), [4]);
         assert!(find(b"").is_empty());
         assert!(find(b"\xff").is_empty());
+    }
+
+    #[test]
+    fn one_comes_in_place_as_long_as_there_is_room_and_its_word_is_new() {
+        let [a, b, c] = ["a", "b", "c"].map(Arc::<str>::from);
+        let mut index = Words::new([Some(&a), Some(&b), Some(&a)].into_iter());
+        assert!(
+            index.has_room(None) && !index.has_room(Some(&a)),
+            "the last of those with the word would have to know"
+        );
+        assert!(!Words::default().has_room(Some(&a)));
+        assert!(index.has_room(Some(&c)), "a map of two has room for three");
+        index.push(3, None);
+        index.push(4, Some(&c));
+        let find = |word: &[u8]| index.find(word).collect::<Vec<_>>();
+        assert_eq!((find(b"a"), find(b"b"), find(b"c")), (vec![0, 2], vec![1], vec![4]));
     }
 }

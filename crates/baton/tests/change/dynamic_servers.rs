@@ -144,3 +144,60 @@ fn a_file_that_an_added_server_does_not_fit_leaves_it_out_and_says_so() {
     operated.proxy.change(&checked);
     assert_eq!(servers(&operated).len(), 4, "it fits again");
 }
+
+#[test]
+fn hundreds_of_servers_come_one_after_the_other_and_each_is_what_it_would_be_in_the_file() {
+    const ADDED: usize = 300;
+    let operated = Operated::start();
+    let more = origin();
+    for number in 0..ADDED {
+        assert_eq!(operated.command(&format!("add server app/n{number} {}", more.address())), REGISTERED);
+    }
+    // Name and id of each server.
+    let state = |name: &str| {
+        let all = operated.command("show servers state app");
+        let mut lines = all.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        lines.find(|words| words.get(3) == Some(&name)).map(|words| words[2].to_owned())
+    };
+    assert_eq!(servers(&operated).len(), 3 + ADDED);
+    assert_eq!([state("n0"), state("n299")], ["4", "303"].map(|id| Some(id.to_owned())));
+    let again = format!("add server app/n7 {}", more.address());
+    assert_eq!(operated.command(&again), "Already exists a server with the same name in backend.\n\n");
+    assert_eq!(operated.command("del server app/n7"), DELETED);
+    assert_eq!(operated.command("add server app/other 127.0.0.1:9 foo"), "unknown keyword 'foo'.\n\n");
+    assert_eq!(operated.command(&again), REGISTERED);
+    assert_eq!(state("n7").as_deref(), Some("11"), "the id is free again");
+
+    // What was set before others came stays, and one of the last takes part.
+    operated.set(&["set weight app/s1 3", "disable server app/s2", "enable server app/n298"]);
+    assert_eq!(operated.command(&format!("add server app/last {}", more.address())), REGISTERED);
+    operated.set(&["enable server app/last"]);
+    assert_eq!(operated.command("get weight app/s1"), "3 (initial 10)\n\n");
+    let (now, _) = shown(&operated.proxy);
+    assert_eq!((&*now[1], &*now[3 + 298 - 1], &*now[3 + 300]), ("s2 MAINT", "n298 no check", "last no check"));
+    (0..40).for_each(|_| assert_served(operated.web));
+    assert!(chosen(&operated.proxy, 3 + 298 - 1) > 0 && chosen(&operated.proxy, 3 + 300) > 0, "they are used");
+
+    // A reload reads all of them again.
+    operated.proxy.change(&operated.text.replacen("weight 10", "weight 11", 1));
+    assert_eq!(servers(&operated).len(), 3 + ADDED + 1);
+    (0..10).for_each(|_| assert_served(operated.web));
+}
+
+#[test]
+fn a_server_of_the_file_that_is_deleted_and_added_at_another_address_is_there_as_long_as_the_file_says_the_same() {
+    let operated = Operated::start();
+    let other = origin();
+    operated.set(&["disable server app/s2"]);
+    assert_eq!(operated.command("del server app/s2"), DELETED);
+    assert_eq!(operated.command(&format!("add server app/s2 {}", other.address())), REGISTERED);
+    let (was, is) = (operated.origin.address(), other.address());
+    let line = vec![format!("server app/s2 line {is} (file: {was})")];
+    assert_eq!((servers(&operated).len(), shown(&operated.proxy).1), (3, line.clone()));
+    operated.proxy.change(&operated.text.replacen("weight 10", "weight 11", 1));
+    assert_eq!((servers(&operated).len(), shown(&operated.proxy).1), (3, line));
+    let third = origin();
+    let text = operated.text.replace(&format!("server s2 {was}"), &format!("server s2 {}", third.address()));
+    operated.proxy.change(&text);
+    assert_eq!((servers(&operated)[1].as_str(), shown(&operated.proxy).1), ("s2 no check", Vec::new()));
+}
