@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use baton_model::{
     Address, Bind, BindKey, DirectBind, Effects, Impact, Mode, Model, ObjectChange, Place, Proxy, Role, Server, diff,
@@ -408,7 +409,7 @@ fn server_changed(
 type Reached = HashSet<(Place, SocketAddr)>;
 
 fn reached(model: &Model) -> Reached {
-    let of = |(front, back): (&'_ Proxy, &'_ Proxy)| -> Vec<(Place, SocketAddr)> {
+    let of = |(front, back): (&'_ Arc<Proxy>, &'_ Arc<Proxy>)| -> Vec<(Place, SocketAddr)> {
         let pairs = front.places().iter().flat_map(|bind| back.servers.iter().map(move |server| (bind.place, server)));
         pairs.filter_map(|(place, server)| Some((place, lower::address(server, &place)?))).collect()
     };
@@ -417,7 +418,7 @@ fn reached(model: &Model) -> Reached {
 
 /// Servers that services of a section have no more, where another section or backend has the services now.
 fn servers_lost(proxy: &Proxy, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Option<String> {
-    let is_of = |(front, back): &(&Proxy, &Proxy)| [&front.name, &back.name].contains(&&proxy.name);
+    let is_of = |(front, back): &(&Arc<Proxy>, &Arc<Proxy>)| [&front.name, &back.name].contains(&&proxy.name);
     let mut lost: Vec<String> = Vec::new();
     for (front, back) in lower::pairs(old.model).filter(is_of) {
         let stays = |bind: &&DirectBind| new.places.contains(&bind.place);

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{Model, Proxy, Role, Source};
@@ -277,9 +278,9 @@ pub struct Sync {
 }
 
 /// Frontends of `mode direct` that take part, with the backends that they lead to.
-pub fn direct_pairs(model: &Model) -> impl Iterator<Item = (&Proxy, &Proxy)> {
+pub fn direct_pairs(model: &Model) -> impl Iterator<Item = (&Arc<Proxy>, &Arc<Proxy>)> {
     let fronts = model.proxies.iter().filter(|proxy| !proxy.disabled && !proxy.places().is_empty());
-    let mut backs: HashMap<&str, &Proxy> = HashMap::new();
+    let mut backs: HashMap<&str, &Arc<Proxy>> = HashMap::new();
     if fronts.clone().any(|front| front.default_backend.is_some()) {
         for back in model.proxies.iter().filter(|proxy| proxy.role.is_backend()) {
             backs.entry(&back.name).or_insert(back);
@@ -288,8 +289,8 @@ pub fn direct_pairs(model: &Model) -> impl Iterator<Item = (&Proxy, &Proxy)> {
     fronts.filter_map(move |front| {
         let back = match &front.default_backend {
             Some(name) => *backs.get(name.as_str())?,
-            None => Some(&**front).filter(|front| front.role == Role::Listen)?,
+            None => Some(front).filter(|front| front.role == Role::Listen)?,
         };
-        (!back.disabled && back.direct.is_some()).then_some((&**front, back))
+        (!back.disabled && back.direct.is_some()).then_some((front, back))
     })
 }

@@ -1,5 +1,7 @@
 //! The soft stop with `on-exit flush`: services that go get nothing new, and go when their last connection has ended.
 
+use std::sync::Arc;
+
 use baton_direct::{Figures, ServiceKey};
 use baton_model::Model;
 
@@ -45,6 +47,7 @@ impl Ending {
 pub fn quiet(work: &mut Work, model: &Model) {
     let kept = lower::kept_at_exit(model);
     for service in work.services.iter_mut().filter(|service| !kept.contains(&service.key)) {
+        let service = Arc::make_mut(service);
         service.destinations.iter_mut().for_each(|server| server.weight = 0);
         let is_every_port = matches!(service.key, ServiceKey::Address { address, .. } if address.port() == 0);
         if !is_every_port {

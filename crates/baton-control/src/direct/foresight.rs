@@ -66,7 +66,7 @@ impl Foresight {
             return Foreseen::default();
         }
         let work = work(model, &self.registry);
-        let services = work.services.clone();
+        let services = work.services();
         let (plan, about) = match (running, &self.process) {
             (Some((planner, about)), _) if about.is_by(lower::engine(model)) || !model.has_direct() => {
                 (planner.plan(work), Some(about.clone()))

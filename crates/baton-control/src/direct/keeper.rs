@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,8 +37,8 @@ const RIGHTS: [Capability; 4] =
 /// What shall be in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Services.
-    pub services: Vec<Service>,
+    /// Services. Those that did not change are the same objects as in the work before, which is what comparing begins with.
+    pub services: Vec<Arc<Service>>,
     /// Servers of those that have to go where weight 0 does not keep away clients that stick to them.
     pub down: BTreeSet<(ServiceKey, SocketAddr)>,
     /// What is asked besides.
@@ -49,9 +50,14 @@ pub struct Work {
 }
 
 impl Work {
+    /// Services as they are asked for.
+    pub fn services(&self) -> Vec<Service> {
+        self.services.iter().map(|service| Service::clone(service)).collect()
+    }
+
     /// Services as this director's engine takes them.
     pub fn services_for(&self, director: &Director) -> Vec<Service> {
-        let mut services = self.services.clone();
+        let mut services = self.services();
         if !self.down.is_empty() && !director.keeps_away(&self.settings) {
             for service in services.iter_mut().filter(|service| service.persistence.is_some()) {
                 service.destinations.retain(|server| !self.down.contains(&(service.key, server.address)));

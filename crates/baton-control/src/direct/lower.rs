@@ -5,7 +5,7 @@
 //! themselves too. A server that is down or in maintenance is *removed* where weight 0 would not keep clients away:
 //!
 //! - with persistence, where the kernel sends a client that is bound to a server there whatever its weight: the engine knows
-//!   ([`down`] says which servers);
+//!   ([`Lowered::down`] says which servers);
 //! - by `dh`, which finds a server by the destination alone and would refuse the client; so there a backup without its turn and a server
 //!   of weight 0 are not there either. One that drains stays, for its connections, which the engine warns of;
 //! - with `on-marked-down shutdown-sessions`, which asks for that.
@@ -52,17 +52,29 @@ impl Standing {
     }
 }
 
-/// The services of a model. `standing` says how a server of a backend is.
-pub fn services(model: &Model, standing: impl Fn(&Proxy, &Server) -> Standing) -> Vec<Service> {
-    let mut services = Vec::new();
-    for (front, back) in pairs(model) {
-        for bind in front.places() {
-            if let Some(direct) = &back.direct {
-                services.push(service(&bind.place, direct, back, &standing));
-            }
-        }
+/// What a section asks for.
+#[derive(Debug, Default)]
+pub struct Lowered {
+    /// A service for each of its places.
+    pub services: Vec<Service>,
+    /// With persistence, servers that are down or in maintenance: where weight 0 does not keep away clients that stick to them, these go.
+    pub down: Vec<(ServiceKey, SocketAddr)>,
+}
+
+/// What a section with its backend asks for. `standing` says how a server is.
+pub fn lower(front: &Proxy, back: &Proxy, standing: impl Fn(&Server) -> Standing) -> Lowered {
+    let Some(direct) = &back.direct else { return Lowered::default() };
+    let servers: Vec<(&Server, Standing)> = back.servers.iter().map(|server| (&**server, standing(server))).collect();
+    let places = || front.places().iter().map(|bind| &bind.place);
+    let gone = |(_, how): &&(&Server, Standing)| direct.persistence.is_some() && !how.runs;
+    let down = |place: &'_ Place| -> Vec<(ServiceKey, SocketAddr)> {
+        let gone = servers.iter().filter(gone);
+        gone.filter_map(|(server, _)| Some((key(place), address(server, place)?))).collect()
+    };
+    Lowered {
+        services: places().map(|place| service(place, direct, back, &servers)).collect(),
+        down: places().flat_map(down).collect(),
     }
-    services
 }
 
 /// By what the kernel knows a place.
@@ -74,9 +86,7 @@ pub fn key(place: &Place) -> ServiceKey {
     }
 }
 
-fn service(place: &Place, direct: &Direct, back: &Proxy, standing: &impl Fn(&Proxy, &Server) -> Standing) -> Service {
-    let servers: Vec<(&Server, Standing)> =
-        back.servers.iter().map(|server| (&**server, standing(back, server))).collect();
+fn service(place: &Place, direct: &Direct, back: &Proxy, servers: &[(&Server, Standing)]) -> Service {
     let usable =
         |backup: bool| servers.iter().any(|(server, how)| server.backup == backup && how.takes && how.weight > 0);
     // Backups take over when nobody else is left: the first one, or all of them.
@@ -154,20 +164,6 @@ fn is_removed(direct: &Direct, server: &Server, how: &Standing, has_turn: bool) 
         baton_model::Scheduler::Destination => never_gets_any,
         _ => !how.runs && server.check.on_marked_down == MarkedDown::ShutdownSessions,
     }
-}
-
-/// Servers of services with persistence that are down or in maintenance: where weight 0 does not keep away clients that stick to them,
-/// these go.
-pub fn down(model: &Model, standing: impl Fn(&Proxy, &Server) -> Standing) -> BTreeSet<(ServiceKey, SocketAddr)> {
-    let sticky = |back: &Proxy| back.direct.as_ref().is_some_and(|direct| direct.persistence.is_some());
-    let of = |place: &Place, back: &Proxy| -> Vec<(ServiceKey, SocketAddr)> {
-        let servers = back.servers.iter().filter(|server| !standing(back, server).runs);
-        servers.filter_map(|server| Some((key(place), address(server, place)?))).collect()
-    };
-    let fronts = pairs(model).filter(|(_, back)| sticky(back));
-    fronts
-        .flat_map(|(front, back)| front.places().iter().flat_map(move |bind| of(&bind.place, back)).collect::<Vec<_>>())
-        .collect()
 }
 
 /// Where packets of a place go for this server; `None` as long as nobody knows its address.

@@ -41,7 +41,7 @@ use keeper::{Done, Keeper, KernelFigures};
 use pace::{Order, Pace, Purpose};
 pub use rights::{judge, missing_rights};
 use telling::Telling;
-use wanted::{advice, left_behind, refuse};
+use wanted::{Sections, advice, left_behind, refuse};
 pub use wanted::{leaves_something, work};
 
 use crate::messages::Said;
@@ -59,6 +59,8 @@ pub struct Direct {
     given_up: GivenUp,
     keeper: Option<Keeper>,
     pace: Pace<Work>,
+    /// What the sections ask for, from one look to the next.
+    sections: Sections,
     books: Books,
     /// Settings of the system that are in the way, until it is said.
     advice: Vec<String>,
@@ -160,7 +162,7 @@ impl Direct {
             let until = tokio::time::Instant::now() + COMMIT_WITHIN;
             // An answer to what was asked before is none to this.
             self.answered(until, model, generation, &mut said).await;
-            let wanted = work(model, registry);
+            let wanted = self.sections.work(model, registry);
             self.pace.give(wanted.clone(), Instant::now());
             self.reconcile(wanted);
             if !self.answered(until, model, generation, &mut said).await {
@@ -202,6 +204,7 @@ impl Direct {
                 Held::Addresses => {}
             }
         }
+        self.sections = Sections::default();
     }
 
     /// Whether the process that we take over from had services.
@@ -340,7 +343,7 @@ impl Direct {
     pub fn step(
         &mut self,
         answer: Option<KeeperReply>,
-        model: &Model,
+        model: &Arc<Model>,
         generation: Option<&Generation>,
         registry: &Registry,
         now: Instant,
@@ -364,7 +367,7 @@ impl Direct {
         lower::pairs(model)
             .filter_map(|(_, back)| registry.backend_state(&back.name))
             .for_each(|back| back.warm_up(now));
-        let mut wanted = work(model, registry);
+        let mut wanted = self.sections.work(model, registry);
         if self.ending.is_some() {
             ending::quiet(&mut wanted, model);
         }

@@ -5,7 +5,7 @@ use baton_kernel::process::capabilities::{self, Capability};
 use baton_model::Model;
 use baton_proxy::Refused;
 
-use super::{Work, lower, refuse, work};
+use super::{lower, refuse, work};
 
 /// Rights by what takes them.
 const NEEDED: [(Capability, &str); 2] = [
@@ -60,7 +60,8 @@ pub fn judge(model: &Model) -> Result<Vec<String>, Vec<Refused>> {
         return Ok(Vec::new());
     }
     let lacking = missing_rights(model);
-    let Work { services, settings, .. } = work(model, &baton_proxy::Registry::new(1, std::time::Instant::now()));
+    let work = work(model, &baton_proxy::Registry::new(1, std::time::Instant::now()));
+    let (services, settings) = (work.services(), work.settings);
     match Director::open(lower::engine(model), &settings) {
         Ok(mut director) => {
             let refused: Vec<Refused> =
@@ -107,7 +108,7 @@ mod tests {
         let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", &*text));
         let model = loaded.model.unwrap_or_else(|| panic!("refused: {text}"));
         let work = work(&model, &baton_proxy::Registry::new(1, std::time::Instant::now()));
-        let (refused, advice) = super::unseen(&model, &work.services);
+        let (refused, advice) = super::unseen(&model, &work.services());
         (refused.into_iter().map(|no| format!("{} {}", no.source, no.reason)).collect(), advice)
     }
 

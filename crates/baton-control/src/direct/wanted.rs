@@ -1,15 +1,16 @@
 //! What a model and the states of servers ask for now, and how a reason against it is told.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_direct::sysctl;
+use baton_direct::{Service, ServiceKey, sysctl};
 use baton_model::{EffectiveServer, Forwarding, Model, Overrides, Proxy, Role, Server};
-use baton_proxy::balance::{BackendState, HealthState, ServerState};
+use baton_proxy::balance::{BackendState, Edition, HealthState, ServerState};
 use baton_proxy::{Refused, Registry};
 
 use super::keeper::Work;
-use super::lower::{self, Standing};
+use super::lower::{self, Lowered, Standing};
 
 /// Whether anything goes at the end of the last process.
 pub fn leaves_something(model: &Model) -> bool {
@@ -20,30 +21,104 @@ pub fn leaves_something(model: &Model) -> bool {
 /// What shall be in the kernel, by the states of servers as they are now; of servers that are new, by what they begin with. Of a model
 /// that is not in use yet: as they are right after a reload with it.
 pub fn work(model: &Model, registry: &Registry) -> Work {
-    work_of(model, &registry.overrides(), |back| registry.backend_state(back))
+    let mut sections = Sections::default();
+    sections.work_of(model, &registry.overrides(), |back| registry.backend_state(back)).beside(model)
 }
 
-fn work_of(model: &Model, overrides: &Overrides, find: impl Fn(&str) -> Option<Arc<BackendState>>) -> Work {
-    let mut states: HashMap<(Arc<str>, Arc<str>), Arc<ServerState>> = HashMap::new();
-    for (_, back) in lower::pairs(model) {
-        let Some(state) = find(&back.name) else { continue };
-        for server in state.servers() {
-            states.insert((back.name.clone(), server.name().clone()), server);
-        }
+/// What the sections of the model in use ask for, kept from one look to the next: a section whose words are the same and whose servers did
+/// not change is not looked at again, and its services stay the same objects.
+#[derive(Debug, Default)]
+pub struct Sections {
+    /// By the name of the frontend.
+    kept: HashMap<Arc<str>, Section>,
+    /// What else the model asks for that was looked at last.
+    beside: Option<(Arc<Model>, Work)>,
+}
+
+/// The state of a backend's servers, and its edition when they were read.
+type ReadState = (Arc<BackendState>, Edition);
+
+/// What a section asked for, and by what it is known to do so still.
+#[derive(Debug)]
+struct Section {
+    front: Arc<Proxy>,
+    back: Arc<Proxy>,
+    /// Without one, everything may change.
+    state: Option<ReadState>,
+    services: Vec<Arc<Service>>,
+    down: Vec<(ServiceKey, SocketAddr)>,
+}
+
+impl Sections {
+    /// What shall be in the kernel: [`work`] of the model in use.
+    pub fn work(&mut self, model: &Arc<Model>, registry: &Registry) -> Work {
+        let Work { services, down, .. } =
+            self.work_of(model, &registry.overrides(), |back| registry.backend_state(back));
+        let beside = match self.beside.take().filter(|(of, _)| Arc::ptr_eq(of, model)) {
+            Some((_, beside)) => beside,
+            None => Work::default().beside(model),
+        };
+        let (_, beside) = self.beside.insert((Arc::clone(model), beside));
+        Work { services, down, ..beside.clone() }
     }
-    let standing = |back: &Proxy, server: &Server| {
-        let effective = overrides.server(&back.name, server);
-        match states.get(&(back.name.clone(), server.name.clone())) {
-            Some(state) => standing(state, server, effective),
-            None => Standing::at_first(server, effective),
+
+    /// Services alone.
+    fn work_of(
+        &mut self,
+        model: &Model,
+        overrides: &Overrides,
+        find: impl Fn(&str) -> Option<Arc<BackendState>>,
+    ) -> Work {
+        let mut before = std::mem::take(&mut self.kept);
+        let mut work = Work::default();
+        for (front, back) in lower::pairs(model) {
+            // Servers that change after this are looked at once more.
+            let state = find(&back.name).map(|state| (Arc::clone(&state), state.edition()));
+            let known = before.remove(&front.name).filter(|known| known.is_of(front, back, state.as_ref()));
+            let section = known.unwrap_or_else(|| Section::new(front, back, state, overrides));
+            work.services.extend(section.services.iter().cloned());
+            work.down.extend(section.down.iter().copied());
+            self.kept.insert(front.name.clone(), section);
         }
-    };
-    Work {
-        services: lower::services(model, standing),
-        down: lower::down(model, standing),
-        settings: lower::settings(model),
-        managed: lower::managed(model),
-        listened: lower::listened(model),
+        work
+    }
+}
+
+impl Section {
+    fn new(front: &Arc<Proxy>, back: &Arc<Proxy>, state: Option<ReadState>, overrides: &Overrides) -> Section {
+        let servers = state.iter().flat_map(|(state, _)| state.servers());
+        let states: HashMap<Arc<str>, Arc<ServerState>> =
+            servers.map(|server| (server.name().clone(), server)).collect();
+        let Lowered { services, down } = lower::lower(front, back, |server| {
+            let effective = overrides.server(&back.name, server);
+            match states.get(&server.name) {
+                Some(state) => standing(state, server, effective),
+                None => Standing::at_first(server, effective),
+            }
+        });
+        let services = services.into_iter().map(Arc::new).collect();
+        Section { front: Arc::clone(front), back: Arc::clone(back), state, services, down }
+    }
+
+    /// Whether it would be the same again.
+    fn is_of(&self, front: &Arc<Proxy>, back: &Arc<Proxy>, state: Option<&ReadState>) -> bool {
+        let is_state =
+            |((one, before), (other, now)): (&ReadState, &ReadState)| Arc::ptr_eq(one, other) && before == now;
+        Arc::ptr_eq(&self.front, front)
+            && Arc::ptr_eq(&self.back, back)
+            && self.state.as_ref().zip(state).is_some_and(is_state)
+    }
+}
+
+impl Work {
+    /// With what a model asks for besides services.
+    fn beside(self, model: &Model) -> Work {
+        Work {
+            settings: lower::settings(model),
+            managed: lower::managed(model),
+            listened: lower::listened(model),
+            ..self
+        }
     }
 }
 
@@ -72,7 +147,7 @@ fn standing(state: &ServerState, server: &Server, effective: EffectiveServer) ->
 /// A reason against a model, at the section that it is about.
 pub(super) fn refuse(model: &Model, what: &str, why: &str) -> Refused {
     let is_it =
-        |front: &&Proxy| front.places().iter().any(|bind| what == format!("service {}", lower::key(&bind.place)));
+        |front: &&Arc<Proxy>| front.places().iter().any(|bind| what == format!("service {}", lower::key(&bind.place)));
     let mut fronts = lower::pairs(model).map(|(front, _)| front);
     let front = fronts.find(is_it).or_else(|| lower::pairs(model).map(|(front, _)| front).next());
     let source = front.map(|front| front.source.clone()).unwrap_or_default();
@@ -155,7 +230,7 @@ mod tests {
         }
 
         fn weights(&self, model: &Model) -> Vec<u32> {
-            let services = work_of(model, &self.overrides, |_| Some(self.web.clone())).services;
+            let Work { services, .. } = Sections::default().work_of(model, &self.overrides, |_| Some(self.web.clone()));
             services[0].destinations.iter().map(|destination| destination.weight).collect()
         }
 
@@ -215,5 +290,56 @@ mod tests {
         assert_eq!(first(&CHECKED.replace("weight 2", "weight 100")), 100, "all of it at once");
         server.set_health(HealthState::Down, now);
         assert_eq!(first(&slow.replace(" check", "")), 100);
+    }
+
+    #[test]
+    fn a_section_whose_servers_did_not_change_keeps_its_services() {
+        let text = |weight: u32| {
+            format!(
+                "listen one\n mode direct\n bind 10.0.0.1:80-81\n server a 10.0.0.2 weight {weight}\n\
+                 listen two\n mode direct\n bind 10.0.0.9:80\n stick-table type ip size 1m expire 5m\n stick on src\n \
+                 server a 10.0.0.3 weight 4 check\n"
+            )
+        };
+        let model = |weight: u32| {
+            let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text(weight)));
+            loaded.model.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+        };
+        let (first, mut second) = (model(2), model(3));
+        second.share(&first, || {});
+        let states: Vec<Arc<BackendState>> =
+            first.proxies.iter().map(|proxy| BackendState::new(proxy, Instant::now())).collect();
+        let mut sections = Sections::default();
+        let mut overrides = Overrides::default();
+        // Which services are the same objects as before, and the weights.
+        let mut before: Vec<Arc<Service>> = Vec::new();
+        let mut look = |model: &Model, overrides: &Overrides| {
+            let find = |name: &str| states.iter().find(|state| &**state.name() == name).cloned();
+            let Work { services, down, .. } = sections.work_of(model, overrides, find);
+            let same: Vec<bool> = services.iter().zip(&before).map(|(one, other)| Arc::ptr_eq(one, other)).collect();
+            let weights: Vec<u32> = services.iter().map(|service| service.destinations[0].weight).collect();
+            before = services;
+            (same, weights, down.len())
+        };
+        assert_eq!(look(&first, &overrides), (vec![], vec![2, 2, 4], 0));
+        assert_eq!(look(&first, &overrides), (vec![true; 3], vec![2, 2, 4], 0));
+        let checked = states[1].server("a").unwrap();
+        checked.set_health(HealthState::Down, Instant::now());
+        assert_eq!(look(&first, &overrides), (vec![true, true, false], vec![2, 2, 0], 1));
+        assert_eq!(look(&first, &overrides), (vec![true; 3], vec![2, 2, 0], 1));
+        checked.set_health(HealthState::Up, Instant::now());
+
+        // The file changes one of them.
+        states[0].replace(&second.proxies[0], &EffectiveServer::of, &|_| None, Instant::now());
+        assert_eq!(look(&second, &overrides), (vec![false; 3], vec![3, 3, 4], 0));
+        states[0].replace(&first.proxies[0], &EffectiveServer::of, &|_| None, Instant::now());
+        assert_eq!(look(&first, &overrides), (vec![false, false, true], vec![2, 2, 4], 0));
+
+        // An operator changes the other one.
+        let file = Setting::Weight(4);
+        let set = Override { file, value: Setting::Weight(9), by: Author::default(), at_s: 0 };
+        overrides.set(Object::server(states[1].name(), &checked.config().name), set);
+        checked.set_weight(9, Instant::now());
+        assert_eq!(look(&first, &overrides), (vec![true, true, false], vec![2, 2, 9], 0));
     }
 }

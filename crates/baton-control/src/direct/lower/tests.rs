@@ -13,10 +13,20 @@ fn model(text: &str) -> Arc<Model> {
     Arc::new(loaded.model.unwrap_or_else(|| panic!("{text}\n{}", faults.join(""))))
 }
 
+/// All that the sections of a model ask for.
+fn lowered(model: &Model, standing: impl Fn(&Server) -> Standing) -> Lowered {
+    let mut all = Lowered::default();
+    for Lowered { services, down } in pairs(model).map(|(front, back)| lower(front, back, &standing)) {
+        all.services.extend(services);
+        all.down.extend(down);
+    }
+    all
+}
+
 /// `ADDRESS:PORT=WEIGHT` of each server of the first service, servers as `change` has them.
 fn shown(lines: &str, change: impl Fn(&str, &mut Standing)) -> String {
     let text = format!("listen web\n mode direct\n bind 10.0.0.1:80\n{lines}\n");
-    let services = services(&model(&text), |_, server| {
+    let Lowered { services, .. } = lowered(&model(&text), |server| {
         let mut standing = Standing::at_first(server, EffectiveServer::of(server));
         change(&server.name, &mut standing);
         standing
@@ -56,7 +66,7 @@ fn who_sticks_to_a_server_that_is_down_is_known_to_the_engine() {
     assert_eq!(shown(&sticky, down("b")), "10.0.0.2:80=1 10.0.0.3:80=0");
     let text = |lines: &str| format!("listen web\n mode direct\n bind 10.0.0.1:80-81\n{lines}\n");
     let removed = |lines: &str, change: &dyn Fn(&str, &mut Standing)| {
-        let down = super::down(&model(&text(lines)), |_, server| {
+        let Lowered { down, .. } = lowered(&model(&text(lines)), |server| {
             let mut standing = Standing::at_first(server, EffectiveServer::of(server));
             change(&server.name, &mut standing);
             standing
@@ -114,7 +124,8 @@ fn every_address_of_a_section_is_a_service() {
                 backend app\n mode direct\n balance source hash-port\n stick-table type ip size 1m expire 5m\n \
                 stick on src,ipmask(24)\n server a 10.0.0.2 maxconn 100 minconn 80\n server b 10.0.0.3:8080 masquerade\n \
                 server c 10.0.0.4 tunnel gre\n";
-    let services = services(&model(text), |_, server| Standing::at_first(server, EffectiveServer::of(server)));
+    let Lowered { services, .. } =
+        lowered(&model(text), |server| Standing::at_first(server, EffectiveServer::of(server)));
     let keys: Vec<String> = services.iter().map(|service| service.key.to_string()).collect();
     assert_eq!(keys, ["tcp 10.0.0.1:80", "tcp 10.0.0.1:81", "udp 10.0.0.1:53", "mark 7"]);
     let last = &services[3];
