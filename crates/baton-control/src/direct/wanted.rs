@@ -339,7 +339,7 @@ mod tests {
         let file = Setting::Weight(4);
         let set = Override { file, value: Setting::Weight(9), by: Author::default(), at_s: 0 };
         overrides.set(Object::server(states[1].name(), &checked.config().name), set);
-        checked.set_weight(9, Instant::now());
+        states[1].settle(&|server: &Server| overrides.server(states[1].name(), server));
         assert_eq!(look(&first, &overrides), (vec![true, true, false], vec![2, 2, 9], 0));
     }
 }

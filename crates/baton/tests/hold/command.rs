@@ -111,7 +111,7 @@ fn two_runs_exclude_each_other_by_address() {
             "{said}"
         );
         let status = text(&machine.run(&["status"]).stdout);
-        assert!(status.contains("held    127.0.0.1:80 by drop"), "{status}");
+        assert!(status.contains("held    127.0.0.1:80 (drop"), "{status}");
         let other = machine.run(&["--to", "127.0.0.2:80", "--to", ":81", "--method", "drop", "--", "true"]);
         assert!(other.status.success(), "{}", text(&other.stderr));
 

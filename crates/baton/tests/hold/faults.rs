@@ -65,7 +65,7 @@ fn with_both_killed_the_kernel_lets_go_and_release_cleans_up() {
         assert!(ours().contains("baton-hold-"), "an empty table is left");
         let status = machine.run(&["status"]);
         assert_eq!(status.status.code(), Some(1));
-        assert!(text(&status.stdout).contains("127.0.0.1:80 by drop"), "{}", text(&status.stdout));
+        assert!(text(&status.stdout).contains("127.0.0.1:80 (drop"), "{}", text(&status.stdout));
         let released = machine.run(&["release"]);
         assert!(released.status.success() && text(&released.stdout).contains("released 127.0.0.1:80"), "{released:?}");
         machine.assert_clean();
