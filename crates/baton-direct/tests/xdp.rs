@@ -361,7 +361,7 @@ fn how_many_connections_are_remembered_is_said_and_asked_for() {
             let mut director = by(Some(5000 * processors));
             reconciled(&mut director, &services);
             assert_eq!(remembered(), 5000 * processors);
-            let each = format!("5000 by each of {processors} processors");
+            let each = format!("5000 for each of {processors} CPUs");
             assert!(director.manner().contains(&each) || processors == 1, "{}", director.manner());
             assert_eq!(director.refresh().unwrap(), [""; 0]);
             drop(director);

@@ -308,7 +308,7 @@ fn what_is_too_large_for_the_stack_of_an_old_kernel_is_said() {
                 assert!(start.elapsed() < PATIENCE, "nobody says it");
             }
             let (troubles, manner) = troubles();
-            let said = "interface eth0: packets of uploads that come joined are too large to leave by eth1";
+            let said = "interface eth0: packets of uploads that were merged on receipt (GRO) are too large for eth1";
             assert!(troubles.len() == 1 && troubles[0].starts_with(said), "{troubles:?}");
             assert!(troubles[0].ends_with("(ethtool -K NAME tso off gso off)"), "{troubles:?}");
             assert!(manner.contains("dropped as too big"), "{manner}");
@@ -349,7 +349,7 @@ fn on_a_bond_in_its_driver() {
             let (driver, services) =
                 (settings(Some("bond0"), XdpHook::Driver), [service(vip, &["10.9.0.11", "10.9.0.12"])]);
             let refused = refused(director, &driver, &services);
-            let because = "interface eth0: VLAN tags are taken off before the program in its driver sees them";
+            let because = "interface eth0: VLAN tags are removed before the program in its driver sees them";
             assert!(refused.len() == 1 && refused[0].starts_with(because), "{refused:?}");
             director.run("ethtool -K eth0 rxvlan off");
             set_up(director, &driver, &services);

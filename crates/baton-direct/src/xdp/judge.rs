@@ -138,7 +138,7 @@ mod tests {
         );
         refuses(|service| service.destinations[0].forwarding = Forwarding::Tunnel(Tunnel::IpIp), "no tunnels");
         refuses(|service| service.destinations[0].upper = 10, "no limits");
-        refuses(|service| service.destinations[0].address.set_port(8080), "port is the service's");
+        refuses(|service| service.destinations[0].address.set_port(8080), "has the port of the service");
         refuses(|service| *service = self::service("0.0.0.0:80"), "not a single address");
     }
 }

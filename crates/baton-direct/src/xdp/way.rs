@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(below(&[], 2), Ok((1, vec![provider, tag(20)])));
         assert_eq!(below(&[2], 2), Ok((2, vec![tag(20)])), "whoever is tied to the VLAN itself sees no tag of it");
         assert_eq!(below(&[3], 2), Ok((3, vec![])));
-        assert!(below(&[], 3).unwrap_err().contains("more VLANs"));
+        assert!(below(&[], 3).unwrap_err().contains("nested VLAN tags"));
         assert!(below(&[], 4).unwrap_err().contains("another network namespace"));
     }
 }

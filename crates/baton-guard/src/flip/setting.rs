@@ -291,7 +291,7 @@ mod tests {
     fn a_setting_that_cannot_work_is_refused_with_what_would() {
         for (listen, blue, green, expected) in [
             (":80", &[":80"][..], &[":8001"][..], "blue (:80) is the address that clients connect to"),
-            (":80", &[":8000"], &[":8000"], "the same place"),
+            (":80", &[":8000"], &[":8000"], "the same address"),
             (":80", &["127.0.0.1:8000"], &["[::1]:8001"], "same kinds of addresses"),
             (":80", &["127.0.0.1:8000", "127.0.0.2:8000"], &[":8001"], "not IPv4 and IPv6"),
             (

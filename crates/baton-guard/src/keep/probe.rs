@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(probe(format!("tcp://{address}")).ask(1, 9, ANSWER_MAX), Ok(()));
         drop(listener);
         let why = probe(format!("tcp://{address}")).ask(2, 9, ANSWER_MAX).unwrap_err();
-        assert!(why.starts_with(&format!("start 2 ({address}) does not respond")), "{why}");
+        assert!(why.starts_with(&format!("instance 2 ({address}) does not respond")), "{why}");
         assert_eq!(probe("test $BATON_KEEP_PID-$BATON_KEEP_INSTANCE = 9-3".into()).ask(3, 9, ANSWER_MAX), Ok(()));
         assert!(probe("exit 4".into()).ask(3, 9, ANSWER_MAX).unwrap_err().contains("exit status: 4"));
         assert!("tcp://localhost:80".parse::<Probe>().unwrap_err().contains("tcp://127.0.0.1:8080"));

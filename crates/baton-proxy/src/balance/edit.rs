@@ -116,7 +116,8 @@ impl Addition {
             return None;
         }
         let entry = said(Entry::new(backend.clone(), config, now), proxy, encryption);
-        if entry.state.is_usable() {
+        // As long as it is in no list, it is not usable either way.
+        if !entry.state.admin().in_maintenance() {
             return None;
         }
         entry.tell(may_be_cut(false, config));

@@ -25,7 +25,7 @@ fn a_new_one_that_fails_changes_nothing() {
             fs::write(keep.path("version"), version).unwrap();
             keep.signal(Signal::SIGHUP);
             keep.says(words, 1);
-            keep.says("start 1 keeps serving", 1);
+            keep.says("instance 1 keeps serving", 1);
             assert_eq!(web("127.0.0.1:80"), "one");
         }
         until("what failed has ended", || keep.programs().len() == 1);
@@ -61,7 +61,10 @@ fn a_program_that_never_serves_is_told_at_once() {
         let words = ["--listen", ":80", "--probe", "/health", "--ready-within", "700ms", "--", "sleep", "60"];
         let mut keep = Keep::begin(&words, &[]);
         assert_eq!(keep.wait().code(), Some(1));
-        keep.says("was not ready within 700ms (start 1 (http://127.0.0.1:80/health) does not respond as expected", 1);
+        keep.says(
+            "was not ready within 700ms (instance 1 (http://127.0.0.1:80/health) does not respond as expected",
+            1,
+        );
         for probe in ["http://[bad", "http://127.0.0.1:99999/", "ftp://x"] {
             let mut keep = Keep::begin(&["--listen", ":80", "--probe", probe, "--", "sleep", "60"], &[]);
             assert!(!keep.wait().success());
@@ -191,7 +194,7 @@ fn what_a_program_left_behind_is_killed_in_its_time() {
         };
         keep.signal(Signal::SIGHUP);
         keep.says("instance 2 serves; instance 1 drains", 1);
-        keep.says("start 1 did not stop in time and is killed", 1);
+        keep.says("instance 1 did not stop in time and is killed", 1);
         until("the child of the first one is gone", || !is_alive(children()[0]));
         assert!(is_alive(children()[1]), "that is the second one's");
         // At the end, too, nothing is left, and until then the end is waited for.
@@ -199,7 +202,7 @@ fn what_a_program_left_behind_is_killed_in_its_time() {
         keep.signal(Signal::SIGTERM);
         assert!(keep.wait().success());
         assert!(!is_alive(second));
-        keep.says("start 2 did not stop in time and is killed", 1);
+        keep.says("instance 2 did not stop in time and is killed", 1);
     });
     apart(|| {
         // Without a time for it, a second signal ends it.

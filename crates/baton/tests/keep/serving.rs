@@ -171,11 +171,11 @@ fn a_probe_says_that_it_serves() {
         ];
         let words = [&words[..], &["--", "sleep", "300"]].concat();
         let keep = Keep::begin(&words, &[]);
-        keep.says("not yet: start 1 is not ready", 1);
+        keep.says("not yet: instance 1 is not ready", 1);
         fs::write(keep.path("healthy-1"), "").unwrap();
         keep.says("instance 1 serves", 1);
         keep.signal(Signal::SIGHUP);
-        keep.says("not yet: start 2 is not ready", 1);
+        keep.says("not yet: instance 2 is not ready", 1);
         assert_eq!(keep.programs().len(), 2, "the first one goes on");
         fs::write(keep.path("healthy-2"), "").unwrap();
         keep.says("instance 2 serves; instance 1 drains", 1);
