@@ -298,7 +298,7 @@ mod tests {
                 "10.0.0.1:80",
                 &["[::1]:8000"],
                 &["[::1]:8001"],
-                "different families of addresses; let the instances listen by IPv4",
+                "different address families; let the instances listen on IPv4",
             ),
             (":80", &[], &[":8001"], "blue has 0 addresses"),
             ("224.0.0.1:80", &[":8000"], &[":8001"], "a multicast or broadcast address"),
