@@ -368,7 +368,11 @@ fn how_many_connections_are_remembered_is_said_and_asked_for() {
             let mut other = by(Some(7000 * processors));
             reconciled(&mut other, &services);
             for said in [other.refresh().unwrap(), other.plan(&services).unwrap().remarks] {
-                let asked = format!("tune.xdp.connections {}: {} connections", 7000 * processors, 5000 * processors);
+                let asked = format!(
+                    "tune.xdp.connections {}: the connection table has {} entries",
+                    7000 * processors,
+                    5000 * processors
+                );
                 assert!(said.len() == 1 && said[0].contains(&asked) && said[0].contains("on-exit flush"), "{said:?}");
             }
             assert_eq!(by(None).refresh().unwrap(), [""; 0], "nobody asks for another number");
