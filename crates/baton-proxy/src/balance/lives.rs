@@ -74,7 +74,7 @@ pub(super) fn edit(state: &Arc<BackendState>, proxy: &Proxy, now: Instant) {
     change(state, proxy, now, BackendState::replace);
 }
 
-/// The same, of one that has a server more.
+/// Adds the last server of this configuration, which has one server more than the one in use.
 pub(super) fn add(state: &Arc<BackendState>, proxy: &Proxy, now: Instant) {
     change(state, proxy, now, BackendState::add);
 }
