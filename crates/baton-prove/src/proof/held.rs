@@ -56,7 +56,8 @@ pub struct HeldCertificates {
     /// microseconds, `in_effect_us`.
     #[serde(rename = "in_effect_us", serialize_with = "maybe_micros")]
     pub in_effect: Option<Duration>,
-    /// Time from the server's command that needs no event until a handshake showed another new certificate; `None` without one. JSON: microseconds, `without_event_us`.
+    /// Time from the server's command that needs no event until a handshake showed another new certificate; `None` without one. JSON:
+    /// microseconds, `without_event_us`.
     #[serde(rename = "without_event_us", serialize_with = "maybe_micros")]
     pub without_event: Option<Duration>,
     /// Why it was not measured, in a sentence.
