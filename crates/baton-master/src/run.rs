@@ -105,7 +105,7 @@ struct Master {
     reloads_under_way: usize,
     /// Where `baton reload` asks: a second descriptor, for the next binary.
     socket: Option<ControlSocket>,
-    /// Held by every conversation that we do not know of yet.
+    /// Held by every conversation whose request we have not read yet, or whose response is not written yet.
     busy: Rc<()>,
     /// How often becoming the new binary was put off.
     put_off: u32,
@@ -142,13 +142,24 @@ enum Waiting {
 }
 
 impl Waiting {
-    fn answer(self, reply: Reply) {
+    /// `busy` is held until the response is written.
+    fn answer(self, reply: Reply, busy: &Rc<()>) {
         match self {
-            Waiting::Asker(stream) => drop(tokio::task::spawn_local(conversation::answer(stream, reply))),
+            Waiting::Asker(stream) => respond(stream, reply, busy),
             // Who does not wait any more does not want to know.
             Waiting::Session(session) => drop(session.send(reply)),
         }
     }
+}
+
+/// Writes a response to a conversation, which holds `busy` until then: by `exec` the response would be lost.
+fn respond(stream: UnixStream, reply: Reply, busy: &Rc<()>) {
+    let busy = Rc::clone(busy);
+    tokio::task::spawn_local(async move {
+        // A client that is gone does not want it any more.
+        let _ = conversation::answer(stream, reply).await;
+        drop(busy);
+    });
 }
 
 /// What can happen to a master.
@@ -410,7 +421,7 @@ impl Master {
 
     fn reload_for(&mut self, waiting: Waiting, is_upgrade: bool, now: Instant) -> Vec<Effect> {
         if self.waiting.len() >= WAITING_MAX {
-            waiting.answer(Reply::Failed { reason: "too many reloads are waiting".into() });
+            waiting.answer(Reply::Failed { reason: "too many reloads are waiting".into() }, &self.busy);
             return Vec::new();
         }
         self.waiting.push(waiting);

@@ -60,10 +60,11 @@ impl Master {
         if self.supervisor.is_stopping() {
             return;
         }
+        let is_starting = self.supervisor.starting().is_some();
         let is_waited_for = !is_idle && self.put_off < PUT_OFF_MAX;
-        let is_ready = !is_waited_for && self.supervisor.starting().is_none();
-        let Some(current) = self.supervisor.current().filter(|_| is_ready) else {
-            self.put_off += 1;
+        let Some(current) = self.supervisor.current().filter(|_| !is_starting && !is_waited_for) else {
+            // A start has its own limit, and whoever waits for its result gets the time after it.
+            self.put_off = if is_starting { 0 } else { self.put_off + 1 };
             return self.reexec_soon();
         };
         let understood = self.workers.get(&current.id).map_or(0, |process| process.state);

@@ -10,9 +10,8 @@ use baton_control::servant::link::ToWorker;
 use baton_model::{AccessLevel, Author, Level};
 use tokio::net::UnixStream;
 
-use super::{Master, Waiting};
+use super::{Master, Waiting, respond};
 use crate::cli::{One, Processes, Question, Target};
-use crate::conversation;
 use crate::supervisor::{Ended, Tone, Worker, WorkerId};
 
 impl Master {
@@ -84,7 +83,7 @@ impl Master {
         };
         if !handed {
             let reason = "no worker is running; try again".into();
-            tokio::task::spawn_local(conversation::answer(stream, Reply::Failed { reason }));
+            respond(stream, Reply::Failed { reason }, &self.busy);
         }
     }
 
@@ -97,7 +96,7 @@ impl Master {
             true => self.messages().notice("Loading success."),
             false => self.messages().warning("Loading failure!"),
         }
-        waiting.into_iter().for_each(|waiting| waiting.answer(reply.clone()));
+        waiting.into_iter().for_each(|waiting| waiting.answer(reply.clone(), &self.busy));
         self.setup.manager.ready(&self.status());
     }
 
@@ -130,7 +129,7 @@ impl Master {
     }
 
     pub(super) fn answer(&mut self, reply: &Reply) {
-        std::mem::take(&mut self.waiting).into_iter().for_each(|waiting| waiting.answer(reply.clone()));
+        std::mem::take(&mut self.waiting).into_iter().for_each(|waiting| waiting.answer(reply.clone(), &self.busy));
     }
 
     /// Tells the service manager that we are alive, if the worker is.
