@@ -152,7 +152,8 @@ fn faults_are_told_as_haproxy_tells_them() {
     check("ssl verify none ciphers FOO", "'ciphers' : unknown cipher 'FOO'");
     check("ssl verify none ciphersuites FOO", "'ciphersuites' : unknown TLS 1.3 cipher suite");
     check("ssl verify none ssl-min-ver foo", "'foo' : unknown ssl/tls version.");
-    check("ssl verify none ssl-min-ver TLSv1.1", "'TLSv1.1' : only TLS 1.2 and 1.3 are supported");
+    check("ssl verify none ssl-min-ver TLSv1.1", "'ssl-min-ver TLSv1.1' is raised to TLSv1.2");
+    check("ssl verify none ssl-max-ver TLSv1.1", "'TLSv1.1' : only TLS 1.2 and 1.3 are supported");
     check("ssl verify none force-tlsv10", "'force-tlsv10' : only TLS 1.2 and 1.3 are supported");
     check("ssl verify none no-tlsv12 no-tlsv13", "backend 'b': all SSL/TLS versions are disabled for server 's'.");
     check("ssl verify none ssl-min-ver TLSv1.3 ssl-max-ver TLSv1.2", "all SSL/TLS versions are disabled");
@@ -166,6 +167,7 @@ fn faults_are_told_as_haproxy_tells_them() {
     global("ssl-server-verify maybe", "'ssl-server-verify' expects 'none' or 'required' as argument.");
     global("ssl-default-server-options foo", "unknown option 'foo' on global statement 'ssl-default-server-options'.");
     global("ssl-default-server-options ssl-min-ver", "'ssl-min-ver' : missing the ssl/tls version on global");
+    global("ssl-default-server-options ssl-min-ver TLSv1.0", "'ssl-min-ver TLSv1.0' is raised to TLSv1.2");
     global("ssl-default-server-ciphers", "global statement 'ssl-default-server-ciphers' expects a cipher suite");
     global("ssl-default-server-ciphers FOO", "'ciphers' : unknown cipher 'FOO'");
 }

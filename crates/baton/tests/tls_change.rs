@@ -266,7 +266,7 @@ fn what_cannot_be_used_is_refused_with_all_reasons() {
     check(&text("").replace("a.pem", "empty"), &["no SSL certificate"]);
     check(&text(" tls-ticket-keys /none"), &["tls-ticket-keys '/none'", "unable to load ssl tickets keys file"]);
     check(&text(" verify required ca-file /none"), &["'/none' cannot be used"]);
-    check(&text(" ssl-min-ver TLSv1.0"), &["RFC 8996"]);
+    check(&text(" ssl-max-ver TLSv1.0"), &["RFC 8996"]);
     // What is good is not in use either, when something else is not.
     let new = world.issue("a.pem", "a.test");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -122,8 +122,11 @@ pub(super) fn any(code: u16) -> Option<&'static str> {
 
 /// The suites for TLS 1.2 of `ciphers`.
 ///
+/// An unknown word is ignored, as by OpenSSL, and noted, as long as something is left: lists are copied from machine to machine, and
+/// name what one version or another had.
+///
 /// # Errors
-/// An unknown word, or nothing that rustls has.
+/// Nothing that rustls has, or an unknown command (`@…`).
 pub fn ciphers(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> {
     let mut list = CipherList::default();
     for part in parts(text, &[':', ',', ' ', ';']) {
@@ -131,7 +134,7 @@ pub fn ciphers(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> 
         let at = part.find('@').unwrap_or(part.len());
         let (words, command) = part.split_at(at);
         if !words.is_empty() {
-            list.take(words)?;
+            list.take(words);
         }
         if !command.is_empty() {
             list.command(&command[1..])?;
@@ -139,6 +142,9 @@ pub fn ciphers(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> 
     }
     let left_out = || (!list.absent.is_empty()).then(|| left_out(&list.absent));
     if list.used.is_empty() {
+        if let Some(word) = list.unknown.first() {
+            return Err(unknown(word));
+        }
         let message = left_out().unwrap_or_else(|| format!("no supported TLS 1.2 cipher in '{text}'"));
         return Err(
             NameError::new(message).hint("use ECDHE with AES-GCM or CHACHA20, such as ECDHE+AESGCM:ECDHE+CHACHA20")
@@ -146,31 +152,35 @@ pub fn ciphers(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> 
     }
     Ok(NameList {
         found: list.used.iter().map(|&nth| TLS12[nth].suite).collect(),
-        notes: left_out().into_iter().collect(),
+        notes: left_out().into_iter().chain(passed_over("cipher", &list.unknown)).collect(),
     })
 }
 
 /// The suites for TLS 1.3 of `ciphersuites`, names between colons.
 ///
 /// # Errors
-/// An unknown name, or nothing that rustls has.
+/// Nothing that rustls has.
 pub fn ciphersuites(text: &str) -> Result<NameList<SupportedCipherSuite>, NameError> {
     const HINT: &str = "use TLS_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384 or TLS_CHACHA20_POLY1305_SHA256";
     let mut found = Vec::new();
-    let mut absent = Vec::new();
+    let (mut absent, mut unknown) = (Vec::new(), Vec::new());
     for name in parts(text, &[':']) {
         match TLS13.iter().find(|row| row.name == name) {
             Some(row) if found.contains(&row.suite) => {}
             Some(row) => found.push(row.suite),
             None if is_absent(name) => absent.push(name),
-            None => return Err(NameError::new(format!("unknown TLS 1.3 cipher suite '{name}'")).hint(HINT)),
+            None => unknown.push(name),
         }
     }
     if found.is_empty() {
+        if let Some(name) = unknown.first() {
+            return Err(NameError::new(format!("unknown TLS 1.3 cipher suite '{name}'")).hint(HINT));
+        }
         let message = if absent.is_empty() { "no cipher suite is given".to_owned() } else { left_out(&absent) };
         return Err(NameError::new(message).hint(HINT));
     }
-    Ok(NameList { found, notes: if absent.is_empty() { Vec::new() } else { vec![left_out(&absent)] } })
+    let left_out = (!absent.is_empty()).then(|| left_out(&absent));
+    Ok(NameList { found, notes: left_out.into_iter().chain(passed_over("TLS 1.3 cipher suite", &unknown)).collect() })
 }
 
 /// The suites for TLS 1.2 where nothing is configured, in OpenSSL's order.
@@ -189,21 +199,26 @@ struct CipherList<'a> {
     /// The others, in the order in which a word of several takes them.
     unused: Vec<usize>,
     absent: Vec<&'a str>,
+    /// Words that OpenSSL does not know either.
+    unknown: Vec<&'a str>,
 }
 
 impl Default for CipherList<'_> {
     fn default() -> Self {
-        CipherList { used: Vec::new(), unused: (0..TLS12.len()).collect(), absent: Vec::new() }
+        CipherList { used: Vec::new(), unused: (0..TLS12.len()).collect(), absent: Vec::new(), unknown: Vec::new() }
     }
 }
 
 impl<'a> CipherList<'a> {
-    fn take(&mut self, part: &'a str) -> Result<(), NameError> {
+    fn take(&mut self, part: &'a str) {
         let (sign, words) = match part.as_bytes()[0] {
             sign @ (b'!' | b'-' | b'+') => (sign, &part[1..]),
             _ => (b' ', part),
         };
-        let meant = meant(words)?;
+        let meant = match meant(words) {
+            Ok(meant) => meant,
+            Err(word) => return self.unknown.push(word),
+        };
         if meant.is_empty() && sign == b' ' && is_absent(words) {
             self.absent.push(words);
         }
@@ -220,7 +235,6 @@ impl<'a> CipherList<'a> {
                 self.unused = others;
             }
         }
-        Ok(())
     }
 
     fn command(&mut self, command: &str) -> Result<(), NameError> {
@@ -239,8 +253,8 @@ impl<'a> CipherList<'a> {
     }
 }
 
-/// The places in [`TLS12`] of what `A+B` means: what is both.
-fn meant(words: &str) -> Result<Vec<usize>, NameError> {
+/// The places in [`TLS12`] of what `A+B` means: what is both. `Err`: the word that OpenSSL does not know.
+fn meant(words: &str) -> Result<Vec<usize>, &str> {
     let mut meant: Vec<usize> = (0..TLS12.len()).collect();
     for word in words.split('+') {
         let known = ALL_OF_THEM.contains(&word)
@@ -249,7 +263,7 @@ fn meant(words: &str) -> Result<Vec<usize>, NameError> {
             || TLS13.iter().any(|row| row.name == word)
             || TLS12.iter().any(|row| row.is(word));
         if !known {
-            return Err(unknown(word));
+            return Err(word);
         }
         meant.retain(|&nth| ALL_OF_THEM.contains(&word) || TLS12[nth].is(word));
     }
@@ -263,7 +277,15 @@ impl Row {
 }
 
 fn is_absent(name: &str) -> bool {
-    ABSENT.iter().any(|&(_, absent)| absent == name)
+    ABSENT.iter().any(|&(_, absent)| absent == name) || OLD_NAMES.contains(&name)
+}
+
+/// Names that OpenSSL had for some of [`ABSENT`] before version 1.1.0, and still takes.
+const OLD_NAMES: [&str; 2] = ["EDH-DSS-DES-CBC3-SHA", "EDH-RSA-DES-CBC3-SHA"];
+
+/// That words are ignored, a note each.
+fn passed_over(what: &str, words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| format!("unknown {what} '{word}' ignored")).collect()
 }
 
 fn unknown(word: &str) -> NameError {
@@ -386,8 +408,13 @@ mod tests {
     #[test]
     fn typing_errors_are_named() {
         check("ECDHE+AESGCN", "error: unknown cipher 'AESGCN'");
+        check(
+            "CHACHA20+aRSA:EDH-RSA-DES-CBC3-SHA:AESGCN+ECDHE:!EXPORT1024",
+            "ECDHE-RSA-CHACHA20-POLY1305 | EDH-RSA-DES-CBC3-SHA ignored: finite-field Diffie-Hellman is not supported | \
+             unknown cipher 'AESGCN' ignored | unknown cipher 'EXPORT1024' ignored",
+        );
         check("ECDHE-RSA-AES128-GCM-SHA265", "error: unknown cipher 'ECDHE-RSA-AES128-GCM-SHA265'");
-        check("HIGH:!aNUL", "error: unknown cipher 'aNUL'");
+        check("CHACHA20+aRSA:!aNUL", "ECDHE-RSA-CHACHA20-POLY1305 | unknown cipher 'aNUL' ignored");
         check("HIGH:@SECLEVEL=9", "error: '@SECLEVEL=9' is not a level from 0 to 5");
         check("HIGH:@STRENGHT", "error: unknown cipher '@STRENGHT'");
     }
@@ -402,6 +429,10 @@ mod tests {
         check(
             "TLS_AES_128_CCM_SHA256:TLS_AES_256_GCM_SHA384",
             "TLS_AES_256_GCM_SHA384 | TLS_AES_128_CCM_SHA256 ignored: only AES-GCM and CHACHA20-POLY1305 are supported",
+        );
+        check(
+            "TLS_AES_128:TLS_AES_256_GCM_SHA384",
+            "TLS_AES_256_GCM_SHA384 | unknown TLS 1.3 cipher suite 'TLS_AES_128' ignored",
         );
         check("TLS_AES_128", "error: unknown TLS 1.3 cipher suite 'TLS_AES_128'");
         check("", "error: no cipher suite is given");

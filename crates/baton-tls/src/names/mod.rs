@@ -2,8 +2,8 @@
 //! `ciphers`, `ciphersuites`, `curves`, `sigalgs`).
 //!
 //! Each function takes the text of one keyword and gives what rustls has of it, in the order of preference, with a note for
-//! what was left out. A word that OpenSSL does not know either is an error, where OpenSSL itself would pass over it: a typing
-//! error should not narrow what is offered. So is a text of which nothing is left.
+//! what was left out. Of curves and signature algorithms a word that OpenSSL does not know either is an error, as it is for OpenSSL; of
+//! cipher suites it is ignored, as by OpenSSL, and noted. A text of which nothing is left is an error.
 
 mod absent;
 mod ciphers;

@@ -16,6 +16,7 @@ use baton_tls::store::Files;
 use super::parameters::{none, row};
 use crate::diagnostic::Severity;
 use crate::keywords::Parameter;
+use crate::keywords::tls::{RAISED, is_too_old};
 use crate::lower::{Call, Context, RuleFiles, ServerDraft, late};
 use crate::syntax::Line;
 
@@ -158,8 +159,18 @@ pub(crate) fn version(call: &mut Call<'_, '_>, at: usize) -> Option<TlsVersion> 
     }
 }
 
+/// The version of `ssl-min-ver`: one that is too old is raised to the oldest one here. `None`: it was complained about.
+pub(crate) fn oldest_version(call: &mut Call<'_, '_>, at: usize) -> Option<TlsVersion> {
+    let word = call.line.word(at);
+    if is_too_old(word) {
+        call.warn(at, "left-out", format!("'ssl-min-ver {word}' {RAISED}"));
+        return Some(TlsVersion::Tls12);
+    }
+    version(call, at)
+}
+
 fn oldest(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
-    server.tls.settings.oldest = version(call, at + 1);
+    server.tls.settings.oldest = oldest_version(call, at + 1);
     server.tls.bounded = true;
     1
 }

@@ -171,9 +171,15 @@ fn default_options(_: &mut GlobalDraft, call: &mut Call<'_, '_>) {
                 let mut options = std::mem::take(&mut call.context.tls.options);
                 let applied = (row.apply)(&mut options, value, &call.context.places(&call.line.file));
                 call.context.tls.options = options;
-                if let Err(fault) = applied {
-                    let message = format!("{} on global statement '{}'.", fault.message, call.name);
-                    call.error_with(call.first + at, "bad-value", message, fault.hint);
+                match applied {
+                    Ok(ParameterNote::Nothing) => {}
+                    Ok(ParameterNote::Notice(message) | ParameterNote::Warning(message)) => {
+                        call.warn(call.first + at, "left-out", format!("'{}' : {message}", call.name));
+                    }
+                    Err(fault) => {
+                        let message = format!("{} on global statement '{}'.", fault.message, call.name);
+                        call.error_with(call.first + at, "bad-value", message, fault.hint);
+                    }
                 }
             }
             word => {

@@ -20,6 +20,7 @@ pub(crate) use crt_store::section as crt_store;
 pub(super) use crt_store::use_in_frontend;
 pub(super) use global::ROWS as GLOBAL_ROWS;
 pub(crate) use judge::{certificates, references};
+pub(super) use options::{RAISED, is_too_old};
 
 /// What the lines so far say for those below them.
 #[derive(Clone, Debug, Default)]

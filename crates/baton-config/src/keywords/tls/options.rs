@@ -39,7 +39,7 @@ static ROWS: [OptionRow; 16] = [
     row("npn", 1, |_, _, _| Ok(ParameterNote::Notice("'npn' has no effect: NPN is obsolete, use 'alpn'".into()))),
     row("sigalgs", 1, |options, text, _| named(&mut options.sigalgs, text, names::signatures(text))),
     row("ssl-max-ver", 1, |options, text, _| set(&mut options.newest, version(text)?)),
-    row("ssl-min-ver", 1, |options, text, _| set(&mut options.oldest, version(text)?)),
+    row("ssl-min-ver", 1, |options, text, _| oldest(options, text)),
 ];
 
 static VERIFY: OptionRow = row("verify", 1, verify);
@@ -124,11 +124,29 @@ fn fault(fault: NameError) -> ParameterError {
 /// Why a version is refused.
 pub(super) const TOO_OLD: &str = "is not supported: it is insecure (RFC 8996), use TLSv1.2 or TLSv1.3";
 
+/// `ssl-min-ver`: an older version than the oldest one here is raised to it, as nothing is lost that a file could do without.
+fn oldest(options: &mut TlsOptions, text: &str) -> Result<ParameterNote, ParameterError> {
+    if is_too_old(text) {
+        options.oldest = Some(TlsVersion::Tls12);
+        return Ok(ParameterNote::Warning(format!("'ssl-min-ver {text}' {RAISED}")));
+    }
+    set(&mut options.oldest, version(text)?)
+}
+
+/// What becomes of a minimum version that is too old.
+pub(in crate::keywords) const RAISED: &str =
+    "is raised to TLSv1.2: older versions are insecure and not supported (RFC 8996)";
+
+/// Whether OpenSSL knows this version and Baton does not speak it.
+pub(in crate::keywords) fn is_too_old(version: &str) -> bool {
+    matches!(version, "SSLv3" | "TLSv1.0" | "TLSv1.1")
+}
+
 fn version(text: &str) -> Result<TlsVersion, ParameterError> {
     match text {
         "TLSv1.2" => Ok(TlsVersion::Tls12),
         "TLSv1.3" => Ok(TlsVersion::Tls13),
-        "SSLv3" | "TLSv1.0" | "TLSv1.1" => {
+        text if is_too_old(text) => {
             Err(ParameterError { message: format!("'{text}' {TOO_OLD}"), hint: Some("write TLSv1.2 instead".into()) })
         }
         _ => {
@@ -173,6 +191,9 @@ mod tests {
         check("ssl-min-ver TLSv1.3", Ok(("oldest: Some(Tls13)", nothing())));
         check("ecdhe prime256v1", Ok((r#"curves: Some("prime256v1")"#, nothing())));
         check("verify maybe", Err("unknown verify method"));
+        let raised = |version| ParameterNote::Warning(format!("'ssl-min-ver {version}' {RAISED}"));
+        check("ssl-min-ver TLSv1.0", Ok(("oldest: Some(Tls12)", raised("TLSv1.0"))));
+        check("ssl-min-ver SSLv3", Ok(("oldest: Some(Tls12)", raised("SSLv3"))));
         check("ssl-max-ver TLSv1.1", Err("RFC 8996"));
         check("ssl-max-ver TLSv2", Err("unknown ssl/tls version"));
         check("ciphers NOSUCH", Err("NOSUCH"));

@@ -92,7 +92,8 @@ pub(crate) fn options(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
                     let message = format!("'{word}' : missing the ssl/tls version{on}");
                     return call.error(call.first + index, "missing-argument", message);
                 }
-                let Some(version) = super::version(call, call.first + index) else { return };
+                let read = if word == "ssl-min-ver" { super::oldest_version } else { super::version };
+                let Some(version) = read(call, call.first + index) else { return };
                 let defaults = &mut global.model.tls.server_defaults;
                 match word {
                     "ssl-min-ver" => defaults.oldest = Some(version),
