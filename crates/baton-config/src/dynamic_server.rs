@@ -267,7 +267,7 @@ fn track(model: &Model, backend: &Proxy, server: &Server) -> Result<(), String> 
 
 impl Line {
     /// A line of its own, with its words.
-    fn cut(file: Arc<str>, text: String) -> Result<Line, String> {
+    pub(crate) fn cut(file: Arc<str>, text: String) -> Result<Line, String> {
         let cut = words::split(text.as_bytes(), &|_| None).map_err(|fault| fault.message)?;
         let mut line = Line::alone(file, 0, &text);
         line.words = cut.into();

@@ -19,6 +19,7 @@ mod environment;
 pub mod keywords;
 mod lower;
 mod own;
+mod server_line;
 mod syntax;
 pub mod values;
 mod words;
@@ -34,6 +35,7 @@ pub use diagnostic::{Diagnostic, MAX_DIAGNOSTICS, Severity, is_unprintable};
 pub use dynamic_server::{DynamicServers, ServerIds, is_checked_by, is_dynamic, quoted, takes_dynamic_servers};
 pub use environment::{Environment, FixedEnvironment, MAX_FILE_BYTES, SystemEnvironment};
 pub use keywords::tls::crt_list::{CrtListError, CrtListLine, MAX_LIST_WORDS, crt_list_line};
+pub use server_line::ServerLine;
 pub use syntax::{Line, MAX_BLOCKS, MAX_FILES, Section, Syntax};
 pub use words::{MAX_LINE_BYTES, MAX_WORDS, Token};
 

@@ -41,9 +41,11 @@ mod sayings;
 pub mod servant;
 pub mod service_manager;
 pub mod start_command;
+pub mod state_file;
 mod status;
 pub mod tickets;
 mod tidy;
+pub mod verdict;
 
 pub use capacity::Capacity;
 pub use control::{Control, Settings};

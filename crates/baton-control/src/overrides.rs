@@ -1,5 +1,7 @@
 //! What operators set at run time, as others see it: between processes, in `baton status` and in plans it is an [`OverrideRecord`].
 
+pub mod fragment;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;

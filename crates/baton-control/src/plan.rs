@@ -1,18 +1,24 @@
 //! What a change does, and which connections it affects, in words. Pure: two models in, lines out.
 
+mod parts;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use baton_model::diff::{FieldChange, bind_fields, server_fields};
 use baton_model::{
-    Address, Bind, BindKey, DirectBind, Effects, Impact, Mode, Model, ObjectChange, Place, Proxy, Role, Server, diff,
+    Address, Bind, BindKey, DirectBind, Effects, Impact, Mode, Model, ObjectChange, Place, Proxy, Role, Server, Source,
+    diff,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::direct::lower;
 use crate::overrides::{self, PlannedOverride};
+pub use parts::PlannedValue;
+use parts::{Part, Shared};
 
 /// How many replaced certificates are named one by one.
 const CERTIFICATES_NAMED: usize = 20;
@@ -31,7 +37,7 @@ pub struct Plan {
 }
 
 /// One change.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PlannedChange {
     /// What happens to which object.
     pub change: String,
@@ -42,9 +48,66 @@ pub struct PlannedChange {
     /// Whether health checks start again, with the counters that they had.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restarts_check: bool,
+    /// Whether the object comes, changes or goes.
+    #[serde(default)]
+    pub action: PlannedAction,
+    /// The file that says so; empty: none does, as of what is removed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub file: String,
+    /// The line from 1, or 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub line: u32,
+    /// Old and new values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<PlannedValue>,
+    /// How many sections a change of a `defaults` section reaches; 0: it is no such change.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sections: u32,
     /// Whether a reload refuses it as long as the address is open, whose socket cannot follow.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_socket: bool,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// What a change does to its object.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlannedAction {
+    /// It is new.
+    Add,
+    /// It has other settings.
+    #[default]
+    Change,
+    /// It is gone.
+    Remove,
+}
+
+/// How many changes there are of each kind.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct PlanSummary {
+    /// Objects that are new.
+    pub add: usize,
+    /// Objects with other settings.
+    pub change: usize,
+    /// Objects that are gone.
+    pub remove: usize,
+    /// Changes that wait for the next process, and those from earlier reloads.
+    pub waits: usize,
+}
+
+impl fmt::Display for PlanSummary {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PlanSummary { add, change, remove, waits } = self;
+        write!(out, "{add} to add, {change} to change, {remove} to remove")?;
+        match waits {
+            0 => Ok(()),
+            1 => write!(out, "; 1 waits for a restart"),
+            _ => write!(out, "; {waits} wait for a restart"),
+        }
+    }
 }
 
 /// A start-up setting that a reload changed: it takes effect with the next process.
@@ -93,8 +156,7 @@ impl Plan {
         }
         let (old, new) = (Side::new(old), Side::new(new));
         let reached = reached(new.model);
-        let changes = changes.iter().map(|change| explain(change, &old, &new, &reached)).collect();
-        Plan { changes, ..Plan::default() }
+        Plan { changes: explain_all(&changes, &old, &new, &reached), ..Plan::default() }
     }
 
     /// The plan that starts from nothing.
@@ -105,13 +167,7 @@ impl Plan {
 
     /// Adds certificates whose files hold others than before.
     pub fn replace_certificates(&mut self, paths: &[PathBuf]) {
-        let line = |change| PlannedChange {
-            change,
-            impact: None,
-            next_process: false,
-            restarts_check: false,
-            needs_socket: false,
-        };
+        let line = |change| PlannedChange { change, ..PlannedChange::default() };
         let named = paths.iter().take(CERTIFICATES_NAMED);
         self.changes.extend(named.map(|path| line(format!("certificate {} replaced", path.display()))));
         if let Some(more @ 1..) = paths.len().checked_sub(CERTIFICATES_NAMED) {
@@ -125,6 +181,18 @@ impl Plan {
         overrides::named(ended.map(|one| format!("set at run time: {one}")))
     }
 
+    /// How many changes there are. `pending` are the start-up settings that wait for the next process, from this reload and those before.
+    pub fn summary(&self, pending: usize) -> PlanSummary {
+        let count = |action: PlannedAction| self.changes.iter().filter(|change| change.action == action).count();
+        let waits = self.changes.iter().filter(|change| change.next_process).count();
+        PlanSummary {
+            add: count(PlannedAction::Add),
+            change: count(PlannedAction::Change),
+            remove: count(PlannedAction::Remove),
+            waits: waits.max(pending),
+        }
+    }
+
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.kernel.is_empty()
@@ -132,10 +200,15 @@ impl Plan {
 }
 
 impl fmt::Display for Plan {
-    /// Two lines for each change: what, and its impact.
+    /// Lines for each change: what, old and new values with their lines in the file, and its impact.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for change in &self.changes {
             writeln!(out, "{}", change.change)?;
+            let values: Vec<String> = change.values.iter().filter_map(PlannedValue::shown).collect();
+            values.iter().try_for_each(|value| writeln!(out, "    {value}"))?;
+            if values.is_empty() && change.line > 0 {
+                writeln!(out, "    at {}:{}", change.file, change.line)?;
+            }
             writeln!(out, "    impact: {}", change.impact.as_deref().unwrap_or("none"))?;
             if change.restarts_check {
                 writeln!(out, "    health checks: restart and keep their counters")?;
@@ -208,13 +281,146 @@ impl<'m> Side<'m> {
     }
 }
 
-fn explain(change: &ObjectChange, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> PlannedChange {
+/// All changes, each of them once: one of a `defaults` section where the first section has it.
+fn explain_all(changes: &[ObjectChange], old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Vec<PlannedChange> {
+    let mut shared = Shared::default();
+    let mut of_sections: Vec<Vec<Part>> = Vec::with_capacity(changes.len());
+    for change in changes {
+        let parts = match change {
+            ObjectChange::ProxyChanged { proxy, .. } => {
+                old.proxy(proxy).map(|before| parts::of_proxy(before, proxy)).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        if let ObjectChange::ProxyChanged { proxy, .. } = change
+            && proxy.mode != Mode::Direct
+        {
+            parts.iter().for_each(|part| shared.note(part, proxy));
+        }
+        of_sections.push(parts);
+    }
+    let (mut planned, mut said) = (Vec::with_capacity(changes.len()), HashSet::new());
+    for (change, parts) in changes.iter().zip(of_sections) {
+        let is_shared = |part: &Part| !shared.sections_of(part).is_empty() && shared.has(part);
+        let (common, own): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_shared);
+        for part in &common {
+            if said.insert(part.value.clone()) {
+                planned.push(explain_shared(part, &shared));
+            }
+        }
+        match change {
+            ObjectChange::ProxyChanged { .. } if own.is_empty() && !common.is_empty() => {}
+            ObjectChange::ProxyChanged { proxy, .. } if !common.is_empty() => {
+                planned.push(explain(&without(proxy, &own), own, old, new, reached));
+            }
+            _ => planned.push(explain(change, own, old, new, reached)),
+        }
+    }
+    planned
+}
+
+/// A change of a section without what its `defaults` change.
+fn without(proxy: &Arc<Proxy>, own: &[Part]) -> ObjectChange {
+    let mut settings: Vec<&'static str> = Vec::new();
+    let mut effects = Effects::NONE;
+    for part in own {
+        if !settings.contains(&part.word) {
+            settings.push(part.word);
+        }
+        effects = effects.with(part.effects);
+    }
+    ObjectChange::ProxyChanged { proxy: Arc::clone(proxy), settings, effects }
+}
+
+/// A change of a `defaults` section, which affects no connection.
+fn explain_shared(part: &Part, shared: &Shared<'_>) -> PlannedChange {
+    let sections = shared.sections_of(part);
+    let is_checked = |proxy: &&Proxy| proxy.servers.iter().any(|server| server.check.enabled);
+    PlannedChange {
+        change: shared.describe(part),
+        restarts_check: part.effects.restarts_check && sections.iter().any(is_checked),
+        file: part.value.file.clone(),
+        line: part.value.line,
+        values: vec![part.value.clone()],
+        sections: u32::try_from(sections.len()).unwrap_or(u32::MAX),
+        ..PlannedChange::default()
+    }
+}
+
+fn explain(change: &ObjectChange, own: Vec<Part>, old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> PlannedChange {
+    let source = source(change, new).filter(|source| source.line > 0);
     PlannedChange {
         change: describe(change, old, new),
         impact: impact(change, old, new, reached),
         next_process: change.effects().is_pending,
         restarts_check: restarts_check(change),
         needs_socket: change.effects().needs_socket,
+        action: action(change),
+        file: source.map(|source| source.file.to_string()).unwrap_or_default(),
+        line: source.map_or(0, |source| source.line),
+        values: values(change, own, old),
+        sections: 0,
+    }
+}
+
+/// Whether the object of a change comes, changes or goes.
+fn action(change: &ObjectChange) -> PlannedAction {
+    match change {
+        ObjectChange::ProxyAdded(_)
+        | ObjectChange::BindAdded { .. }
+        | ObjectChange::PlaceAdded { .. }
+        | ObjectChange::ServerAdded { .. } => PlannedAction::Add,
+        ObjectChange::ProxyRemoved(_)
+        | ObjectChange::BindRemoved { .. }
+        | ObjectChange::PlaceRemoved { .. }
+        | ObjectChange::ServerRemoved { .. } => PlannedAction::Remove,
+        ObjectChange::Global { .. }
+        | ObjectChange::ProxyChanged { .. }
+        | ObjectChange::BindChanged { .. }
+        | ObjectChange::PlaceChanged { .. }
+        | ObjectChange::ServerChanged { .. } => PlannedAction::Change,
+    }
+}
+
+/// The line of the file that a change comes from. What is removed stands in none.
+fn source<'c>(change: &'c ObjectChange, new: &'c Side<'_>) -> Option<&'c Source> {
+    match change {
+        ObjectChange::Global { setting, .. } => new.model.global.lines.find(setting).map(|(source, _)| source),
+        ObjectChange::ProxyAdded(proxy) | ObjectChange::ProxyChanged { proxy, .. } => Some(&proxy.source),
+        ObjectChange::BindAdded { bind, .. } | ObjectChange::BindChanged { bind, .. } => Some(&bind.source),
+        ObjectChange::PlaceAdded { place, .. } | ObjectChange::PlaceChanged { place, .. } => Some(&place.source),
+        ObjectChange::ServerAdded { server, .. } | ObjectChange::ServerChanged { server, .. } => Some(&server.line),
+        ObjectChange::ProxyRemoved(_)
+        | ObjectChange::BindRemoved { .. }
+        | ObjectChange::PlaceRemoved { .. }
+        | ObjectChange::ServerRemoved { .. } => None,
+    }
+}
+
+/// Old and new values of a change.
+fn values(change: &ObjectChange, own: Vec<Part>, old: &Side<'_>) -> Vec<PlannedValue> {
+    let of = |fields: Vec<FieldChange>, source: &Source| {
+        fields.iter().map(|field| PlannedValue::of(field, Some(source))).collect()
+    };
+    match change {
+        ObjectChange::ProxyChanged { .. } => own.into_iter().map(|part| part.value).collect(),
+        ObjectChange::ServerChanged { before, server, .. } => of(server_fields(before, server), &server.line),
+        ObjectChange::BindChanged { proxy, bind, .. } => {
+            let before =
+                old.proxy(proxy).and_then(|before| before.binds.iter().find(|other| other.key() == bind.key()));
+            before.map(|before| of(bind_fields(before, bind), &bind.source)).unwrap_or_default()
+        }
+        // The line of a global setting has both.
+        ObjectChange::Global { .. }
+        | ObjectChange::ProxyAdded(_)
+        | ObjectChange::ProxyRemoved(_)
+        | ObjectChange::BindAdded { .. }
+        | ObjectChange::BindRemoved { .. }
+        | ObjectChange::PlaceAdded { .. }
+        | ObjectChange::PlaceRemoved { .. }
+        | ObjectChange::PlaceChanged { .. }
+        | ObjectChange::ServerAdded { .. }
+        | ObjectChange::ServerRemoved { .. } => Vec::new(),
     }
 }
 

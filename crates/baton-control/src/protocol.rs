@@ -174,6 +174,14 @@ impl Message {
         }
     }
 
+    /// What is wrong, after its place.
+    pub fn place_and_text(&self) -> String {
+        match self.line {
+            0 => self.message.clone(),
+            line => format!("{}:{line}: {}", self.file, self.message),
+        }
+    }
+
     /// A message about no place in a file.
     pub fn plain(severity: Severity, id: &str, text: &str, pid: u32) -> Message {
         let label = format!("[{}]", severity.word());
@@ -241,6 +249,18 @@ pub struct Status {
     /// Internal errors (panics) since the start.
     #[serde(default)]
     pub panics: u64,
+    /// Why the last reload was rejected; `None`: it was not, or there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refused: Option<String>,
+    /// Connections of frontends that are no longer in the configuration: each ends with its request or tunnel.
+    #[serde(default)]
+    pub connections_leaving: usize,
+    /// Sockets of the runtime API that can be connected to; those of a high level first.
+    #[serde(default)]
+    pub stats_sockets: Vec<String>,
+    /// Sessions that processes before this one still have with servers.
+    #[serde(default)]
+    pub sessions_elsewhere: u64,
 }
 
 /// A target of logs and messages to which lines were lost.
@@ -392,9 +412,25 @@ pub struct Figures {
     pub open_max: i64,
     /// Counters by the names of HAProxy's CSV columns; those that are zero are left out.
     pub counters: BTreeMap<String, u64>,
+    /// Why it is not up; empty: it is, or nothing is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How long its status has been this one, in seconds; of backends and servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_s: Option<u64>,
+    /// Requests that wait for it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub queued: u32,
+    /// Sessions in the last second; `None`: it is not measured without a `stats socket`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
     /// A backend's servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Figures>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]

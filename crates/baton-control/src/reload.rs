@@ -6,6 +6,7 @@
 
 mod access;
 mod change;
+mod clearing;
 mod counters;
 mod overriding;
 mod servers;
@@ -86,6 +87,8 @@ pub struct ChangeLine {
     untold: Vec<(Object, Field)>,
     /// Reloads that were refused.
     refused: u64,
+    /// Why the last one was, if it was.
+    last_refused: Option<String>,
     /// A process that we took over from has not ended yet.
     is_somebody_ending: bool,
     /// Of backends whose servers come and go at run time.
@@ -242,6 +245,7 @@ impl ChangeLine {
             tickets: Arc::new(tickets),
             untold: Vec::new(),
             refused: 0,
+            last_refused: None,
             is_somebody_ending: false,
             server_ids: servers::CountedIds::default(),
             tidy: Tidy::default(),
@@ -261,6 +265,7 @@ impl ChangeLine {
         }
         self.retire(Instant::now());
         self.tidy.later();
+        self.last_refused = None;
         self.accept(plan, messages)
     }
 
@@ -543,7 +548,10 @@ impl ChangeLine {
 
     fn refuse(&mut self, messages: Vec<Message>, reasons: Vec<Refused>) -> Outcome {
         self.refused += 1;
-        self.refusal(messages, &reasons)
+        let outcome = self.refusal(messages, &reasons);
+        let alert = outcome.messages.iter().find(|message| message.severity == "alert");
+        self.last_refused = Some(alert.map_or_else(|| "no reason is known".into(), Message::place_and_text));
+        outcome
     }
 
     fn refusal(&self, mut messages: Vec<Message>, reasons: &[Refused]) -> Outcome {

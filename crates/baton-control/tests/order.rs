@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From the loop of the running process down to what uses no other module.
-const ORDER: [&str; 34] = [
+const ORDER: [&str; 36] = [
     "run",
     "runtime",
     "status",
@@ -16,10 +16,12 @@ const ORDER: [&str; 34] = [
     "encryption",
     "certificates",
     "tickets",
+    "state_file",
     "handover",
     "operators",
     "ask",
     "rights",
+    "verdict",
     "protocol",
     "plan",
     "overrides",

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use self::effects::{BIND, BIND_OPTIONS, Differences};
 use crate::{Bind, BindTls, DirectBind, Model, Proxy, Role, Server};
 
-pub use self::effects::{Effects, Impact, needs_socket, reconnects, restarts_check};
+pub use self::effects::{
+    Effects, FieldChange, Impact, bind_fields, needs_socket, proxy_fields, reconnects, restarts_check, server_fields,
+};
 
 /// The difference between the model in use and the one asked for; empty when both say the same.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -207,7 +209,7 @@ fn by<'m, T, K: Eq + Hash>(objects: &'m [T], key: impl Fn(&'m T) -> K) -> HashMa
 }
 
 fn diff_proxy(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<ObjectChange>) {
-    let Differences { words: settings, effects } = effects::compare_proxies(old, new);
+    let Differences { words: settings, effects, .. } = effects::compare_proxies(old, new);
     if !settings.is_empty() {
         changes.push(ObjectChange::ProxyChanged { proxy: new.clone(), settings, effects });
     }
@@ -228,7 +230,7 @@ fn diff_binds(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<ObjectChange
         match before.get(&bind.key()) {
             None => changes.push(ObjectChange::BindAdded { proxy: new.clone(), bind: bind.clone() }),
             Some(before) if *before != bind => {
-                let Differences { words: settings, effects } = compare_binds(before, bind);
+                let Differences { words: settings, effects, .. } = compare_binds(before, bind);
                 changes.push(ObjectChange::BindChanged { proxy: new.clone(), bind: bind.clone(), settings, effects });
             }
             Some(_) => {}
@@ -251,7 +253,7 @@ fn diff_servers(old: &Arc<Proxy>, new: &Arc<Proxy>, changes: &mut Vec<ObjectChan
         match before.get(name(server)) {
             None => changes.push(ObjectChange::ServerAdded { proxy: new.clone(), server: server.clone() }),
             Some(before) => {
-                let Differences { words: settings, effects } = effects::compare_servers(new, before, server);
+                let Differences { words: settings, effects, .. } = effects::compare_servers(new, before, server);
                 if !settings.is_empty() {
                     let (proxy, before, server) = (new.clone(), Arc::clone(before), server.clone());
                     changes.push(ObjectChange::ServerChanged { proxy, before, server, settings, effects });
@@ -299,7 +301,7 @@ fn compare_binds(old: &Bind, new: &Bind) -> Differences {
     if !names.is_empty() && found.words.iter().any(|word| *word != "ssl") {
         names.push("options");
     }
-    Differences { words: names, effects: found.effects }
+    Differences { words: names, ..found }
 }
 
 impl fmt::Display for ObjectChange {

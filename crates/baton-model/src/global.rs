@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{GlobalTls, IpvsTuning, LogTarget, Process, Stats};
+use crate::{GlobalTls, IpvsTuning, KeywordLines, LogTarget, Process, Stats};
 
 /// Process-wide settings.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -76,6 +76,12 @@ pub struct Global {
     pub maxhdr: usize,
     /// `tune.maxaccept`: connections that a listener accepts before other work gets its turn; `u32::MAX` is no limit.
     pub maxaccept: Option<u32>,
+    /// `server-state-file`: states of servers at the end of an earlier process, read at the start.
+    pub server_state_file: Option<PathBuf>,
+    /// `server-state-base`: the directory of such files whose names are relative.
+    pub server_state_base: Option<PathBuf>,
+    /// The lines of its keywords.
+    pub lines: KeywordLines,
 }
 
 impl Default for Global {
@@ -115,6 +121,9 @@ impl Default for Global {
             maxrewrite: 1024,
             maxhdr: 101,
             maxaccept: None,
+            server_state_file: None,
+            server_state_base: None,
+            lines: KeywordLines::default(),
         }
     }
 }

@@ -49,10 +49,10 @@ pub use overrides::{
     AdminState, Author, EffectiveServer, EndedOverride, Field, NO_LINE, Object, Override, Overrides, Setting,
 };
 pub use process::{Capability, CpuMap, Process};
-pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role};
+pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role, StateFile};
 pub use rule::{Rule, Ruleset};
 pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, ServerTarget, SourceAddress};
-pub use source::Source;
+pub use source::{KeywordLines, Source, Written};
 pub use stats::{AccessLevel, SeverityOutput, Stats, StatsSocket};
 pub use timeouts::Timeouts;
 pub use tls::{

@@ -139,7 +139,7 @@ impl Overrides {
     pub fn of_lines(&self) -> BTreeMap<&Arc<str>, Vec<(&Arc<str>, &Override)>> {
         let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ((Object::Server { backend, server }, field), set) in &self.entries {
-            if matches!(field, Field::Line | Field::Health) {
+            if field.is_of_line() {
                 all.entry(backend).or_default().push((server, set));
             }
         }
@@ -151,6 +151,21 @@ impl Overrides {
     pub fn remove(&mut self, object: &Object) -> Vec<Field> {
         let had = |field: &Field| self.entries.remove(&(object.clone(), *field)).is_some();
         Field::ALL.into_iter().filter(had).collect()
+    }
+
+    /// Takes out those of an object, of all objects without one, and of them those of a field. With the line of a server that was added goes
+    /// whatever else is set of it.
+    pub fn clear(&mut self, object: Option<&Object>, field: Option<Field>) -> Vec<(Object, Field)> {
+        let is_meant = |(of, is): &(Object, Field)| {
+            let is_gone = || {
+                let line = self.get(of, Field::Line);
+                field == Some(Field::Line) && line.is_some_and(|set| set.file == Setting::Line(None))
+            };
+            object.is_none_or(|object| object == of) && (field.is_none_or(|field| field == *is) || is_gone())
+        };
+        let meant: Vec<(Object, Field)> = self.entries.keys().filter(|key| is_meant(key)).cloned().collect();
+        meant.iter().for_each(|key| drop(self.entries.remove(key)));
+        meant
     }
 
     /// The backends of whose servers there are any.
@@ -242,6 +257,12 @@ impl Object {
     pub fn server(backend: &Arc<str>, server: &Arc<str>) -> Object {
         Object::Server { backend: backend.clone(), server: server.clone() }
     }
+
+    /// The object that an operator names: `backend/server`.
+    pub fn of_words(words: &str) -> Option<Object> {
+        let (backend, server) = words.split_once('/')?;
+        (!backend.is_empty() && !server.is_empty()).then(|| Object::server(&backend.into(), &server.into()))
+    }
 }
 
 impl fmt::Display for Object {
@@ -255,6 +276,11 @@ impl fmt::Display for Object {
 impl Field {
     /// All of them.
     pub const ALL: [Field; 4] = [Field::State, Field::Weight, Field::Line, Field::Health];
+
+    /// Whether it makes another line of a server, and so another model; the others are states of the server.
+    pub fn is_of_line(self) -> bool {
+        !matches!(self, Field::State | Field::Weight)
+    }
 
     /// Its name, in messages and between processes.
     pub fn word(self) -> &'static str {

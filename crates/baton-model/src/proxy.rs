@@ -1,11 +1,12 @@
 //! The model itself and its proxies (configuration manual, 4 "Proxies").
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, Logging, RetryOn, Rule, Ruleset,
-    Server, Source, TcpOptions, Timeouts,
+    Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, KeywordLines, Logging, RetryOn,
+    Rule, Ruleset, Server, Source, TcpOptions, Timeouts,
 };
 
 /// Everything that was asked for.
@@ -43,6 +44,17 @@ impl Model {
     /// The proxy with a backend's role of that name.
     pub fn backend(&self, name: &str) -> Option<&Arc<Proxy>> {
         self.proxies.iter().find(|proxy| proxy.role.is_backend() && &*proxy.name == name)
+    }
+
+    /// The file that has the states of a backend's servers, if there is one.
+    pub fn state_file(&self, backend: &Proxy) -> Option<PathBuf> {
+        let name: &Path = match backend.state_file {
+            StateFile::None => return None,
+            StateFile::Global => self.global.server_state_file.as_deref()?,
+            StateFile::Local => Path::new(backend.state_file_name.as_deref().unwrap_or(&backend.name)),
+        };
+        let base = self.global.server_state_base.as_deref();
+        Some(base.map_or_else(|| name.to_owned(), |base| base.join(name)))
     }
 
     /// How many pipes splicing may use: `maxpipes`, else a quarter of `maxconn` up to [`PIPES_USUAL`]; none where nothing
@@ -111,8 +123,26 @@ pub struct Proxy {
     pub source_address: Option<crate::SourceAddress>,
     /// What `mode direct` has; `None` in the other modes.
     pub direct: Option<Arc<Direct>>,
+    /// `load-server-state-from-file`.
+    pub state_file: StateFile,
+    /// `server-state-file-name`; `None`: the backend's name.
+    pub state_file_name: Option<String>,
     /// The section's line.
     pub source: Source,
+    /// The lines of its keywords.
+    pub lines: KeywordLines,
+}
+
+/// Which file has the states of a backend's servers at the end of an earlier process (`load-server-state-from-file`).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum StateFile {
+    /// None.
+    #[default]
+    None,
+    /// `server-state-file`.
+    Global,
+    /// A file of its own.
+    Local,
 }
 
 impl Proxy {
@@ -143,7 +173,10 @@ impl Proxy {
             check: Check::default(),
             source_address: None,
             direct: None,
+            state_file: StateFile::None,
+            state_file_name: None,
             source: Source::default(),
+            lines: KeywordLines::default(),
         }
     }
 

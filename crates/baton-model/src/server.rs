@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, CheckSettings, Family, Forwarding, ServerTls, Source};
+use crate::{Address, CheckSettings, Family, Forwarding, ServerTls, Source, Written};
 
 /// One server, `default-server` settings already applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +56,8 @@ pub struct Server {
     pub forwarding: Forwarding,
     /// The `server` or `server-template` line.
     pub line: Source,
+    /// What stands behind the name in that line, the address first.
+    pub written: Written,
 }
 
 impl Server {
@@ -85,6 +87,7 @@ impl Server {
             tls: None,
             forwarding: Forwarding::Direct,
             line: Source::default(),
+            written: Written::default(),
         }
     }
 

@@ -26,6 +26,9 @@ use crate::upstream::ServerTlsContext;
 /// After so many backends (less than 1 ms) `prepare` yields its CPU to a core that is ready to run.
 const BACKENDS_PER_SLICE: usize = 512;
 
+/// TLS with servers, by name, of those that were prepared; `None`: neither their traffic nor their checks are encrypted.
+pub type PreparedServers = FxHashMap<Arc<str>, Option<Arc<ServerTlsContext>>>;
+
 /// One configuration, ready for use.
 #[derive(Debug)]
 pub struct Generation {
@@ -212,7 +215,12 @@ impl Generation {
 
     /// This one with other servers of one backend, for which `proxy` stands in `model`; nothing else differs, and none of them is new.
     pub fn with_servers(&self, model: Arc<Model>, proxy: &Arc<Proxy>) -> Generation {
-        self.with_backend(model, proxy, |used| used.with_servers(proxy))
+        self.with_prepared(model, proxy, &PreparedServers::default())
+    }
+
+    /// As [`Generation::with_servers`]; `prepared` has TLS with those servers that are new or encrypt in another way than before.
+    pub fn with_prepared(&self, model: Arc<Model>, proxy: &Arc<Proxy>, prepared: &PreparedServers) -> Generation {
+        self.with_backend(model, proxy, |used| used.with_servers(proxy, prepared))
     }
 
     /// This one with one server more, the last one of `proxy`, which stands in `model` for its backend; nothing else differs. `encryption`
@@ -428,17 +436,21 @@ impl BackendPlan {
     }
 
     /// This one with other servers, of which those that are the same objects have the plans that they had.
-    fn with_servers(&self, proxy: &Arc<Proxy>) -> BackendPlan {
+    fn with_servers(&self, proxy: &Arc<Proxy>, prepared: &PreparedServers) -> BackendPlan {
         let plan = |server: &Arc<Server>| {
             let used = self.servers.get(&server.name);
+            let encryption = |used: Option<&Arc<ServerPlan>>| match prepared.get(&server.name) {
+                Some(encryption) => encryption.clone(),
+                None => used
+                    .filter(|used| used.server.any_tls() == server.any_tls())
+                    .and_then(|used| used.encryption.clone()),
+            };
             match used.filter(|used| Arc::ptr_eq(&used.server, server)) {
                 Some(used) => Arc::clone(used),
                 None => Arc::new(ServerPlan {
                     server: Arc::clone(server),
                     counters: self.figures.server(&server.name),
-                    encryption: used
-                        .filter(|used| used.server.any_tls() == server.any_tls())
-                        .and_then(|used| used.encryption.clone()),
+                    encryption: encryption(used),
                 }),
             }
         };

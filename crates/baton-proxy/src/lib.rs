@@ -59,7 +59,7 @@ mod upstream;
 mod view;
 pub mod workers;
 
-pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerPlan, Refused};
+pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerPlan, PreparedServers, Refused};
 pub use log::{LogWriter, Sinks};
 pub use proxy_protocol::{Addresses, write_header};
 pub use state::{

@@ -150,6 +150,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
             return match error.use_stderr() {
                 true if arguments.first().is_some_and(|verb| verb == "load") => ExitCode::from(load::CANNOT_BEGIN),
                 true if arguments.first().is_some_and(|verb| verb == "hold") => ExitCode::from(hold::CANNOT_BEGIN),
+                true if arguments.first().is_some_and(|verb| verb == "status") => ExitCode::from(status::UNKNOWN),
                 true => ExitCode::FAILURE,
                 false => ExitCode::SUCCESS,
             };
@@ -169,7 +170,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         Verb::RealServer(command) => real_server::run(&command),
         Verb::Reload(command) => reload::run(&command),
         Verb::Plan(command) => plan::run(&command),
-        Verb::Status(command) => status::run(&command),
+        Verb::Status(command) => Ok(status::run(&command)),
         Verb::Upgrade(command) => upgrade::run(&command),
         Verb::Origin(command) => origin::run(&command),
     };

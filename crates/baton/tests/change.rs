@@ -9,7 +9,13 @@ mod files;
 mod overrides;
 #[path = "change/plan.rs"]
 mod plan;
+#[path = "change/saved.rs"]
+mod saved;
+#[path = "change/state_files.rs"]
+mod state_files;
 mod support;
+#[path = "change/verdict.rs"]
+mod verdict;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

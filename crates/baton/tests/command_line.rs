@@ -205,16 +205,71 @@ fn plans_ask_the_running_process() {
     let proxy = Proxy::start(&text_of(1));
     let new = proxy.folder.path().join("new.cfg");
     std::fs::write(&new, text_of(2)).unwrap();
-    let plan = || text(&run(program(), proxy.folder.path(), &format!("plan -f new.cfg --pid {}", proxy.pid())).stdout);
-    assert_eq!(plan(), "backend app: server s1: weight changed\n    impact: none\n");
+    let ask = |more: &str| run(program(), proxy.folder.path(), &format!("plan -f new.cfg --pid {}{more}", proxy.pid()));
+    let plan = || text(&ask("").stdout);
+    let values = format!("    weight 1 -> 2 ({}:10)\n", new.display());
+    let summary = "0 to add, 1 to change, 0 to remove\n";
+    assert_eq!(plan(), format!("backend app: server s1: weight changed\n{values}    impact: none\n{summary}"));
+    assert_eq!([ask(""), ask(" --detailed-exitcode")].map(|output| output.status.code()), [Some(0), Some(2)]);
+    let json: serde_json::Value = serde_json::from_str(&text(&ask(" --json").stdout)).expect("JSON");
+    let value = &json["plan"]["changes"][0]["values"][0];
+    assert_eq!(
+        (&value["keyword"], &value["from"], &value["to"], &value["line"]),
+        (&"weight".into(), &"1".into(), &"2".into(), &10.into())
+    );
+    assert_eq!((&json["summary"]["change"], &json["plan"]["changes"][0]["action"]), (&1.into(), &"change".into()));
     proxy.write(&text_of(2));
     let reload = run(program(), proxy.folder.path(), &format!("reload --pid {}", proxy.pid()));
     assert_eq!(text(&reload.stdout), "backend app: server s1: weight changed\nConfiguration 2 is in use: 1 change.\n");
     assert_eq!(plan(), "no changes\n");
+    assert_eq!(ask(" --detailed-exitcode").status.code(), Some(0));
+    std::fs::write(&new, "junk").unwrap();
+    assert_eq!(ask(" --detailed-exitcode").status.code(), Some(1));
     proxy.write("junk");
     let reload = run(program(), proxy.folder.path(), &format!("reload --pid {}", proxy.pid()));
     assert_eq!(reload.status.code(), Some(1));
     assert!(text(&reload.stderr).contains("configuration 2 stays in use"), "{}", text(&reload.stderr));
+}
+
+/// Without a process to ask: in a network namespace of its own there is none.
+#[test]
+fn what_a_start_would_refuse_a_plan_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().map(|address| (address, taken)).unwrap();
+    let plan = |config: &str, from: &str| {
+        std::fs::write(folder.path().join("new.cfg"), config).unwrap();
+        let output = run(program(), folder.path(), &format!("plan {from} -f new.cfg"));
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let second = |address: &str| format!("{GOOD}frontend second\n bind {address}\n default_backend app\n");
+    std::fs::write(folder.path().join("old.cfg"), GOOD).unwrap();
+    let (code, said) = plan(&second("127.0.0.1:18999"), "--from old.cfg");
+    assert!(code == Some(1) && said.contains("127.0.0.1:18999 is already used by frontend"), "{said}");
+    let (code, said) = plan(&second(&taken.0.to_string()), "--from old.cfg");
+    assert!(code == Some(0) && said.contains("frontend second added"), "other files are compared only: {said}");
+
+    // Every process that runs is one to ask, and other tests have some.
+    let isolated = folder.path().join("run");
+    let held = |address: &str| {
+        std::fs::write(folder.path().join("new.cfg"), second(address)).unwrap();
+        let script = format!(
+            "ip link set lo up; socat -u TCP-LISTEN:19001,bind=127.0.0.1,fork STDOUT & \
+             until grep -qi :4A39 /proc/net/tcp; do sleep 0.01; done; {} plan -f new.cfg; code=$?; kill $!; exit $code",
+            program().display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", &script]).current_dir(folder.path()).env("BATON_RUN_DIR", &isolated);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: only root makes a network namespace");
+        return;
+    }
+    let (code, said) = held("127.0.0.1:19001");
+    assert!(code == Some(1) && said.contains("127.0.0.1:19001 is used by another program"), "{said}");
+    assert_eq!(held("127.0.0.1:19002").0, Some(0));
 }
 
 #[test]
@@ -306,7 +361,7 @@ fn of_several_processes_one_is_chosen_from_a_table() {
     let proxies = addresses.map(|web| Proxy::start(&GOOD.replace("127.0.0.1:18999", &web.to_string())));
     let output = run(program(), proxies[0].folder.path(), "status");
     let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(
         said.starts_with("baton: several processes run; choose one with --pid PID or --pid-file FILE:\n"),
         "{said}"

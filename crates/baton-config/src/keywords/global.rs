@@ -81,6 +81,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("presetenv", "NAME VALUE", setenv, "Sets an environment variable that is not set."),
     row("quiet", "", quiet, "No messages at start-up."),
     row("resetenv", "[NAME ...]", resetenv, "Removes all environment variables except the named ones."),
+    row("server-state-base", "DIRECTORY", server_state_base, "Directory of server state files with a relative name."),
+    row(
+        "server-state-file",
+        "FILE",
+        server_state_file,
+        "Server states to start with, of backends that load the global file.",
+    ),
     row("set-dumpable", "", process::set_dumpable, "Write a core dump when the process crashes."),
     row("setcap", "NAME[,NAME...]", process::setcap, "Capabilities to keep when the user changes (as in HAProxy 2.9)."),
     row("setenv", "NAME VALUE", setenv, "Sets an environment variable."),
@@ -162,8 +169,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("pp2-never-send-local", GLOBAL, "…", "PROXY v2 headers in health checks always use the LOCAL command"),
     none("profiling.memory", GLOBAL, "…", INTERNAL),
     none("profiling.tasks", GLOBAL, "…", INTERNAL),
-    none("server-state-base", GLOBAL, "…", "server state files are not supported"),
-    none("server-state-file", GLOBAL, "…", "server state files are not supported"),
     none("stats bind-process", GLOBAL, "…", "there is only one process"),
     none("thread-group", GLOBAL, "…", "there are no thread groups"),
     none("thread-groups", GLOBAL, "…", "there are no thread groups"),
@@ -264,6 +269,28 @@ fn pidfile(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
         && !again(call, given)
     {
         global.model.pidfile = Some(PathBuf::from(file));
+    }
+}
+
+/// `server-state-file FILE`. What stands behind the file's name is ignored, here and below, as HAProxy does.
+fn server_state_file(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    match call.arg(0) {
+        "" => call.wrong(0, "'server-state-file' expect one argument: a file path.".into()),
+        file if !again(call, global.model.server_state_file.is_some()) => {
+            global.model.server_state_file = Some(PathBuf::from(file));
+        }
+        _ => {}
+    }
+}
+
+/// `server-state-base DIRECTORY`.
+fn server_state_base(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    match call.arg(0) {
+        "" => call.wrong(0, "'server-state-base' expects one argument: a directory path.".into()),
+        directory if !again(call, global.model.server_state_base.is_some()) => {
+            global.model.server_state_base = Some(PathBuf::from(directory));
+        }
+        _ => {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_model::{ErrorPage, Mode, Reuse, Ruleset, Timeouts};
+use baton_model::{ErrorPage, Mode, Reuse, Ruleset, StateFile, Timeouts};
 use baton_rules::suggestion;
 
 use super::balance::{balance, hash_balance_factor, hash_type};
@@ -112,6 +112,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         |d, c| conditional(d, c, Ruleset::IgnorePersist),
         "When to ignore the persistence cookie.",
     ),
+    row(
+        "load-server-state-from-file",
+        BE,
+        "global|local|none",
+        load_server_state,
+        "Which file has the states that servers start with.",
+    ),
     row("log", ALL, "global | ADDRESS … FACILITY [MAX [MIN]]", log, "Log target."),
     row("log-tag", ALL, "TEXT", log_tag, "Program name in log lines."),
     row("maxconn", FE, "NUMBER", maxconn, "Maximum number of concurrent connections."),
@@ -135,6 +142,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("retries", BE, "NUMBER", retries, "Number of retries after a failed attempt to connect."),
     row("retry-on", DEFAULTS | BACK | STRICT, "EVENT …", retry_on, "Failures after which a request is retried."),
     row("server", BACK | STRICT, "NAME ADDRESS[:PORT] …", server, "A server."),
+    row(
+        "server-state-file-name",
+        BE,
+        "[use-backend-name|FILE]",
+        server_state_file_name,
+        "Name of the backend's own file of server states; its own name by default.",
+    ),
     row(
         "server-template",
         BACK | STRICT,
@@ -252,11 +266,9 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("http-check unset-var*", BE),
     later("http-error", ALL),
     later("http-send-name-header", BE),
-    later("load-server-state-from-file", BE),
     later("log-format", FE),
     later("log-format-sd", FE),
     later("persist", BE),
-    later("server-state-file-name", BE),
     later("stats", ALL),
     later("tcp-check", BE),
     later("tcp-response content", NAMED | BACK | STRICT),
@@ -405,6 +417,29 @@ fn rate_limit(draft: &mut Draft, call: &mut Call<'_, '_>) {
 fn retries(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if let Some(value) = call.number(0, i64::from(i32::MAX)) {
         draft.proxy.retries = value as u32;
+    }
+}
+
+/// `load-server-state-from-file global|local|none`.
+fn load_server_state(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    draft.proxy.state_file = match call.arg(0) {
+        "global" => StateFile::Global,
+        "local" => StateFile::Local,
+        "none" => StateFile::None,
+        other => {
+            let message = format!("'load-server-state-from-file' expects 'global', 'local' or 'none'. Got '{other}'");
+            return call.not_one_of(0, message, ["global", "local", "none"]);
+        }
+    };
+}
+
+/// `server-state-file-name [use-backend-name|FILE]`.
+fn server_state_file_name(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(1) {
+        draft.proxy.state_file_name = match call.arg(0) {
+            "" | "use-backend-name" => None,
+            file => Some(file.to_owned()),
+        };
     }
 }
 

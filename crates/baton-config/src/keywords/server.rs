@@ -6,16 +6,21 @@ pub(crate) mod tls;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use baton_model::{Address, NetAddress, ServerTarget};
+use baton_model::{Address, NetAddress, ServerTarget, Written};
 use baton_rules::nearest;
 
 use super::{Status, direct};
 use crate::address::{self, Port, Text};
-use crate::dynamic_server;
+use crate::dynamic_server::{self, quoted};
 use crate::lower::{Call, Draft, MAX_OBJECTS, ServerDraft, Subject, is_name, server_words};
 
 use parameters::INDEX;
 pub(crate) use parameters::{all, row as parameter};
+
+/// How many words belong to this one on a `server` line; none to one that is unknown.
+pub(crate) fn arguments(word: &str) -> usize {
+    INDEX.get(word).map_or(0, |row| row.args)
+}
 
 /// `server NAME ADDRESS[:PORT] …`.
 pub(crate) fn server(draft: &mut Draft, call: &mut Call<'_, '_>) {
@@ -27,6 +32,7 @@ pub(crate) fn server(draft: &mut Draft, call: &mut Call<'_, '_>) {
     let mut server = draft.default_server.clone();
     server.line = Some(call.line.clone());
     server.server.line = call.line.source();
+    server.server.written = written(call, call.first + 1);
     server.server.name = Arc::from(name);
     if named(name, call, call.first)
         && place(&mut server, draft, call, call.first + 1)
@@ -53,6 +59,7 @@ pub(crate) fn template(draft: &mut Draft, call: &mut Call<'_, '_>) {
     let mut server = draft.default_server.clone();
     server.line = Some(call.line.clone());
     server.server.line = call.line.source();
+    server.server.written = written(call, call.first + 2);
     server.server.name = Arc::from(prefix);
     if !named(prefix, call, call.first)
         || !place(&mut server, draft, call, call.first + 2)
@@ -77,6 +84,11 @@ pub(crate) fn default_server(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if parameters(&mut server, draft, call, call.first) {
         draft.default_server = server;
     }
+}
+
+/// The words from one on, which all servers of a template share.
+fn written(call: &Call<'_, '_>, from: usize) -> Written {
+    Written(quoted((from..call.line.words.len()).map(|at| call.line.word(at))).into())
 }
 
 fn named(name: &str, call: &mut Call<'_, '_>, word: usize) -> bool {

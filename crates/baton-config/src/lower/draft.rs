@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use baton_model::{
     Address, CheckStep, CrtLine, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server,
-    ServerTarget, SocketMode,
+    ServerTarget, SocketMode, Source,
 };
 use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
@@ -129,6 +129,11 @@ impl LastLines {
         self.0.iter().map(|(keyword, line)| (*keyword, line))
     }
 
+    /// Where each keyword stands.
+    pub fn sources(&self) -> impl Iterator<Item = (&'static str, Source)> {
+        self.iter().map(|(keyword, line)| (keyword, line.source()))
+    }
+
     /// These and others, which come later.
     fn with(&self, later: &LastLines) -> LastLines {
         let mut all = self.clone();
@@ -187,6 +192,8 @@ pub(crate) struct Draft {
     pub direct: DirectDraft,
     /// The lines of the `defaults` sections it begins with, by keyword.
     pub inherited: Arc<LastLines>,
+    /// Where those stand, for the model.
+    pub inherited_lines: Arc<[(&'static str, Source)]>,
 }
 
 impl Draft {
@@ -219,6 +226,7 @@ impl Draft {
             bind_lines: Vec::new(),
             direct: DirectDraft::default(),
             inherited: Arc::default(),
+            inherited_lines: Arc::default(),
         }
     }
 
@@ -261,6 +269,7 @@ impl Drafts {
         let (index, role) = (self.proxies.len(), draft.kind.role());
         if draft.kind == Kind::Defaults {
             draft.inherited = Arc::new(draft.inherited.with(&draft.lines));
+            draft.inherited_lines = draft.inherited.sources().collect();
             return self.defaults.push(draft);
         }
         if role.is_frontend() {

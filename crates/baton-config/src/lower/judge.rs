@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, CheckStep, CheckType, ConnectionMode, Global, LogFormat, Mode, Model, Proxy, Role, Ruleset,
-    Server, Source,
+    Address, Algorithm, CheckStep, CheckType, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy,
+    Role, Ruleset, Server, Source,
 };
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -27,6 +27,8 @@ use crate::syntax::Line;
 pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut Context<'_>) -> Model {
     let mut model =
         Model { crt_stores: Vec::new(), global: global.model.clone(), proxies: Vec::with_capacity(drafts.len()) };
+    let lines = global.lines.iter().map(|(keyword, line)| (*keyword, line.source()));
+    model.global.lines = KeywordLines { own: lines.collect(), inherited: Arc::default() };
     command_line(&mut model, context);
     number_proxies(&mut drafts, context);
     let nobody = Own::new(Proxy::new("", Role::Backend));
@@ -187,6 +189,8 @@ fn finish_proxy(
             servers(draft, around, context)
         }
     };
+    let inherited = Arc::clone(&draft.inherited_lines);
+    proxy.lines = KeywordLines { own: draft.lines.sources().collect(), inherited };
     draft.proxy = own;
 }
 

@@ -148,7 +148,9 @@ impl Control {
                     let change = Change::Reload(found.read);
                     match self.line.take(change, &reading.task.outside, &self.workers).await {
                         Changed::Reload(outcome) => Ok(*outcome),
-                        Changed::Done(_) | Changed::Certificates(_) => Err("it was not a reload".into()),
+                        Changed::Done(_) | Changed::Servers(_) | Changed::Certificates(_) => {
+                            Err("it was not a reload".into())
+                        }
                         Changed::Refused(reason) => Err(reason),
                     }
                 }

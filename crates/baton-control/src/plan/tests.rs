@@ -25,7 +25,7 @@ fn servers_come_and_go_and_move() {
     check(
         OLD,
         &format!("{OLD}\n server s2 127.0.0.1:2"),
-        "backend app: server s2 added (127.0.0.1:2)\n    impact: none",
+        "backend app: server s2 added (127.0.0.1:2)\n    at a.cfg:11\n    impact: none",
     );
     check(
         OLD,
@@ -35,12 +35,12 @@ fn servers_come_and_go_and_move() {
     check(
         OLD,
         &format!("{base} server s1 127.0.0.1:3"),
-        "backend app: server s1: address changed\n    impact: in-flight requests and tunnels finish; idle connections to the server are closed",
+        "backend app: server s1: address changed\n    address 127.0.0.1:1 -> 127.0.0.1:3 (a.cfg:10)\n    impact: in-flight requests and tunnels finish; idle connections to the server are closed",
     );
     check(
         OLD,
         &format!("{base} server s1 127.0.0.1:1 weight 7"),
-        "backend app: server s1: weight changed\n    impact: none",
+        "backend app: server s1: weight changed\n    weight 1 -> 7 (a.cfg:10)\n    impact: none",
     );
 }
 
@@ -61,7 +61,7 @@ fn an_address_that_moves_to_another_frontend_stays_open() {
         OLD,
         &new,
         "frontend web removed\n    impact: open connections get one last response; tunnels stay open\n\
-         frontend other added: bind 127.0.0.1:80 (open already, from frontend web)\n    impact: none",
+         frontend other added: bind 127.0.0.1:80 (open already, from frontend web)\n    at a.cfg:6\n    impact: none",
     );
 }
 
@@ -79,8 +79,63 @@ fn what_waits_for_the_next_process_says_so() {
     check(
         OLD,
         &format!("{OLD}\nglobal\n nbthread 2"),
-        "global: nbthread unset -> 2 (takes effect with the next process)\n    impact: none until the next process starts with it",
+        "global: nbthread unset -> 2 (takes effect with the next process)\n    at a.cfg:12\n    impact: none until the next process starts with it",
     );
+}
+
+/// Sections with a `defaults` of their own, from line 6 on.
+fn sections(defaults: &str, more: &str) -> String {
+    let backends: String = (1..=7).map(|number| format!("backend b{number}\n server s 127.0.0.1:1\n")).collect();
+    format!(
+        "defaults d\n mode http\n timeout client 1s\n timeout connect 1s\n{defaults}frontend web\n bind :80\n default_backend b1\n\
+         {more}{backends}"
+    )
+}
+
+#[test]
+fn a_change_of_defaults_is_told_once() {
+    let (old, new) = (sections(" timeout server 30s\n", ""), sections(" timeout server 1m\n", ""));
+    let change = "defaults: timeout server changed in 8 sections: web, b1, b2, b3, b4, 3 more\n    timeout server 30s -> 60s \
+                  (a.cfg:10)\n    impact: none";
+    check(&old, &new, change);
+    let plan = Plan::between(&model(&old), &model(&new));
+    assert_eq!(
+        (plan.changes[0].sections, plan.summary(0).to_string()),
+        (8, "0 to add, 1 to change, 0 to remove".into())
+    );
+    // A section with a line of its own is told of that line alone.
+    let own = format!("{old} timeout server 2s\n");
+    let said = Plan::between(&model(&old), &model(&own)).to_string();
+    assert_eq!(said, "backend b7: timeout server changed\n    timeout server 30s -> 2s (a.cfg:28)\n    impact: none\n");
+    // A line that goes takes its value with it.
+    let retries = sections(" timeout server 30s\n retries 1\n", "");
+    let gone = Plan::between(&model(&old), &model(&retries)).to_string();
+    assert!(gone.starts_with("defaults: retries changed in 8 sections: "), "{gone}");
+    let back = Plan::between(&model(&retries), &model(&old)).to_string();
+    assert!(back.contains("8 sections") && back.contains("    retries 1 -> 3\n"), "{back}");
+    let both = Plan::between(&model(&old), &model(&format!("{new} balance leastconn\n")));
+    let said: Vec<&str> = both.changes.iter().map(|change| &*change.change).collect();
+    assert_eq!(said[1..], ["backend b7: balance changed"], "{both}");
+    assert!(both.to_string().contains("balance roundrobin -> leastconn (a.cfg:28)"), "{both}");
+}
+
+#[test]
+fn rules_are_told_line_by_line() {
+    let (old, new) = (sections("", " http-request deny if TRUE\n"), sections("", " http-request allow if TRUE\n"));
+    check(
+        &old,
+        &new,
+        "frontend web: rules changed\n    - http-request deny if TRUE\n    + http-request allow if TRUE (a.cfg:13)\n    impact: none",
+    );
+}
+
+#[test]
+fn a_summary_counts_what_comes_changes_goes_and_waits() {
+    let old = format!("{OLD}\nbackend gone\n server s 127.0.0.1:1");
+    let new = format!("{OLD} weight 5\nbackend new\n server s 127.0.0.1:1\nglobal\n nbthread 2");
+    let summary = |pending| Plan::between(&model(&old), &model(&new)).summary(pending).to_string();
+    assert_eq!(summary(1), "1 to add, 2 to change, 1 to remove; 1 waits for a restart");
+    assert_eq!(summary(2), "1 to add, 2 to change, 1 to remove; 2 wait for a restart");
 }
 
 #[test]
@@ -88,7 +143,8 @@ fn from_nothing_everything_is_added() {
     let plan = Plan::from_nothing(&model(OLD));
     assert_eq!(
         plan.to_string(),
-        "frontend web added: bind 127.0.0.1:80\n    impact: none\nbackend app added: server s1\n    impact: none\n"
+        "frontend web added: bind 127.0.0.1:80\n    at a.cfg:6\n    impact: none\nbackend app added: server s1\n    at a.cfg:9\n    \
+         impact: none\n"
     );
 }
 

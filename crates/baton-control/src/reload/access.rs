@@ -27,6 +27,11 @@ impl ChangeLine {
         &self.model
     }
 
+    /// What the files say, without what operators set.
+    pub fn asked(&self) -> &Arc<Model> {
+        &self.asked
+    }
+
     /// The configuration in use as the cores see it; `None` before the first commit.
     pub fn generation(&self) -> Option<&Arc<Generation>> {
         self.generation.as_ref()
@@ -80,6 +85,11 @@ impl ChangeLine {
     /// Reloads that were refused.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// Why the last reload was refused, if it was.
+    pub fn last_refused(&self) -> Option<&str> {
+        self.last_refused.as_deref()
     }
 
     /// A view of what the kernel would be made.

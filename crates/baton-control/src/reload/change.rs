@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_model::{Author, Setting};
+use baton_model::{Author, Field, Object, Setting};
 use baton_proxy::Workers;
-use baton_proxy::balance::{ServerState, Transition};
+use baton_proxy::balance::{Admin, ServerState, Transition};
 use baton_tls::OcspResponse;
 use baton_tls::authorities::Authority;
 use baton_tls::store::{Report, Transaction};
@@ -29,6 +29,13 @@ pub(crate) enum Change {
         value: Setting,
         /// Who.
         by: Author,
+    },
+    /// An operator drops what was set at run time: what the files say applies again.
+    OverridesCleared {
+        /// Of which object; `None`: of all.
+        object: Option<Object>,
+        /// Which field; `None`: all.
+        field: Option<Field>,
     },
     /// An operator starts or stops the health checks of a server.
     Health {
@@ -97,8 +104,20 @@ pub(crate) enum Changed {
     Certificates(Report),
     /// It is done, with what followed from another state of a server.
     Done(Option<Transition>),
+    /// It is done, and several servers are in another state by it.
+    Servers(Vec<MovedServer>),
     /// Nothing was changed, for this reason.
     Refused(String),
+}
+
+/// A server that is in another administrative state than before.
+pub(crate) struct MovedServer {
+    /// Which.
+    pub server: Arc<ServerState>,
+    /// As it was.
+    pub before: Admin,
+    /// What followed.
+    pub transition: Transition,
 }
 
 impl ChangeLine {
@@ -108,6 +127,12 @@ impl ChangeLine {
             Change::Reload(read) => return Changed::Reload(Box::new(self.change(*read, outside, workers).await)),
             Change::Override { server, value, by } => {
                 return Changed::Done(self.override_server(&server, value, by, Instant::now()));
+            }
+            Change::OverridesCleared { object, field } => {
+                match self.clear_overrides(object.as_ref(), field, outside, workers).await {
+                    Ok(moved) => return Changed::Servers(moved),
+                    Err(reason) => Err(reason),
+                }
             }
             Change::Health { server, is_checked, by } => {
                 self.set_health_checks(&server, is_checked, by, outside, workers).await

@@ -8,7 +8,8 @@ use baton_model::{Author, EndedOverride, Object, Override, Overrides, Server, Se
 use baton_proxy::balance::{ServerState, Transition};
 
 use super::{ChangeLine, Ready};
-use crate::handover::memory::TicketKey;
+use crate::handover;
+use crate::handover::memory::{ProcessMemory, TicketKey};
 use crate::overrides::OverrideRecord;
 use crate::tickets::{self, wall_seconds};
 
@@ -46,6 +47,17 @@ impl ChangeLine {
         let mut others = Overrides::default();
         kept.iter().filter_map(OverrideRecord::read).for_each(|(object, set)| others.set(object, set));
         self.registry.change_overrides(|overrides| overrides.join(others));
+    }
+
+    /// Goes on from what files of server states say, for the first configuration, before its commit. Gives the overrides that are of another
+    /// configuration.
+    pub fn recall_saved(&mut self, ready: &Ready, saved: &ProcessMemory, now: Instant) -> Vec<EndedOverride> {
+        let ended = self.recall_overrides(ready);
+        handover::state::recall(saved, &ready.generation, &mut self.checker, now);
+        // The master has to know those, too.
+        let overrides = self.registry.overrides();
+        self.untold.extend(overrides.iter().map(|(object, set)| (object.clone(), set.value.field())));
+        ended
     }
 
     /// Goes on with the keys of session tickets of another process, before the first commit.

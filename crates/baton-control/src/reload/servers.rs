@@ -9,7 +9,7 @@ use baton_config::{DynamicServers, Environment, ServerIds, is_checked_by, is_dyn
 use baton_health::ChangedBackend;
 use baton_model::{Author, Field, Mode, Model, Object, Override, Overrides, Proxy, Ruleset, Server, Setting};
 use baton_proxy::balance::ServerState;
-use baton_proxy::{Command, Generation, ServerTlsContext, Workers};
+use baton_proxy::{Command, Generation, PreparedServers, ServerTlsContext, Workers};
 use baton_rules::Files;
 use baton_tls::Connectors;
 
@@ -249,9 +249,15 @@ impl ChangeLine {
 
     /// Puts a backend with other servers in use, of which none is new. It cannot fail.
     async fn replace_servers(&mut self, next: &Arc<Proxy>, workers: &Workers) {
+        self.replace_prepared(next, PreparedServers::default(), workers).await;
+    }
+
+    /// Puts a backend with other servers in use; `prepared` has TLS with those that are new or encrypt in another way than before. It cannot
+    /// fail.
+    pub(super) async fn replace_prepared(&mut self, next: &Arc<Proxy>, prepared: PreparedServers, workers: &Workers) {
         let Some(used) = self.generation.clone() else { return };
         let model = self.model_with(next);
-        let generation = used.with_servers(Arc::clone(&model), next);
+        let generation = used.with_prepared(Arc::clone(&model), next, &prepared);
         let generation = self.put_in_use(model, generation, &used, workers).await;
         let (changed, gone) = changed_backends(&self.model, &generation, Some(&used));
         self.checker.apply(&self.model, |name| self.registry.backend_state(name), changed, gone);
@@ -310,7 +316,7 @@ impl CountedIds {
 }
 
 /// Whether a rule or another server names a server: `use-server`, `track`, a sample fetch or an action about `backend/server`.
-fn is_pointed_to(model: &Model, backend: &Proxy, name: &str) -> bool {
+pub(super) fn is_pointed_to(model: &Model, backend: &Proxy, name: &str) -> bool {
     let full = format!("{}/{name}", backend.name);
     let tracks = |proxy: &Proxy, server: &Server| {
         let track = server.check.track.as_deref();

@@ -51,6 +51,10 @@ pub(super) async fn alter(control: &mut Control, Altering { change, done }: Alte
             }
             done
         }
+        Changed::Servers(moved) => {
+            moved.iter().for_each(|one| report(control, &one.server, one.before, &one.transition));
+            done
+        }
         Changed::Done(None) | Changed::Certificates(_) | Changed::Reload(_) => done,
         Changed::Refused(reason) => CommandResponse::error(reason),
     }

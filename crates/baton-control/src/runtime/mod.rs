@@ -10,6 +10,7 @@ mod dynamic_server;
 pub mod field;
 mod give;
 mod info;
+mod overridden;
 mod process;
 mod servers;
 mod ssl;
@@ -17,7 +18,13 @@ mod stat;
 mod table;
 
 use altering::{Staging, alter};
+use overridden::FileWork;
 
+use std::fmt::Display;
+
+use tokio::sync::oneshot;
+
+use crate::apart::Apart;
 use crate::control::Control;
 use crate::operators::Question;
 use crate::operators::answer::CommandResponse;
@@ -46,12 +53,30 @@ pub(crate) async fn answer(control: &mut Control, question: Question) {
                 answer
             }
         },
+        (Act::Write(act), _) => match act(control, &question.call) {
+            Ok(work) => return write_apart(work, question.reply),
+            Err(answer) => answer,
+        },
         (Act::Take(act), Some(socket)) => return act(control, socket),
         // The session answers these itself.
         (Act::Own(_), _) | (Act::Take(_), None) => return,
     };
     // Who left does not want it any more.
     let _ = question.reply.send(answer);
+}
+
+/// Writes a file on another thread; the session waits for it, and nobody else does.
+fn write_apart(work: FileWork, reply: oneshot::Sender<CommandResponse>) {
+    let lost = |reason: &dyn Display| CommandResponse::error(format!("The file is not written: {reason}."));
+    let written = Apart::run(work);
+    tokio::task::spawn_local(async move {
+        let answer = match written {
+            Ok(written) => written.await.unwrap_or_else(|ended| lost(&ended)),
+            Err(error) => lost(&error),
+        };
+        // Who left does not want it any more.
+        let _ = reply.send(answer);
+    });
 }
 
 fn staging(control: &mut Control) -> Staging<'_> {

@@ -11,6 +11,7 @@ use crate::control::Control;
 use crate::operators::Call;
 use crate::operators::answer::CommandResponse;
 use crate::reload::ChangeLine;
+use crate::state_file::check_number;
 
 /// The columns of `show servers state`, version 1 (management guide, 9.3).
 const STATE_COLUMNS: &str = "be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight \
@@ -121,7 +122,7 @@ fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant
         state.weight(),
         config.weight,
         now.saturating_duration_since(state.changed()).as_secs(),
-        check_status(&report),
+        check_number(report.status),
         check_state(&config, state),
         config.check.port.unwrap_or_default(),
     );
@@ -152,26 +153,10 @@ fn administration(state: &ServerState, config: &Server) -> u8 {
     let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
     bit(admin.maintenance, 0x01)
         | bit(admin.maintenance_inherited, 0x02)
-        | bit(admin.maintenance && config.disabled, 0x04)
+        | bit(config.disabled, 0x04)
         | bit(admin.drain, 0x08)
         | bit(admin.drain_inherited, 0x10)
         | bit(admin.unresolved, 0x20)
-}
-
-/// `srv_check_status`: the numbers that HAProxy 2.6 prints for its words.
-fn check_status(report: &CheckReport) -> u8 {
-    match report.status {
-        "HANA" => 3,
-        "L4OK" => 6,
-        "L4TOUT" => 7,
-        "L4CON" => 8,
-        "L7TOUT" => 12,
-        "L7RSP" => 13,
-        "L7OK" => 15,
-        "L7OKC" => 16,
-        "L7STS" => 17,
-        _ => 1,
-    }
 }
 
 /// `srv_check_result` and `srv_check_health`.

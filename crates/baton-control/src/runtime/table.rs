@@ -6,6 +6,7 @@ use baton_model::AccessLevel;
 use socket2::Socket;
 
 use super::altering::{Altering, Staging};
+use super::overridden::{self, FileWork};
 use super::{change_server, dynamic_server, give, info, process, servers, ssl, stat};
 use crate::control::Control;
 use crate::operators::answer::CommandResponse;
@@ -24,6 +25,8 @@ pub(super) enum Act {
     Stage(fn(&mut Staging<'_>, &Call) -> CommandResponse),
     /// Live state, which is altered: a change goes down the change path, once it is clear who serves. `Err`: there is nothing to change.
     Change(fn(&mut Staging<'_>, &Call) -> Result<Altering, CommandResponse>),
+    /// A file, which may take its time: it is written on another thread, and the reply waits for it. `Err`: there is nothing to write.
+    Write(fn(&Control, &Call) -> Result<FileWork, CommandResponse>),
     /// The connection itself, on which something else is spoken from then on.
     Take(fn(&mut Control, Socket)),
 }
@@ -37,7 +40,7 @@ pub fn commands() -> Commands {
 fn known(row: &Row<Act>) -> Row<Kind> {
     let act = match row.act {
         Act::Own(act) => Kind::Own(act),
-        Act::Ask(_) | Act::Stage(_) | Act::Change(_) => Kind::Asked,
+        Act::Ask(_) | Act::Stage(_) | Act::Change(_) | Act::Write(_) => Kind::Asked,
         Act::Take(_) => Kind::Takes,
     };
     Row { words: row.words, args: row.args, help: row.help, level: row.level, act }
@@ -58,7 +61,7 @@ fn counters(_: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandRespons
 }
 
 use AccessLevel::{Admin, Operator, User};
-use Act::{Ask, Change, Own, Stage, Take};
+use Act::{Ask, Change, Own, Stage, Take, Write};
 
 /// All commands, in the order of the help.
 pub(super) static ROWS: &[Row<Act>] = &[
@@ -98,6 +101,13 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Change(ssl::list::add),
     ),
     row(&["clear", "counters"], "[all]", "reset the maxima, or all counters", Operator, Change(counters)),
+    row(
+        &["clear", "overrides"],
+        "[<bk>/<srv> [<field>]]",
+        "drop settings made at run time: the values of the file apply again",
+        Admin,
+        Change(overridden::clear),
+    ),
     row(
         &["commit", "ssl", "ca-file"],
         "<cafile>",
@@ -195,6 +205,13 @@ pub(super) static ROWS: &[Row<Act>] = &[
     ),
     row(&["operator"], "", "drop the rights of an admin in this session", User, Own(own::operator)),
     row(
+        &["save", "overrides"],
+        "[<file>]",
+        "settings made at run time as lines of haproxy.cfg",
+        Admin,
+        Write(overridden::save),
+    ),
+    row(
         &["set", "server"],
         "<bk>/<srv> state|weight <value>",
         "set the state (ready, drain, maint) or the weight",
@@ -263,6 +280,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Ask(process::errors),
     ),
     row(&["show", "info"], "[desc|json|typed|float]*", "information about the process", User, Ask(info::show)),
+    row(&["show", "overrides"], "[json]", "settings made at run time", Operator, Ask(overridden::show)),
     row(&["show", "servers", "conn"], "[<backend>]", "connections of servers", User, Ask(servers::connections)),
     row(
         &["show", "servers", "state"],

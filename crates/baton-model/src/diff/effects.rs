@@ -4,8 +4,8 @@
 
 use super::words::Words;
 use crate::{
-    Bind, BindOptions, Direct, Global, GlobalTls, IpvsTuning, Level, LogTarget, Process, Proxy, Server, Stats,
-    TcpOptions, Timeouts,
+    Bind, BindOptions, CheckSettings, Direct, Global, GlobalTls, IpvsTuning, Level, LogTarget, Process, Proxy, Server,
+    Stats, TcpOptions, Timeouts,
 };
 
 /// What a change does besides its own setting.
@@ -64,7 +64,7 @@ impl Effects {
     }
 
     /// What both do.
-    fn with(self, other: Effects) -> Effects {
+    pub fn with(self, other: Effects) -> Effects {
         Effects {
             reconnects: self.reconnects || other.reconnects,
             restarts_check: self.restarts_check || other.restarts_check,
@@ -81,6 +81,8 @@ use Effects as E;
 pub(super) struct FieldRow<T: 'static> {
     pub(super) word: &'static str,
     pub(super) differs: fn(&T, &T) -> bool,
+    /// Its value as text; empty: it is too large to be shown.
+    pub(super) text: fn(&T) -> String,
     pub(super) effects: Effects,
 }
 
@@ -91,17 +93,50 @@ pub(super) struct SettingRow<T: 'static> {
     pub(super) effects: Effects,
 }
 
+/// One field that differs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldChange {
+    /// The keyword, or the family of keywords.
+    pub word: &'static str,
+    /// The old value; empty, as the new one, where they are too large to be shown.
+    pub from: String,
+    /// The new value.
+    pub to: String,
+    /// What follows.
+    pub effects: Effects,
+}
+
+/// The text of a value that is too large to be shown.
+fn unshown<T>(_: &T) -> String {
+    String::new()
+}
+
+/// The text of a field.
+macro_rules! shown {
+    ($type:ident $field:ident) => {
+        |value: &$type| value.$field.words()
+    };
+    ($type:ident $field:ident $show:expr) => {
+        $show
+    };
+}
+
 /// The rows of a type. Every field of it stands in one of the lists: the fields with a row, and those that are compared `elsewhere`.
 /// `also` are rows for one direction of a change, or for parts of a field.
 macro_rules! rows {
-    ($type:ident; $($field:ident => $word:literal $effects:expr),* $(,)?;
+    ($type:ident; $($field:ident $(by $show:expr)? => $word:literal $effects:expr),* $(,)?;
      also $($extra:literal $when:expr => $follows:expr),* $(,)?; elsewhere $($other:ident),* $(,)?) => {{
         const _: fn(&$type) = |value| {
             let $type { $($field: _,)* $($other: _,)* } = value;
         };
         &[
-            $(FieldRow { word: $word, differs: |old, new| old.$field != new.$field, effects: $effects },)*
-            $(FieldRow { word: $extra, differs: $when, effects: $follows },)*
+            $(FieldRow {
+                word: $word,
+                differs: |old, new| old.$field != new.$field,
+                text: shown!($type $field $($show)?),
+                effects: $effects,
+            },)*
+            $(FieldRow { word: $extra, differs: $when, text: unshown, effects: $follows },)*
         ]
     }};
 }
@@ -131,9 +166,9 @@ pub(super) static SERVER: &[FieldRow<Server>] = rows! { Server;
     maxqueue => "maxqueue" E::NONE,
     cookie => "cookie" E::NONE,
     send_proxy => "send-proxy" E::RECONNECTS_AND_RECHECKS,
-    source_address => "source" E::RECONNECTS_AND_RECHECKS,
+    source_address by unshown => "source" E::RECONNECTS_AND_RECHECKS,
     slowstart => "slowstart" E::NONE,
-    check => "check" E::RECHECKS,
+    check by |server| checks(&server.check) => "check" E::RECHECKS,
     pool_max_conn => "pool-max-conn" E::NONE,
     pool_purge_delay => "pool-purge-delay" E::NONE,
     max_reuse => "max-reuse" E::NONE,
@@ -141,10 +176,10 @@ pub(super) static SERVER: &[FieldRow<Server>] = rows! { Server;
     tfo => "tfo" E::NONE,
     tcp_user_timeout_ms => "tcp-ut" E::RECONNECTS_AND_RECHECKS,
     redir => "redir" E::NONE,
-    tls => "ssl" E::RECONNECTS_AND_RECHECKS,
-    forwarding => "forwarding" E::NONE;
+    tls by unshown => "ssl" E::RECONNECTS_AND_RECHECKS,
+    forwarding by unshown => "forwarding" E::NONE;
     also "disabled" |old, new| new.disabled && !old.disabled => E::on(Impact::BoundSessions);
-    elsewhere name, id, line,
+    elsewhere name, id, line, written,
 };
 
 /// A proxy. Its numeric id is left out: without `id` it follows the order of the file, and a section that moved up a place is not a
@@ -156,65 +191,68 @@ pub(super) static PROXY: &[FieldRow<Proxy>] = rows! { Proxy;
     backlog => "backlog" E::NONE,
     rate_limit => "rate-limit" E::NONE,
     default_backend => "default_backend" E::NONE,
-    rules => "rules" E::NONE,
-    http => "http options" E::NONE,
-    logging => "log" E::NONE,
+    rules by unshown => "rules" E::NONE,
+    http by unshown => "http options" E::NONE,
+    logging by unshown => "log" E::NONE,
     balance => "balance" E::NONE,
-    cookie => "cookie" E::NONE,
+    cookie by unshown => "cookie" E::NONE,
     retries => "retries" E::NONE,
     retry_on => "retry-on" E::NONE,
     fullconn => "fullconn" E::NONE,
-    check => "check" E::RECHECKS,
+    check by unshown => "check" E::RECHECKS,
+    // The files are read at the start of a process.
+    state_file => "load-server-state-from-file" E::NONE,
+    state_file_name => "server-state-file-name" E::NONE,
     // Connections that are open go on as they were opened.
-    source_address => "source" E::RECHECKS;
+    source_address by unshown => "source" E::RECHECKS;
     also "disabled" |old, new| new.disabled && !old.disabled => E::on(Impact::Section);
-    elsewhere name, id, role, binds, servers, timeouts, tcp, direct, source,
+    elsewhere name, id, role, binds, servers, timeouts, tcp, direct, source, lines,
 };
 
 /// The timeouts of a proxy.
 pub(super) static TIMEOUTS: &[FieldRow<Timeouts>] = rows! { Timeouts;
-    client => "timeout" E::NONE,
-    server => "timeout" E::NONE,
-    connect => "timeout" E::RECHECKS,
-    http_request => "timeout" E::NONE,
-    http_keep_alive => "timeout" E::NONE,
-    queue => "timeout" E::NONE,
-    tunnel => "timeout" E::NONE,
-    client_fin => "timeout" E::NONE,
-    server_fin => "timeout" E::NONE,
-    check => "timeout" E::RECHECKS,
-    tarpit => "timeout" E::NONE;
+    client => "timeout client" E::NONE,
+    server => "timeout server" E::NONE,
+    connect => "timeout connect" E::RECHECKS,
+    http_request => "timeout http-request" E::NONE,
+    http_keep_alive => "timeout http-keep-alive" E::NONE,
+    queue => "timeout queue" E::NONE,
+    tunnel => "timeout tunnel" E::NONE,
+    client_fin => "timeout client-fin" E::NONE,
+    server_fin => "timeout server-fin" E::NONE,
+    check => "timeout check" E::RECHECKS,
+    tarpit => "timeout tarpit" E::NONE;
     also; elsewhere
 };
 
 /// The options of a proxy for both modes.
 pub(super) static TCP: &[FieldRow<TcpOptions>] = rows! { TcpOptions;
-    client_keepalive => "options" E::NONE,
-    server_keepalive => "options" E::RECHECKS,
-    abort_on_close => "options" E::NONE,
-    no_linger => "options" E::NONE,
-    all_backups => "options" E::NONE,
-    prefer_last_server => "options" E::NONE,
-    persist => "options" E::NONE,
-    redispatch => "options" E::NONE,
-    independent_streams => "options" E::NONE,
-    splice_auto => "options" E::NONE,
-    splice_request => "options" E::NONE,
-    splice_response => "options" E::NONE,
-    socket_stats => "options" E::NONE;
+    client_keepalive => "option clitcpka" E::NONE,
+    server_keepalive => "option srvtcpka" E::RECHECKS,
+    abort_on_close => "option abortonclose" E::NONE,
+    no_linger => "option nolinger" E::NONE,
+    all_backups => "option allbackups" E::NONE,
+    prefer_last_server => "option prefer-last-server" E::NONE,
+    persist => "option persist" E::NONE,
+    redispatch by unshown => "option redispatch" E::NONE,
+    independent_streams => "option independent-streams" E::NONE,
+    splice_auto => "option splice-auto" E::NONE,
+    splice_request => "option splice-request" E::NONE,
+    splice_response => "option splice-response" E::NONE,
+    socket_stats => "option socket-stats" E::NONE;
     also; elsewhere
 };
 
 /// The settings of `mode direct`.
 pub(super) static DIRECT: &[FieldRow<Direct>] = rows! { Direct;
-    engine => "engine" E::NONE,
-    on_exit => "on-exit" E::NONE,
-    manage_vip => "manage-vip" E::NONE,
-    persistence => "stick" E::NONE,
+    engine by unshown => "engine" E::NONE,
+    on_exit by unshown => "on-exit" E::NONE,
+    manage_vip by unshown => "manage-vip" E::NONE,
+    persistence by unshown => "stick" E::NONE,
     vip_check => "option direct-vip-check" E::RECHECKS,
-    scheduler => "balance" E::NONE,
-    hash_port => "balance" E::NONE,
-    fallback => "balance" E::NONE;
+    scheduler by unshown => "balance" E::NONE,
+    hash_port by unshown => "balance" E::NONE,
+    fallback by unshown => "balance" E::NONE;
     also; elsewhere places,
 };
 
@@ -230,7 +268,7 @@ pub(super) static BIND_OPTIONS: &[FieldRow<BindOptions>] = rows! { BindOptions;
     accept_proxy => "accept-proxy" E::NONE,
     backlog => "backlog" E::NONE,
     maxconn => "maxconn" E::NONE,
-    socket => "mode" E::NONE,
+    socket by unshown => "mode" E::NONE,
     transparent => "transparent" E::NEEDS_SOCKET,
     v6only => "v4v6/v6only" E::NEEDS_SOCKET,
     defer_accept => "defer-accept" E::NONE,
@@ -238,7 +276,7 @@ pub(super) static BIND_OPTIONS: &[FieldRow<BindOptions>] = rows! { BindOptions;
     mss => "mss" E::NONE,
     tcp_user_timeout_ms => "tcp-ut" E::NONE,
     shards => "shards" E::NONE,
-    tls => "ssl" E::NONE;
+    tls by unshown => "ssl" E::NONE;
     also "tfo" |old, new| old.tfo && !new.tfo => E::NEEDS_SOCKET,
     "mss" |old, new| old.mss.is_some() && new.mss.is_none() => E::NEEDS_SOCKET;
     elsewhere interface, namespace,
@@ -273,10 +311,12 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     bufsize => "tune.bufsize" E::PENDING,
     maxrewrite => "tune.maxrewrite" E::NONE,
     maxhdr => "tune.http.maxhdr" E::NONE,
+    server_state_file => "server-state-file" E::PENDING,
+    server_state_base => "server-state-base" E::PENDING,
     xdp_connections => "tune.xdp.connections" E::NONE;
     also "log" |global| logs(&global.log) => E::NONE,
     "tune.maxaccept" |global| accepts(global.maxaccept) => E::NONE;
-    elsewhere log, maxaccept, process, stats, tls, ipvs,
+    elsewhere log, maxaccept, process, stats, tls, ipvs, lines,
 };
 
 /// What is done once, when a process starts.
@@ -329,6 +369,7 @@ static IPVS: &[SettingRow<IpvsTuning>] = settings! { IpvsTuning;
 #[derive(Debug, Default)]
 pub(super) struct Differences {
     pub(super) words: Vec<&'static str>,
+    pub(super) fields: Vec<FieldChange>,
     pub(super) effects: Effects,
 }
 
@@ -338,6 +379,18 @@ impl Differences {
         for row in rows.iter().filter(|row| (row.differs)(old, new)) {
             if !self.words.contains(&row.word) {
                 self.words.push(row.word);
+            }
+            let (from, to) = ((row.text)(old), (row.text)(new));
+            match self.fields.iter_mut().find(|field| field.word == row.word && (from == to || field.from == field.to))
+            {
+                // Another part of the same, or one direction of its change.
+                Some(known) => {
+                    known.effects = known.effects.with(row.effects);
+                    if from != to {
+                        (known.from, known.to) = (from, to);
+                    }
+                }
+                None => self.fields.push(FieldChange { word: row.word, from, to, effects: row.effects }),
             }
             self.effects = self.effects.with(row.effects);
         }
@@ -365,6 +418,26 @@ pub(super) fn compare_servers(backend: &Proxy, old: &Server, new: &Server) -> Di
         found.words.push("id");
     }
     found
+}
+
+/// The fields in which a proxy itself differs from another one.
+pub fn proxy_fields(old: &Proxy, new: &Proxy) -> Vec<FieldChange> {
+    compare_proxies(old, new).fields
+}
+
+/// The fields in which a server differs from another one.
+pub fn server_fields(old: &Server, new: &Server) -> Vec<FieldChange> {
+    let mut found = Differences::default();
+    found.look(SERVER, old, new);
+    found.fields
+}
+
+/// The fields in which a listening address differs.
+pub fn bind_fields(old: &Bind, new: &Bind) -> Vec<FieldChange> {
+    let mut found = Differences::default();
+    found.look(BIND, old, new);
+    found.look(BIND_OPTIONS, &old.options, &new.options);
+    found.fields
 }
 
 /// Whether connections that were opened by the one are not to be used for the other.
@@ -415,6 +488,21 @@ pub(super) fn compare_globals(
 /// `tune.maxaccept` as it is written.
 fn accepts(limit: Option<u32>) -> String {
     if limit == Some(u32::MAX) { "-1".into() } else { limit.words() }
+}
+
+/// What a server's line says of its checks.
+fn checks(check: &CheckSettings) -> String {
+    let mut words = vec![if check.enabled { "check".to_owned() } else { "no-check".to_owned() }];
+    words.push(format!("inter {}", check.inter.words()));
+    let mut also = |word: &str, value: Option<String>| words.extend(value.map(|value| format!("{word} {value}")));
+    also("fastinter", check.fastinter.map(|time| time.words()));
+    also("downinter", check.downinter.map(|time| time.words()));
+    also("rise", Some(check.rise.to_string()));
+    also("fall", Some(check.fall.to_string()));
+    also("addr", check.addr.as_ref().map(ToString::to_string));
+    also("port", check.port.map(|port| port.to_string()));
+    also("track", check.track.clone());
+    words.join(" ")
 }
 
 /// `log` lines without their first word.

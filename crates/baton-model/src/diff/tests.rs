@@ -161,7 +161,7 @@ fn settings_are_named() {
     let mut new = old.clone();
     new.retries = 1;
     new.timeouts.server = Some(std::time::Duration::from_secs(1));
-    check(vec![old], vec![new], &["backend a: retries, timeout changed"]);
+    check(vec![old], vec![new], &["backend a: retries, timeout server changed"]);
 }
 
 #[test]

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Capability, CpuMap, ExtraFiles, Sync};
+use crate::{
+    Algorithm, Balance, Capability, CpuMap, ExtraFiles, HashType, Mode, ProxyProtocol, RetryOn, ServerAddress,
+    StateFile, Sync,
+};
 
 /// A value in the words that set it; what nobody has set is `unset`.
 pub(super) trait Words {
@@ -26,6 +29,91 @@ impl Words for bool {
 impl Words for u32 {
     fn words(&self) -> String {
         self.to_string()
+    }
+}
+
+impl Words for i32 {
+    fn words(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Words for ServerAddress {
+    fn words(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Words for ProxyProtocol {
+    fn words(&self) -> String {
+        match self {
+            ProxyProtocol::Off => "off",
+            ProxyProtocol::V1 => "version 1",
+            ProxyProtocol::V2 => "version 2",
+        }
+        .into()
+    }
+}
+
+impl Words for Mode {
+    fn words(&self) -> String {
+        match self {
+            Mode::Tcp => "tcp",
+            Mode::Http => "http",
+            Mode::Direct => "direct",
+        }
+        .into()
+    }
+}
+
+impl Words for StateFile {
+    fn words(&self) -> String {
+        match self {
+            StateFile::None => "none",
+            StateFile::Global => "global",
+            StateFile::Local => "local",
+        }
+        .into()
+    }
+}
+
+impl Words for Balance {
+    /// The algorithm, and what differs from the defaults of hashes.
+    fn words(&self) -> String {
+        let mut words = match &self.algorithm {
+            Algorithm::RoundRobin => "roundrobin".into(),
+            Algorithm::StaticRr => "static-rr".into(),
+            Algorithm::LeastConn => "leastconn".into(),
+            Algorithm::First => "first".into(),
+            Algorithm::Source => "source".into(),
+            Algorithm::Uri(_) => "uri".into(),
+            Algorithm::UrlParam { name, .. } => format!("url_param {name}"),
+            Algorithm::Hdr { name, .. } => format!("hdr({name})"),
+            Algorithm::Random { draws } => format!("random({draws})"),
+            Algorithm::RdpCookie(name) => format!("rdp-cookie({name})"),
+            Algorithm::Hash(text) => format!("hash {text}"),
+        };
+        if self.hash != HashType::default() {
+            words += if self.hash.consistent { ", hash-type consistent" } else { ", hash-type map-based" };
+        }
+        if self.factor > 0 {
+            words += &format!(", hash-balance-factor {}", self.factor);
+        }
+        words
+    }
+}
+
+impl Words for RetryOn {
+    fn words(&self) -> String {
+        let kinds = [
+            (self.conn_failure, "conn-failure"),
+            (self.empty_response, "empty-response"),
+            (self.junk_response, "junk-response"),
+            (self.response_timeout, "response-timeout"),
+        ];
+        let kinds = kinds.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word.to_owned());
+        let all: Vec<String> = kinds.chain(self.statuses.iter().map(u16::to_string)).collect();
+        if all.is_empty() { "none".into() } else { all.join(" ") }
     }
 }
 

@@ -175,13 +175,7 @@ mod tests {
         for line in lines {
             let change = (*line).to_owned();
             match accepted {
-                true => outcome.plan.changes.push(PlannedChange {
-                    change,
-                    impact: None,
-                    next_process: false,
-                    restarts_check: false,
-                    needs_socket: false,
-                }),
+                true => outcome.plan.changes.push(PlannedChange { change, ..PlannedChange::default() }),
                 false => outcome.messages.push(Message {
                     severity: "alert".into(),
                     id: String::new(),

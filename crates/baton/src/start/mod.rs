@@ -26,17 +26,18 @@ use baton_control::listeners::{Inherited, named_twice};
 use baton_control::reload::{self, Configuration, Ready};
 use baton_control::rights::Rights;
 use baton_control::servant::Summons;
+use baton_control::state_file::SavedStates;
 use baton_control::tickets::wall_seconds;
 use baton_control::{
     ChangeLine, Messages, Outside, ServiceManager, Settings, StartCommand, direct, early_signals, encryption,
-    overrides, runtime,
+    overrides, runtime, state_file,
 };
 use baton_kernel::output::{self, WriteMode};
 use baton_kernel::process::ignore_sigpipe;
 use baton_kernel::process::known::ProcessId;
 use baton_master::Resumed;
 use baton_master::process::Program;
-use baton_model::EndedOverride;
+use baton_model::{EndedOverride, Model};
 use baton_tls::tickets::TicketVault;
 
 use crate::arguments::{Run, without_predecessors};
@@ -233,6 +234,8 @@ fn serve(
     let mut inherited = inherit::sockets(&run, &model, messages)?;
     let earlier = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.earlier)).unwrap_or_default();
     let before = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.memory)).unwrap_or_default();
+    // A worker that replaces another one goes on from what its master remembers.
+    let is_first = origin.summons.as_ref().is_none_or(|summons| summons.begin.is_first);
     let (held, summoned) = origin.summons.map(Summons::into_parts).unzip();
     inherited.extend(held.unwrap_or_default());
     let first = worker::with_addresses_before(&model, &earlier, &inherited, &run.options, &outside);
@@ -241,11 +244,17 @@ fn serve(
     // A worker that gives what it has is asked, not what its master remembers of it.
     let is_taken = taken.as_ref().is_some_and(|taken| !taken.states.is_empty());
     let overrides = if is_taken { &[][..] } else { &before.overrides[..] };
+    let is_first = is_first && !is_taken && before.overrides.is_empty();
+    let saved = if is_first { saved_states(&model, &outside, messages) } else { SavedStates::default() };
+    let overrides = if is_first { &saved.memory.overrides[..] } else { overrides };
     let (mut line, ready) = bind(all, cores, (inherited, overrides), taken.as_mut(), &view, messages)?;
     if !before.tickets.is_empty() {
         line.recall_tickets(&before.tickets);
     }
-    if !overrides.is_empty() {
+    if saved.servers > 0 {
+        // What was set under another configuration ends without a word, as in HAProxy.
+        line.recall_saved(&ready, &saved.memory, Instant::now());
+    } else if !overrides.is_empty() {
         say_ended(&line.recall_overrides(&ready), messages);
     }
     let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
@@ -274,6 +283,16 @@ fn serve(
         Begun { summoned, text, then }
     });
     live::live(live::LiveProcess { settings, socket }, line, open, begun, taken, messages, || terminal.serving())
+}
+
+/// What files of server states say, which nobody knows better.
+fn saved_states(model: &Model, view: &Outside, messages: &Rc<Messages>) -> SavedStates {
+    let saved = state_file::read(model, view, wall_seconds());
+    saved.warnings.iter().for_each(|warning| messages.warning(&format!("config : {warning}")));
+    if saved.servers > 0 {
+        messages.notice(&format!("the states of {} servers are those of the server state file.", saved.servers));
+    }
+    saved
 }
 
 /// Takes or opens everything that the configuration names, and goes on from what another process remembers. The last of the

@@ -1,47 +1,87 @@
-//! `baton status`: how the running process is.
+//! `baton status`: whether everything is all right with the running process, and how it is.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use baton_control::plan::restart_pending;
 use baton_control::protocol::{Expiring, Figures, Reply, Request, Status};
+use baton_control::verdict::{Health, Verdict, duration};
 use clap::Args;
+use serde::Serialize;
 
 use super::whom::TargetProcess;
 
-/// Show the running process: configuration, listeners, connections, counters.
+/// Exit code when it is not known how things are: no process, no permission, or no reply.
+pub const UNKNOWN: u8 = 3;
+
+/// Show whether the running process is all right: problems, configuration, connections, servers.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  baton status\n  baton status --json | jq '.backends[].servers[] | {name, status}'")]
+#[command(
+    after_help = "Exit code: 0 all is well, 1 degraded (everything is served), 2 something is down, 3 unknown (no process, no \
+                        permission, no reply)\n\nExample:\n  baton status\n  baton status --quiet || systemctl status baton\n  \
+                        baton status --json | jq '.backends[].servers[] | {name, status, reason}'"
+)]
 pub struct StatusCommand {
     #[command(flatten)]
     process: TargetProcess,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    /// Print problems only; nothing if there are none
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+/// Everything, for scripts.
+#[derive(Serialize)]
+struct Document<'s> {
+    #[serde(flatten)]
+    verdict: &'s Verdict,
+    #[serde(flatten)]
+    status: &'s Status,
 }
 
 /// Asks and prints.
-pub fn run(command: &StatusCommand) -> Result<ExitCode, String> {
-    match command.process.ask(Request::Status)? {
-        Reply::Status(status) if command.json => {
-            super::print_line(serde_json::to_string(&status).unwrap_or_default());
+pub fn run(command: &StatusCommand) -> ExitCode {
+    let asked = command.process.ask(Request::Status).and_then(|reply| match reply {
+        Reply::Status(status) => Ok(status),
+        Reply::Failed { reason } => Err(reason),
+        other => Err(format!("unexpected reply: {other:?}")),
+    });
+    let status = match asked {
+        Ok(status) => status,
+        Err(reason) => {
+            super::say_line(format_args!("baton: {reason}"));
+            return ExitCode::from(UNKNOWN);
         }
-        Reply::Status(status) => super::print_text(text(&status)),
-        Reply::Failed { reason } => return Err(reason),
-        other => return Err(format!("unexpected reply: {other:?}")),
+    };
+    let verdict = Verdict::of(&status);
+    if command.json {
+        let document = Document { verdict: &verdict, status: &status };
+        super::print_line(serde_json::to_string(&document).unwrap_or_default());
+    } else if command.quiet {
+        super::print_text(problems(&verdict));
+    } else {
+        super::print_text(format_args!("{}\n{}{}", verdict.health.word(), problems(&verdict), text(&status)));
     }
-    Ok(ExitCode::SUCCESS)
+    ExitCode::from(match verdict.health {
+        Health::Ok => 0,
+        Health::Degraded => 1,
+        Health::Down => 2,
+    })
+}
+
+fn problems(verdict: &Verdict) -> String {
+    verdict.problems.iter().map(|problem| format!("{}: {}\n", problem.health.word(), problem.problem)).collect()
 }
 
 fn text(status: &Status) -> String {
-    let uptime = Duration::from_secs(status.uptime_ms / 1000);
     let stopping = if status.stopping { ", stopping" } else { "" };
     let mut out = format!(
-        "baton {}, PID {}, up {}s{stopping}\nconfiguration {} ({} refused), {} threads\n\
+        "baton {}, PID {}, up {}{stopping}\nconfiguration {} ({} refused), {} threads\n\
          {} of {} connections, {} descriptors, {} KiB\n",
         status.version,
         status.pid,
-        uptime.as_secs(),
+        duration(status.uptime_ms / 1000),
         status.generation,
         status.refused,
         status.cores,
@@ -74,6 +114,12 @@ fn text(status: &Status) -> String {
             status.panics
         ));
     }
+    if status.connections_leaving > 0 {
+        out.push_str(&format!("{} connections of frontends of an older configuration\n", status.connections_leaving));
+    }
+    if status.sessions_elsewhere > 0 {
+        out.push_str(&format!("{} sessions with servers are still in older processes\n", status.sessions_elsewhere));
+    }
     for figures in &status.frontends {
         out.push_str(&row("frontend", figures));
     }
@@ -101,8 +147,20 @@ fn certificates(counts: &Expiring) -> String {
 
 fn row(word: &str, figures: &Figures) -> String {
     let count = |name: &str| figures.counters.get(name).copied().unwrap_or_default();
+    let since = figures.since_s.map(|seconds| format!(" for {}", duration(seconds))).unwrap_or_default();
+    let reason = if figures.reason.is_empty() { String::new() } else { format!(" ({})", figures.reason) };
+    let rate = figures.rate.map(|rate| format!(", {rate}/s")).unwrap_or_default();
+    let troubles = [
+        (u64::from(figures.queued), "queued"),
+        (count("wretr"), "retries"),
+        (count("hrsp_5xx"), "responses 5xx"),
+        (count("econ"), "connect errors"),
+        (count("eresp"), "response errors"),
+    ];
+    let troubles: String =
+        troubles.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect();
     format!(
-        "{word} {} {}: {} open (peak {}), {} sessions, {} requests, {} bytes in, {} out\n",
+        "{word} {} {}{since}{reason}: {} open (peak {}), {} sessions{rate}, {} requests, {} bytes in, {} out{troubles}\n",
         figures.name,
         figures.status,
         figures.open,
@@ -125,5 +183,23 @@ mod tests {
         let some = Expiring { all: 9, expired: 2, within_7_days: 0, within_30_days: 3 };
         assert_eq!(certificates(&some), "9 certificates: 2 expired or not yet valid, 3 expire within 30 days\n");
         assert!(!text(&Status::default()).contains("certificate"));
+    }
+
+    #[test]
+    fn a_line_says_why_since_when_and_what_goes_wrong() {
+        let counters = [("wretr", 3), ("hrsp_5xx", 2), ("stot", 9)].map(|(name, count)| (name.to_owned(), count));
+        let down = Figures {
+            name: "s1".into(),
+            status: "DOWN".into(),
+            reason: "Layer4 timeout".into(),
+            since_s: Some(61),
+            rate: Some(4),
+            queued: 1,
+            counters: counters.into(),
+            ..Figures::default()
+        };
+        let expect = "server s1 DOWN for 1m 1s (Layer4 timeout): 0 open (peak 0), 9 sessions, 4/s, 0 requests, 0 bytes in, 0 out, \
+                      1 queued, 3 retries, 2 responses 5xx\n";
+        assert_eq!(row("server", &down), expect);
     }
 }

@@ -1,0 +1,119 @@
+//! A `server` line that says what operators set at run time: each override as the words that a file has for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use baton_model::{AdminState, Setting};
+
+use crate::dynamic_server::quoted;
+use crate::keywords::server;
+use crate::syntax::Line;
+
+/// What stands behind a server's name, word by word, the address first.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ServerLine {
+    words: Vec<String>,
+}
+
+impl ServerLine {
+    /// The words of a line as it is written. Text that cannot be read as words is one word.
+    pub fn read(text: &str) -> ServerLine {
+        let words = match Line::cut(Arc::default(), text.to_owned()) {
+            Ok(line) => (0..line.words.len()).map(|at| line.word(at).to_owned()).collect(),
+            Err(_) => vec![text.to_owned()],
+        };
+        ServerLine { words }
+    }
+
+    /// The line with what a setting says. False: the file says it by having no such line.
+    pub fn set(&mut self, setting: &Setting) -> bool {
+        match setting {
+            Setting::State(state) => self.set_state(*state),
+            Setting::Weight(weight) => self.put("weight", &[&weight.to_string()]),
+            Setting::Line(Some(text)) => *self = ServerLine::read(text),
+            Setting::Line(None) => return false,
+            Setting::Health(true) => self.switch("check", "no-check"),
+            Setting::Health(false) => self.switch("no-check", "check"),
+        }
+        true
+    }
+
+    /// No word of the file drains a server, but one without weight gets what a draining one does: persistent clients alone.
+    fn set_state(&mut self, state: AdminState) {
+        match state.maintenance {
+            true => self.switch("disabled", "enabled"),
+            false => self.switch("enabled", "disabled"),
+        }
+        if state.drain {
+            self.put("weight", &["0"]);
+        }
+    }
+
+    /// Puts one of two opposite words into the line; one that undoes what the line does not say is needed for `default-server`.
+    fn switch(&mut self, word: &str, opposite: &str) {
+        self.take(opposite);
+        self.put(word, &[]);
+    }
+
+    /// Puts a keyword with its arguments in the place where it stands, else at the end.
+    fn put(&mut self, keyword: &str, arguments: &[&str]) {
+        let at = self.take(keyword).unwrap_or(self.words.len());
+        let words = std::iter::once(keyword).chain(arguments.iter().copied()).map(str::to_owned);
+        self.words.splice(at..at, words);
+    }
+
+    /// Takes a keyword out with its arguments, wherever it stands; gives the first place where it stood.
+    fn take(&mut self, keyword: &str) -> Option<usize> {
+        let (mut first, mut at) = (None, 1);
+        while at < self.words.len() {
+            let next = (at + 1 + server::arguments(&self.words[at])).min(self.words.len());
+            if self.words[at] == keyword {
+                self.words.drain(at..next);
+                first = first.or(Some(at));
+            } else {
+                at = next;
+            }
+        }
+        first
+    }
+}
+
+impl fmt::Display for ServerLine {
+    /// As it is written in a file.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&quoted(self.words.iter().map(String::as_str)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, settings: &[Setting], expect: &str) {
+        let mut line = ServerLine::read(line);
+        settings.iter().for_each(|setting| assert!(line.set(setting)));
+        assert_eq!(line.to_string(), expect);
+    }
+
+    fn state(maintenance: bool, drain: bool) -> Setting {
+        Setting::State(AdminState { maintenance, drain })
+    }
+
+    #[test]
+    fn an_override_becomes_the_words_of_a_line() {
+        check("10.0.0.1:80 weight 3 check", &[Setting::Weight(7)], "10.0.0.1:80 weight 7 check");
+        check("10.0.0.1:80 check", &[Setting::Weight(7)], "10.0.0.1:80 check weight 7");
+        check("10.0.0.1:80", &[state(true, false)], "10.0.0.1:80 disabled");
+        check("10.0.0.1:80 disabled check", &[state(false, false)], "10.0.0.1:80 check enabled");
+        check("10.0.0.1:80 weight 5", &[Setting::Weight(7), state(false, true)], "10.0.0.1:80 weight 0 enabled");
+        check("10.0.0.1:80 check", &[Setting::Health(false)], "10.0.0.1:80 no-check");
+        check("10.0.0.1:80", &[Setting::Line(Some("10.0.0.2:80 maxconn 4".into()))], "10.0.0.2:80 maxconn 4");
+        assert!(!ServerLine::default().set(&Setting::Line(None)));
+    }
+
+    #[test]
+    fn an_argument_is_no_keyword_and_words_are_quoted() {
+        check("10.0.0.1:80 cookie weight", &[Setting::Weight(7)], "10.0.0.1:80 cookie weight weight 7");
+        check("10.0.0.1:80 cookie 'a b' weight 1 weight 2", &[Setting::Weight(7)], "10.0.0.1:80 cookie 'a b' weight 7");
+    }
+}

@@ -1,0 +1,303 @@
+//! Files of server states (`server-state-file`): what `show servers state` printed of an earlier process, HAProxy's or ours, is what this
+//! one starts with. Read once, before the first commit, when no process hands over what it knows.
+//!
+//! What an operator had set becomes an override by the values that the configuration had then, so it ends when the configuration of
+//! today has others. Health continues where a server is checked. Addresses and names are those of the configuration.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use baton_config::Environment;
+use baton_model::{AdminState, Field, Model, Proxy, Server, Setting, StateFile};
+
+use crate::handover::memory::{BackendMemory, CheckMemory, HEALTH_WORDS, ProcessMemory, ServerMemory};
+use crate::overrides::OverrideRecord;
+
+/// The version of the format, which is a file's first line.
+const VERSION: &str = "1";
+/// The fewest columns of a line.
+const COLUMNS_MIN: usize = 20;
+
+/// `srv_check_status`: HAProxy 2.6's numbers for its words.
+const CHECK_WORDS: [(u8, &str); 9] = [
+    (3, "HANA"),
+    (6, "L4OK"),
+    (7, "L4TOUT"),
+    (8, "L4CON"),
+    (12, "L7TOUT"),
+    (13, "L7RSP"),
+    (15, "L7OK"),
+    (16, "L7OKC"),
+    (17, "L7STS"),
+];
+
+/// `srv_admin_state`, a mask: in maintenance, disabled in the configuration, draining.
+const MAINTENANCE: u32 = 0x01;
+const DISABLED: u32 = 0x04;
+const DRAIN: u32 = 0x08;
+
+/// What files of server states say.
+#[derive(Debug, Default)]
+pub struct SavedStates {
+    /// Health, checks and overrides.
+    pub memory: ProcessMemory,
+    /// What there is to say about the files, as HAProxy says it.
+    pub warnings: Vec<String>,
+    /// How many servers continue from a file.
+    pub servers: usize,
+}
+
+/// The number of a check's short word; 1 of none.
+pub(crate) fn check_number(word: &str) -> u8 {
+    CHECK_WORDS.iter().find(|(_, known)| *known == word).map_or(1, |(number, _)| *number)
+}
+
+/// Reads the files that a configuration names. `at_s` is the time that the overrides begin at.
+pub fn read(model: &Model, env: &dyn Environment, at_s: u64) -> SavedStates {
+    let mut saved = SavedStates::default();
+    let mut files: BTreeMap<PathBuf, Option<String>> = BTreeMap::new();
+    for backend in model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled) {
+        let whose = match backend.state_file {
+            StateFile::None => continue,
+            StateFile::Global => Whose::Global,
+            StateFile::Local => Whose::Backend(&backend.name),
+        };
+        let Some(path) = model.state_file(backend) else {
+            saved.warnings.push(format!(
+                "backend '{}' configured to load server state file from global section 'server-state-file' directive. \
+                 Unfortunately, 'server-state-file' is not set!",
+                backend.name
+            ));
+            continue;
+        };
+        if !files.contains_key(&path) {
+            let content = content(&path, whose, env).map_err(|warning| saved.warnings.push(warning)).ok();
+            files.insert(path.clone(), content);
+        }
+        let Some(content) = files.get(&path).and_then(Option::as_deref) else { continue };
+        backend_states(&mut saved, backend, content, &path, at_s);
+    }
+    saved
+}
+
+/// Whose file it is, for messages.
+#[derive(Clone, Copy)]
+enum Whose<'m> {
+    Global,
+    Backend(&'m str),
+}
+
+/// The lines of a file that can be read; a file that is no such file is refused whole.
+fn content(path: &Path, whose: Whose<'_>, env: &dyn Environment) -> Result<String, String> {
+    let shown = path.display();
+    let bytes = env.read(path).map_err(|error| {
+        let reason = match error.kind() {
+            io::ErrorKind::NotFound => "No such file or directory".to_owned(),
+            _ => error.to_string(),
+        };
+        match whose {
+            Whose::Global => format!("config: Can't open global server state file '{shown}': {reason}"),
+            Whose::Backend(name) => format!("Proxy '{name}': Can't open server state file '{shown}': {reason}."),
+        }
+    })?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    match text.split_once('\n') {
+        Some((version, lines)) if version.trim_end() == VERSION => Ok(lines.to_owned()),
+        Some(_) | None => Err(match whose {
+            Whose::Global => format!("config: Can't get version of the global server state file '{shown}'."),
+            Whose::Backend(name) => format!("Proxy '{name}': Can't get version of the server state file '{shown}'."),
+        }),
+    }
+}
+
+/// Takes what a file says of a backend's servers. What stands after a line that cannot be read is not read.
+fn backend_states(saved: &mut SavedStates, backend: &Proxy, content: &str, path: &Path, at_s: u64) {
+    let mut memory = BackendMemory::default();
+    for (number, line) in (1..).zip(content.lines()) {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let Some(state) = SavedState::read(line) else {
+            let warning = format!(
+                "config: corrupted server state file '{}' at line {number}: the rest is not read.",
+                path.display()
+            );
+            if !saved.warnings.contains(&warning) {
+                saved.warnings.push(warning);
+            }
+            break;
+        };
+        if state.backend != &*backend.name {
+            continue;
+        }
+        let Some(server) = backend.servers.iter().find(|server| &*server.name == state.server) else { continue };
+        saved.servers += 1;
+        saved.memory.overrides.extend(state.overrides(path, at_s));
+        memory.servers.0.push((Arc::clone(&server.name), state.memory(server)));
+    }
+    if !memory.servers.is_empty() {
+        saved.memory.backends.0.push((Arc::clone(&backend.name), memory));
+    }
+}
+
+/// A line of a file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct SavedState<'l> {
+    backend: &'l str,
+    server: &'l str,
+    /// `srv_op_state`: 0 stopped, 1 starting, 2 running, 3 stopping.
+    operation: u8,
+    /// `srv_admin_state`.
+    admin: u32,
+    /// The weight as set, and as configured.
+    weight: u32,
+    configured_weight: u32,
+    /// Seconds since the last change.
+    since_s: u64,
+    check_status: u8,
+    check_health: u32,
+}
+
+impl<'l> SavedState<'l> {
+    fn read(line: &'l str) -> Option<SavedState<'l>> {
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        if columns.len() < COLUMNS_MIN {
+            return None;
+        }
+        Some(SavedState {
+            backend: columns[1],
+            server: columns[3],
+            operation: columns[5].parse().ok().filter(|state| *state <= 3)?,
+            admin: columns[6].parse().ok()?,
+            weight: columns[7].parse().ok()?,
+            configured_weight: columns[8].parse().ok()?,
+            since_s: columns[9].parse().ok()?,
+            check_status: columns[10].parse().ok()?,
+            check_health: columns[12].parse().ok()?,
+        })
+    }
+
+    /// What operators had set.
+    fn overrides(&self, path: &Path, at_s: u64) -> impl Iterator<Item = OverrideRecord> {
+        let is_set = |bit: u32| self.admin & bit != 0;
+        let state = AdminState { maintenance: is_set(MAINTENANCE), drain: is_set(DRAIN) };
+        let configured = AdminState { maintenance: is_set(DISABLED), drain: false };
+        let settings = [
+            (Field::State, Setting::State(state), Setting::State(configured)),
+            (Field::Weight, Setting::Weight(self.weight), Setting::Weight(self.configured_weight)),
+        ];
+        let (backend, server) = (self.backend.to_owned(), self.server.to_owned());
+        let socket = format!("server-state-file {}", path.display());
+        settings.into_iter().filter(|(_, value, file)| value != file).map(move |(field, value, file)| OverrideRecord {
+            backend: backend.clone(),
+            server: server.clone(),
+            field: field.word().into(),
+            value: value.to_string(),
+            file: file.to_string(),
+            uid: None,
+            pid: None,
+            socket: socket.clone(),
+            at_s,
+        })
+    }
+
+    /// How the server was. One that is not checked is up: nothing would ever find that it is again.
+    fn memory(&self, server: &Server) -> ServerMemory {
+        let is_checked = server.check.enabled;
+        let word = CHECK_WORDS.iter().find(|(number, _)| *number == self.check_status).map(|(_, word)| *word);
+        let health = match self.operation {
+            0 if is_checked && word.is_some() && self.admin & MAINTENANCE == 0 => HEALTH_WORDS[2],
+            3 if is_checked => HEALTH_WORDS[1],
+            _ => "",
+        };
+        let check = word.filter(|_| is_checked).map(|word| {
+            Box::new(CheckMemory {
+                status: word.into(),
+                health: self.check_health,
+                rise: server.check.rise,
+                fall: server.check.fall,
+                ..CheckMemory::default()
+            })
+        });
+        let since_ms = self.since_s.saturating_mul(1000);
+        ServerMemory { health: health.into(), since_ms, check, ..ServerMemory::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_config::{FixedEnvironment, Options, load};
+
+    use super::*;
+
+    const CONFIG: &str = "global\n server-state-base /var/lib\n server-state-file all\ndefaults\n mode http\n timeout client 1s\n \
+        timeout server 1s\n timeout connect 1s\n load-server-state-from-file global\nfrontend f\n bind 127.0.0.1:80\n \
+        default_backend app\nbackend app\n server s1 127.0.0.1:1 weight 10\n server s2 127.0.0.1:2 weight 10\n \
+        server s3 127.0.0.1:3 check\n server s4 127.0.0.1:4 disabled\nbackend own\n load-server-state-from-file local\n \
+        server l1 127.0.0.1:1\n";
+
+    /// Lines of HAProxy 2.6.12, with its server names.
+    const SAVED: &str = "1\n# be_id be_name\n\
+        3 app 1 s1 127.0.0.1 2 8 3 10 1 1 0 2 0 0 0 0 - 1 - 0 0 - - 0\n\
+        3 app 2 s2 127.0.0.1 0 1 10 10 7 1 0 0 0 0 0 0 - 2 - 0 0 - - 0\n\
+        3 app 3 s3 127.0.0.1 0 0 1 1 2 8 2 0 6 0 0 0 - 3 - 0 0 - - 0\n\
+        3 app 4 s4 127.0.0.1 2 4 1 1 1 1 0 0 8 0 0 0 - 2 - 0 0 - - 0\n\
+        3 app 9 gone 127.0.0.1 2 0 1 1 1 1 0 0 8 0 0 0 - 2 - 0 0 - - 0\n";
+
+    fn saved(files: &[(&str, &str)]) -> SavedStates {
+        let mut env = FixedEnvironment::with_file("a.cfg", CONFIG);
+        env.files.extend(files.iter().map(|(path, text)| (PathBuf::from(path), text.as_bytes().to_vec())));
+        let loaded = load(&Options::file("a.cfg"), &env);
+        read(&loaded.model.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)), &env, 7)
+    }
+
+    #[test]
+    fn a_file_of_haproxy_becomes_overrides_and_health() {
+        let saved = saved(&[("/var/lib/all", SAVED), ("/var/lib/own", "1\n")]);
+        let overrides: Vec<String> = saved.memory.overrides.iter().map(ToString::to_string).collect();
+        let expect = [
+            "server app/s1 state drain (file: ready)",
+            "server app/s1 weight 3 (file: 10)",
+            "server app/s2 state maint (file: ready)",
+            "server app/s4 state ready (file: maint)",
+        ];
+        assert_eq!((overrides, saved.servers, saved.warnings), (expect.map(String::from).to_vec(), 4, Vec::new()));
+        let (name, backend) = saved.memory.backends.iter().next().unwrap();
+        let health =
+            |(name, server): (&Arc<str>, &ServerMemory)| format!("{name} '{}' {}", server.health, server.since_ms);
+        let health: Vec<String> = backend.servers.iter().map(health).collect();
+        assert_eq!(
+            (&**name, health.join(", ").as_str()),
+            ("app", "s1 '' 1000, s2 '' 7000, s3 'down' 2000, s4 '' 1000")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_reported() {
+        let all = saved(&[]);
+        let expect = [
+            "config: Can't open global server state file '/var/lib/all': No such file or directory",
+            "Proxy 'own': Can't open server state file '/var/lib/own': No such file or directory.",
+        ];
+        assert_eq!(all.warnings, expect);
+        let all = saved(&[("/var/lib/all", ""), ("/var/lib/own", "2\n")]);
+        let expect = [
+            "config: Can't get version of the global server state file '/var/lib/all'.",
+            "Proxy 'own': Can't get version of the server state file '/var/lib/own'.",
+        ];
+        assert_eq!(all.warnings, expect);
+        let all = saved(&[
+            ("/var/lib/all", &SAVED.replace("3 app 2 s2", "3 app garbage\n3 app 2 s2")),
+            ("/var/lib/own", "1\n"),
+        ]);
+        let expect = "config: corrupted server state file '/var/lib/all' at line 3: the rest is not read.";
+        assert_eq!((all.warnings, all.servers), (vec![expect.to_owned()], 1));
+    }
+
+    #[test]
+    fn numbers_of_checks_and_their_words_belong_together() {
+        assert_eq!((check_number("L4OK"), check_number(""), check_number("L7STS")), (6, 1, 17));
+    }
+}

@@ -1,0 +1,113 @@
+//! Files of server states: what the real haproxy writes is what Baton starts with, and the other way round.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::support::haproxy::Haproxy;
+use crate::support::{Proxy, free_address, until};
+
+use super::overrides::shown;
+
+/// A configuration that loads `states`, with a socket of its own; `weights` and `more` are those of the first and of the second server.
+fn config(folder: &Path, socket: &str, weight: u32, more: &str) -> String {
+    let folder = folder.display();
+    format!(
+        "global\n stats socket {folder}/{socket} level admin\n server-state-base {folder}\n server-state-file states\ndefaults\n \
+         mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n load-server-state-from-file global\nfrontend web\n \
+         bind {}\n default_backend app\nbackend app\n server s1 127.0.0.1:1 weight {weight}\n server s2 127.0.0.1:1 weight 10{more}\n \
+         server s3 127.0.0.1:1 check inter 100ms fall 2\n server s4 127.0.0.1:1 weight 10\nbackend own\n \
+         load-server-state-from-file local\n server-state-file-name mine\n server l1 127.0.0.1:1 weight 4\n",
+        free_address()
+    )
+}
+
+fn ask(folder: &Path, socket: &str, line: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(folder.join(socket)).expect("it listens");
+    writeln!(stream, "{line}").expect("it reads");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("it replies");
+    reply
+}
+
+/// Of each server: administrative state, weight, configured weight, and whether it is up.
+fn states(text: &str) -> BTreeMap<String, String> {
+    let of = |line: &str| {
+        let columns: Vec<&str> = line.split(' ').collect();
+        let is_up = columns[5] != "0";
+        (format!("{}/{}", columns[1], columns[3]), format!("{} {}/{} {is_up}", columns[6], columns[7], columns[8]))
+    };
+    text.lines().filter(|line| line.contains(" 127.0.0.1 ")).map(of).collect()
+}
+
+/// What operators do before the states are written down.
+fn operate(folder: &Path, socket: &str) -> String {
+    for command in [
+        "set server app/s1 weight 3",
+        "set server app/s1 state drain",
+        "enable server app/s2",
+        "set server app/s4 state maint",
+        "set server own/l1 weight 2",
+    ] {
+        assert_eq!(ask(folder, socket, command), "\n", "{command}");
+    }
+    until("checks have found that a server is down", || {
+        states(&ask(folder, socket, "show servers state")).get("app/s3").is_some_and(|state| state.ends_with("false"))
+    });
+    let all = ask(folder, socket, "show servers state");
+    fs::write(folder.join("states"), &all).expect("the folder is ours");
+    fs::write(folder.join("mine"), ask(folder, socket, "show servers state own")).expect("the folder is ours");
+    all
+}
+
+#[test]
+fn states_that_haproxy_wrote_are_those_that_baton_starts_with() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let folder = folder.path();
+    let haproxy = Haproxy::start(&config(folder, "haproxy.sock", 10, " disabled"), &folder.join("haproxy.sock"));
+    let written = operate(folder, "haproxy.sock");
+    drop(haproxy);
+    let proxy = Proxy::start(&config(folder, "baton.sock", 10, " disabled"));
+    assert_eq!(states(&ask(folder, "baton.sock", "show servers state")), states(&written));
+    assert!(proxy.said().contains("the states of 5 servers are those of the server state file"), "{}", proxy.said());
+    let kept = shown(&proxy).1;
+    assert!(kept.contains(&"server app/s1 weight 3 (file: 10)".to_owned()), "{kept:?}");
+    let by = ask(folder, "baton.sock", "show overrides");
+    assert!(by.contains(&format!("over server-state-file {}/states at ", folder.display())), "{by}");
+    // They are overrides like the others.
+    assert_eq!(ask(folder, "baton.sock", "clear overrides app/s4"), "\n");
+    assert_eq!(shown(&proxy).0[3], "s4 no check");
+    // Nobody reads the file again.
+    proxy.reload();
+    assert_eq!(shown(&proxy).0[3], "s4 no check");
+    let next = proxy.replace(&[]);
+    assert_eq!(shown(&next).0[3], "s4 no check", "what a process hands over is newer than the file");
+}
+
+#[test]
+fn states_that_baton_wrote_are_those_that_haproxy_starts_with() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let folder = folder.path();
+    let proxy = Proxy::start(&config(folder, "baton.sock", 10, " disabled"));
+    assert!(proxy.said().contains("Can't open global server state file"), "{}", proxy.said());
+    let written = operate(folder, "baton.sock");
+    drop(proxy);
+    let _haproxy = Haproxy::start(&config(folder, "haproxy.sock", 10, " disabled"), &folder.join("haproxy.sock"));
+    assert_eq!(states(&ask(folder, "haproxy.sock", "show servers state")), states(&written));
+}
+
+#[test]
+fn a_configuration_that_says_something_else_wins_as_in_haproxy() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let folder = folder.path();
+    let haproxy = Haproxy::start(&config(folder, "haproxy.sock", 10, " disabled"), &folder.join("haproxy.sock"));
+    operate(folder, "haproxy.sock");
+    drop(haproxy);
+    let haproxy = Haproxy::start(&config(folder, "haproxy.sock", 20, ""), &folder.join("haproxy.sock"));
+    let theirs = states(&ask(folder, "haproxy.sock", "show servers state"));
+    drop(haproxy);
+    let _proxy = Proxy::start(&config(folder, "baton.sock", 20, ""));
+    assert_eq!(states(&ask(folder, "baton.sock", "show servers state")), theirs);
+    assert_eq!(theirs["app/s1"], "8 20/20 true", "the weight is the file's, the state is not changed by it");
+}
