@@ -14,6 +14,7 @@ mod prove;
 mod real_server;
 mod reload;
 mod status;
+mod top;
 mod upgrade;
 mod whom;
 
@@ -40,7 +41,7 @@ const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help
 /// The commands by purpose, in the order of the help.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Serve", &["demo", "help"]),
-    ("Operate", &["plan", "reload", "status", "certs", "upgrade"]),
+    ("Operate", &["plan", "reload", "status", "top", "certs", "upgrade"]),
     ("Prove (load tests and experiments with any server)", &["load", "origin", "prove"]),
     ("Other servers", &["hold", "flip", "keep"]),
     ("Direct routing", &["convert", "real-server"]),
@@ -69,6 +70,7 @@ enum Verb {
     Reload(reload::Reload),
     Plan(plan::PlanCommand),
     Status(status::StatusCommand),
+    Top(top::TopCommand),
     Upgrade(upgrade::Upgrade),
     Origin(origin::OriginCommand),
 }
@@ -171,6 +173,7 @@ pub fn run(called: &OsString, arguments: &[OsString]) -> ExitCode {
         Verb::Reload(command) => reload::run(&command),
         Verb::Plan(command) => plan::run(&command),
         Verb::Status(command) => Ok(status::run(&command)),
+        Verb::Top(command) => top::run(&command),
         Verb::Upgrade(command) => upgrade::run(&command),
         Verb::Origin(command) => origin::run(&command),
     };

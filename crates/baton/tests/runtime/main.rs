@@ -12,4 +12,5 @@ mod statistics;
 mod support;
 mod table;
 mod tools;
+mod top;
 mod unresolved;
