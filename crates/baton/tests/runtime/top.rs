@@ -191,8 +191,10 @@ fn watch(name: &str, socket: &Path) {
     top.shows("DRAIN");
     top.press("xy");
     until("it is in maintenance", || status(socket, "stove").starts_with("MAINT"));
+    top.shows("done: set server kitchen/stove state maint");
     top.press("ey");
     until("it is enabled", || !status(socket, "stove").starts_with("MAINT"));
+    top.shows("done: set server kitchen/stove state ready");
     top.press("/oven\r");
     top.shows(", 'oven'");
     until("other rows are gone", || !top.text().contains("kitchen/stove "));
