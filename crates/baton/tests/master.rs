@@ -309,6 +309,10 @@ fn a_crash_keeps_what_operators_have_set() {
     proxy.change(&text.replace("weight 10", "weight 20"));
     assert_eq!(crash(&[maint]), ["MAINT", "no check"]);
     assert_eq!(crash(&[maint]), ["MAINT", "no check"], "the new worker told it too");
+    // Nor what an operator dropped in the moment before.
+    set("set weight app/s2 3");
+    set("clear overrides app/s2");
+    assert_eq!(crash(&[maint]), ["MAINT", "no check"]);
     // More at once than is told one by one.
     let many = |number: u32| format!(" server m{number} {} weight 10\n", origin.address());
     let more: String = text.clone() + &(0..100).map(many).collect::<String>();

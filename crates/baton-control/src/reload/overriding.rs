@@ -54,9 +54,6 @@ impl ChangeLine {
     pub fn recall_saved(&mut self, ready: &Ready, saved: &ProcessMemory, now: Instant) -> Vec<EndedOverride> {
         let ended = self.recall_overrides(ready);
         handover::state::recall(saved, &ready.generation, &mut self.checker, now);
-        // The master has to know those, too.
-        let overrides = self.registry.overrides();
-        self.untold.extend(overrides.iter().map(|(object, set)| (object.clone(), set.value.field())));
         ended
     }
 

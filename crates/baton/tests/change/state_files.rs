@@ -111,3 +111,34 @@ fn a_configuration_that_says_something_else_wins_as_in_haproxy() {
     assert_eq!(states(&ask(folder, "baton.sock", "show servers state")), theirs);
     assert_eq!(theirs["app/s1"], "8 20/20 true", "the weight is the file's, the state is not changed by it");
 }
+
+#[test]
+fn a_worker_after_a_crash_knows_better_than_the_file() {
+    use nix::sys::signal::{Signal, kill};
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let folder = folder.path();
+    let proxy = Proxy::start(&config(folder, "baton.sock", 10, " disabled"));
+    operate(folder, "baton.sock");
+    drop(proxy);
+    let proxy = Proxy::start_with(&config(folder, "baton.sock", 10, " disabled"), &["-W"]);
+    assert_eq!(shown(&proxy).0[3], "s4 MAINT");
+    assert_eq!(ask(folder, "baton.sock", "clear overrides app/s4"), "\n");
+    let crash = || {
+        let worker = proxy.status().pid;
+        kill(nix::unistd::Pid::from_raw(worker as i32), Signal::SIGKILL).expect("it lives");
+        until("another worker serves", || {
+            let asked = baton_control::ask::ask(
+                baton_control::ask::Whom::Pid(proxy.pid()),
+                baton_control::protocol::Request::Status,
+            );
+            matches!(asked, Ok(baton_control::protocol::Reply::Status(status)) if status.pid != worker)
+        });
+    };
+    crash();
+    let (states, overrides) = shown(&proxy);
+    assert_eq!(states[3], "s4 no check");
+    assert!(overrides.contains(&"server app/s1 weight 3 (file: 10)".to_owned()), "{overrides:?}");
+    assert_eq!(ask(folder, "baton.sock", "clear overrides"), "\n");
+    crash();
+    assert_eq!(shown(&proxy).1, Vec::<String>::new(), "the file is not read again");
+}
