@@ -1,5 +1,6 @@
 //! What a change does, and which connections it affects, in words. Pure: two models in, lines out.
 
+mod once;
 mod parts;
 
 use std::collections::{HashMap, HashSet};
@@ -17,8 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::direct::lower;
 use crate::overrides::{self, PlannedOverride};
+use once::explain_all;
+use parts::Part;
 pub use parts::PlannedValue;
-use parts::{Part, Shared};
 
 /// How many replaced certificates are named one by one.
 const CERTIFICATES_NAMED: usize = 20;
@@ -278,72 +280,6 @@ impl<'m> Side<'m> {
     /// The proxy that listens on the address of a bind.
     fn holder(&self, bind: &Bind) -> Option<&'m Proxy> {
         self.holders.get(&bind.key()).copied()
-    }
-}
-
-/// All changes, each of them once: one of a `defaults` section where the first section has it.
-fn explain_all(changes: &[ObjectChange], old: &Side<'_>, new: &Side<'_>, reached: &Reached) -> Vec<PlannedChange> {
-    let mut shared = Shared::default();
-    let mut of_sections: Vec<Vec<Part>> = Vec::with_capacity(changes.len());
-    for change in changes {
-        let parts = match change {
-            ObjectChange::ProxyChanged { proxy, .. } => {
-                old.proxy(proxy).map(|before| parts::of_proxy(before, proxy)).unwrap_or_default()
-            }
-            _ => Vec::new(),
-        };
-        if let ObjectChange::ProxyChanged { proxy, .. } = change
-            && proxy.mode != Mode::Direct
-        {
-            parts.iter().for_each(|part| shared.note(part, proxy));
-        }
-        of_sections.push(parts);
-    }
-    let (mut planned, mut said) = (Vec::with_capacity(changes.len()), HashSet::new());
-    for (change, parts) in changes.iter().zip(of_sections) {
-        let is_shared = |part: &Part| !shared.sections_of(part).is_empty() && shared.has(part);
-        let (common, own): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_shared);
-        for part in &common {
-            if said.insert(part.value.clone()) {
-                planned.push(explain_shared(part, &shared));
-            }
-        }
-        match change {
-            ObjectChange::ProxyChanged { .. } if own.is_empty() && !common.is_empty() => {}
-            ObjectChange::ProxyChanged { proxy, .. } if !common.is_empty() => {
-                planned.push(explain(&without(proxy, &own), own, old, new, reached));
-            }
-            _ => planned.push(explain(change, own, old, new, reached)),
-        }
-    }
-    planned
-}
-
-/// A change of a section without what its `defaults` change.
-fn without(proxy: &Arc<Proxy>, own: &[Part]) -> ObjectChange {
-    let mut settings: Vec<&'static str> = Vec::new();
-    let mut effects = Effects::NONE;
-    for part in own {
-        if !settings.contains(&part.word) {
-            settings.push(part.word);
-        }
-        effects = effects.with(part.effects);
-    }
-    ObjectChange::ProxyChanged { proxy: Arc::clone(proxy), settings, effects }
-}
-
-/// A change of a `defaults` section, which affects no connection.
-fn explain_shared(part: &Part, shared: &Shared<'_>) -> PlannedChange {
-    let sections = shared.sections_of(part);
-    let is_checked = |proxy: &&Proxy| proxy.servers.iter().any(|server| server.check.enabled);
-    PlannedChange {
-        change: shared.describe(part),
-        restarts_check: part.effects.restarts_check && sections.iter().any(is_checked),
-        file: part.value.file.clone(),
-        line: part.value.line,
-        values: vec![part.value.clone()],
-        sections: u32::try_from(sections.len()).unwrap_or(u32::MAX),
-        ..PlannedChange::default()
     }
 }
 

@@ -8,7 +8,7 @@ use baton_model::{Effects, Impact, Proxy, Rule, Ruleset, Source};
 use serde::{Deserialize, Serialize};
 
 /// Sections that a change of `defaults` names one by one.
-const SECTIONS_NAMED: usize = 5;
+pub(super) const SECTIONS_NAMED: usize = 5;
 /// Rules that are shown of a section.
 const RULES_MAX: usize = 50;
 

@@ -120,6 +120,28 @@ fn a_change_of_defaults_is_told_once() {
 }
 
 #[test]
+fn a_change_of_default_server_is_told_once() {
+    let weight = |weight: u32| sections(&format!(" timeout server 1s\n default-server weight {weight}\n"), "");
+    check(
+        &weight(2),
+        &weight(3),
+        "defaults: default-server: weight changed for 7 servers of b1, b2, b3, b4, b5, 2 more\n    weight 2 -> 3 (a.cfg:11)\n    \
+         impact: none",
+    );
+    let own = |line: &str| format!("{OLD} weight 5\nbackend b\n{line} server s1 127.0.0.1:1\n server s2 127.0.0.1:1\n");
+    check(
+        &own(" default-server maxconn 2\n"),
+        &own(" default-server maxconn 3\n"),
+        "backend b: default-server: maxconn changed for 2 servers\n    maxconn 2 -> 3 (a.cfg:12)\n    impact: none",
+    );
+    check(
+        &own(" default-server maxconn 2\n"),
+        &own(""),
+        "backend b: default-server: maxconn changed for 2 servers\n    maxconn 2 -> 0\n    impact: none",
+    );
+}
+
+#[test]
 fn rules_are_told_line_by_line() {
     let (old, new) = (sections("", " http-request deny if TRUE\n"), sections("", " http-request allow if TRUE\n"));
     check(
