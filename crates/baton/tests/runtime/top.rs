@@ -80,10 +80,19 @@ struct Top {
 
 impl Top {
     fn start(arguments: &str, rows: u16, columns: u16) -> Top {
+        Top::begin("", arguments, (rows, columns))
+    }
+
+    /// As the argument of a program that executes it in the end.
+    fn start_under(wrapper: &str, arguments: &str) -> Top {
+        Top::begin(wrapper, arguments, (20, 100))
+    }
+
+    fn begin(wrapper: &str, arguments: &str, (rows, columns): (u16, u16)) -> Top {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let (tty, code) = (folder.path().join("tty"), folder.path().join("code"));
         let run = format!(
-            "stty rows {rows} cols {columns}; tty > {}; {} top -n 0.1 {arguments}; echo $? > {}",
+            "stty rows {rows} cols {columns}; tty > {}; {wrapper} {} top -n 0.1 {arguments}; echo $? > {}",
             tty.display(),
             program().display(),
             code.display()
@@ -249,6 +258,15 @@ fn top_says_what_it_may_not_do_and_waits_for_a_socket_that_vanished() {
     top.press("q");
     top.ends("0");
 
+    if nix::unistd::geteuid().is_root() {
+        // The folder is root's alone.
+        let other =
+            Top::start_under("setpriv --reuid 65534 --regid 65534 --clear-groups", &socket.display().to_string());
+        other.shows("no permission to connect to the socket");
+        other.ends("1");
+    } else {
+        eprintln!("SKIPPED: only root becomes another user");
+    }
     let missing = Top::start("/no/such.sock", 20, 100);
     missing.shows("/no/such.sock: no such socket");
     missing.ends("1");
