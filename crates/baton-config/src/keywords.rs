@@ -16,6 +16,7 @@ mod rows;
 mod rule;
 pub(crate) mod server;
 mod source;
+pub(crate) mod statistics;
 mod stats;
 pub(crate) mod tls;
 
@@ -142,7 +143,7 @@ pub fn global_keywords() -> impl Iterator<Item = &'static Keyword> {
 
 /// The rows of the proxy sections.
 pub fn proxy_keywords() -> impl Iterator<Item = &'static Keyword> {
-    proxy::KEYWORDS.iter().chain(direct::ROWS).chain(option::KEYWORDS)
+    proxy::KEYWORDS.iter().chain(statistics::KEYWORDS).chain(direct::ROWS).chain(option::KEYWORDS)
 }
 
 /// The words of `bind` lines: name, number of arguments, status, documentation.

@@ -223,6 +223,7 @@ fn unknown(found: KeywordMatch, line: &Line, skip: usize, section: &str, in_glob
     if let KeywordMatch::Family(members) = found {
         let member = line.word(skip + 1);
         let (id, message) = match (word, member) {
+            ("stats", _) if !in_global => ("unknown-keyword", keywords::statistics::unknown(member)),
             ("option", "") => ("missing-argument", "'option' expects an option name.".to_string()),
             ("option", _) => {
                 let guess = nearest(member, members.iter().copied());

@@ -50,10 +50,10 @@ pub use overrides::{
 };
 pub use process::{Capability, CpuMap, Process};
 pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role, StateFile};
-pub use rule::{Rule, Ruleset};
+pub use rule::{Rule, Ruleset, Service};
 pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, ServerTarget, SourceAddress};
 pub use source::{KeywordLines, Source, Written};
-pub use stats::{AccessLevel, SeverityOutput, Stats, StatsSocket};
+pub use stats::{AccessLevel, SeverityOutput, ShownText, Stats, StatsPage, StatsSocket, StatsUser};
 pub use timeouts::Timeouts;
 pub use tls::{
     BindTls, ClientVerify, CrtLine, CrtLoad, CrtSource, CrtStore, ExtraFiles, GlobalTls, IgnoredErrors, ServerTls,

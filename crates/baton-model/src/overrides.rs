@@ -134,6 +134,11 @@ impl Overrides {
         self.entries.get(&(object.clone(), field))
     }
 
+    /// Those of an object.
+    pub fn of<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = &'a Override> {
+        Field::ALL.into_iter().filter_map(|field| self.get(object, field))
+    }
+
     /// Those of servers' lines and checks, which make of what the files say what is in force: by backend, with the servers' names. The
     /// oldest come first.
     pub fn of_lines(&self) -> BTreeMap<&Arc<str>, Vec<(&Arc<str>, &Override)>> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, KeywordLines, Logging, RetryOn,
-    Rule, Ruleset, Server, Source, TcpOptions, Timeouts,
+    Rule, Ruleset, Server, Source, StatsPage, TcpOptions, Timeouts,
 };
 
 /// Everything that was asked for.
@@ -121,6 +121,10 @@ pub struct Proxy {
     pub check: Check,
     /// `source` of the backend, where the server has none.
     pub source_address: Option<crate::SourceAddress>,
+    /// `stats …`: the statistics page; `None` without one, and outside of `mode http`. Its rules are among the rules.
+    pub stats: Option<Arc<StatsPage>>,
+    /// `description`.
+    pub description: Option<String>,
     /// What `mode direct` has; `None` in the other modes.
     pub direct: Option<Arc<Direct>>,
     /// `load-server-state-from-file`.
@@ -172,6 +176,8 @@ impl Proxy {
             fullconn: None,
             check: Check::default(),
             source_address: None,
+            stats: None,
+            description: None,
             direct: None,
             state_file: StateFile::None,
             state_file_name: None,

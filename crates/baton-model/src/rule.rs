@@ -45,4 +45,39 @@ pub enum Ruleset {
     ForcePersist,
     /// `ignore-persist if …`.
     IgnorePersist,
+    /// `stats http-request …`: who may see the statistics page.
+    StatsRequest,
+    /// `stats admin if …`: the words from `if` on.
+    StatsAdmin,
+}
+
+/// What `http-request use-service` names: Baton itself responds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Service {
+    /// `prometheus-exporter`: metrics.
+    PrometheusExporter,
+}
+
+impl Service {
+    /// All of them.
+    pub const ALL: [Service; 1] = [Service::PrometheusExporter];
+
+    /// The service of that name.
+    pub fn of(word: &str) -> Option<Service> {
+        Service::ALL.into_iter().find(|service| service.word() == word)
+    }
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Service::PrometheusExporter => "prometheus-exporter",
+        }
+    }
+
+    /// Whether rules may name it; one that cannot respond yet is refused.
+    pub fn is_available(self) -> bool {
+        match self {
+            Service::PrometheusExporter => false,
+        }
+    }
 }

@@ -1,9 +1,77 @@
-//! The runtime API: `stats socket` and its companions (configuration manual, 3.1; management guide, 9.3).
+//! The runtime API: `stats socket` and its companions (configuration manual, 3.1; management guide, 9.3), and the statistics page of a
+//! proxy (configuration manual, 4.2 `stats …`).
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::Bind;
+
+/// `stats …` of a proxy: the page with the statistics, which the proxy itself responds with. Its rules are in the proxy's rule sets.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StatsPage {
+    /// `stats uri`: what the request's target begins with.
+    pub uri: String,
+    /// `stats realm`; `None` is [`StatsPage::REALM`].
+    pub realm: Option<String>,
+    /// `stats auth`: users and passwords; without any, everybody may see it.
+    pub users: Vec<StatsUser>,
+    /// `stats scope`: the proxies that it shows, `.` for its own; without any, all.
+    pub scopes: Vec<String>,
+    /// `stats refresh`.
+    pub refresh: Option<Duration>,
+    /// `stats hide-version`.
+    pub hides_version: bool,
+    /// `stats show-legends`: numeric ids, addresses and cookies are shown to everybody.
+    pub shows_legends: bool,
+    /// `stats show-modules`: counters of TLS are shown.
+    pub shows_modules: bool,
+    /// `stats show-node`.
+    pub node: Option<ShownText>,
+    /// `stats show-desc`.
+    pub description: Option<ShownText>,
+}
+
+/// A user of the statistics page.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StatsUser {
+    /// The name.
+    pub name: String,
+    /// The password, as it is sent.
+    pub password: String,
+}
+
+/// A text on the statistics page.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ShownText {
+    /// What the `global` section says.
+    Global,
+    /// This.
+    Own(String),
+}
+
+impl StatsPage {
+    /// `stats uri` where it is not given.
+    pub const URI: &str = "/haproxy?stats";
+    /// `stats realm` where it is not given.
+    pub const REALM: &str = "HAProxy Statistics";
+}
+
+impl Default for StatsPage {
+    fn default() -> Self {
+        StatsPage {
+            uri: StatsPage::URI.into(),
+            realm: None,
+            users: Vec::new(),
+            scopes: Vec::new(),
+            refresh: None,
+            hides_version: false,
+            shows_legends: false,
+            shows_modules: false,
+            node: None,
+            description: None,
+        }
+    }
+}
 
 /// `stats …` of the `global` section.
 #[derive(Clone, Debug, Eq, PartialEq)]

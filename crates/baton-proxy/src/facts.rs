@@ -50,6 +50,8 @@ pub struct Known {
     pub has_request: bool,
     /// The request line as received, kept only where it is logged.
     pub line: Vec<u8>,
+    /// The service of Baton's own that responds: what the log line has in the place of a server.
+    pub service: Option<&'static str>,
     /// The line was written already (`option logasap`).
     pub logged: bool,
     /// Nothing to log: an idle connection that closed, a monitor's probe.
@@ -97,6 +99,7 @@ impl LogFacts {
             missing: None,
             has_request: false,
             line,
+            service: None,
             logged: false,
             silent: false,
         })
@@ -144,6 +147,13 @@ impl LogFacts {
     /// The frontend answered the request itself, by denying it if that was noted before.
     pub fn intercepted(&mut self) {
         self.0.ruled.get_or_insert(Ruled::Intercepted);
+    }
+
+    /// A service of Baton's own responds, which the log calls so. It has no queue, and nothing to connect to.
+    pub fn served_by(&mut self, name: &'static str) {
+        self.0.service = Some(name);
+        self.placed();
+        self.connected(Duration::ZERO);
     }
 
     /// A backend was asked for that cannot be used.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use baton_model::ConnectionMode;
+use baton_model::{ConnectionMode, Proxy};
 
 use crate::balance::{ServerState, Slot};
 use crate::state::{CounterBlock, enter};
@@ -102,6 +102,11 @@ impl Progress {
     /// The backend that was chosen.
     pub fn backend(&self) -> Option<&Rc<BackendView>> {
         self.backend.as_ref().map(|inside| &inside.backend)
+    }
+
+    /// The proxy that is at work: the backend's, once it is chosen.
+    pub fn proxy(&self) -> &Arc<Proxy> {
+        self.backend().map_or(&self.frontend.plan.proxy, |backend| &backend.plan.proxy)
     }
 
     /// The stricter of what frontend and backend say about connections between requests.

@@ -11,6 +11,7 @@ use crate::record;
 use crate::relay;
 use crate::respond::{self, Ending, Sent};
 use crate::route::{self, Routed};
+use crate::service;
 use crate::supervise;
 
 /// One request, from its first byte to its log line. What becomes of the client's end is for whoever made the exchange.
@@ -28,6 +29,8 @@ async fn forward(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Sent, E
     let (backend, preference) = match route::choose(core, exchange).await? {
         Routed::Backend(backend, preference) => (backend, preference),
         Routed::Answered(answer) => return respond::answer(core, exchange, answer).await,
+        // Apart, so that the memory of other requests has no room for it.
+        Routed::Served(service) => return Box::pin(service::answer(core, exchange, service)).await,
     };
     exchange.progress.enter(&backend);
     supervise::may_panic("request");

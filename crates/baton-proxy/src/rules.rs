@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use baton_http::{ChunkDecoder, Parsed, RequestHead, RequestMut};
-use baton_model::{Proxy, Ruleset};
+use baton_model::{Proxy, Ruleset, Service};
 use baton_rules::{
-    Body, Context, Denial, Listener, ProxyName, ProxyRules, Reply, Request, Response, TcpContent, VariableScopes,
-    Variables, Verdict,
+    Body, Context, Denial, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, TcpContent,
+    VariableScopes, Variables, Verdict,
 };
 use baton_tls::Facts;
 
@@ -31,6 +32,17 @@ pub struct OwnResponse {
     pub page: Vec<u8>,
     /// How the log says it ended.
     pub ended: Option<Ended>,
+}
+
+/// What `http-request` and `redirect` rules decide.
+#[derive(Clone, Debug)]
+pub enum Decision {
+    /// This response.
+    Answer(OwnResponse),
+    /// The question for a user and a password, of this realm or the proxy's name.
+    Auth(Option<Arc<str>>),
+    /// The response of a service.
+    Service(Service),
 }
 
 /// What an evaluation looks at, besides the client, the frontend and the messages.
@@ -291,14 +303,15 @@ pub fn with_stream<T>(
     value
 }
 
-/// `http-request` and `redirect` rules of one proxy. `Some` is the answer they give.
+/// `http-request` rules of one proxy, and its `redirect` rules if they come `with_redirects`. `Some` is what they decide.
 pub async fn request(
     core: &Core,
     exchange: &mut Exchange<'_>,
     rules: &ProxyRules,
     backend: Option<&BackendView>,
-) -> Result<Option<OwnResponse>, Ended> {
-    let (has_rules, has_redirects) = (rules.has(Ruleset::HttpRequest), rules.has(Ruleset::Redirect));
+    with_redirects: bool,
+) -> Result<Option<Decision>, Ended> {
+    let (has_rules, has_redirects) = (rules.has(Ruleset::HttpRequest), with_redirects && rules.has(Ruleset::Redirect));
     if !has_rules && !has_redirects {
         return Ok(None);
     }
@@ -317,7 +330,7 @@ pub async fn request(
         Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(None),
         Verdict::Deny(denial) => {
             exchange.facts.denied();
-            deny(denial, Phase::Request).map(Some)
+            deny(denial, Phase::Request).map(answer)
         }
         Verdict::Tarpit(denial) => {
             exchange.facts.denied();
@@ -325,16 +338,15 @@ pub async fn request(
             let held = tarpit(core, exchange, &view).await;
             exchange.facts.held(core.now().saturating_duration_since(began));
             held?;
-            deny(denial, Phase::Tarpit).map(Some)
+            deny(denial, Phase::Tarpit).map(answer)
         }
-        Verdict::Redirect(redirect) => {
-            let mut page = Vec::new();
-            redirect.write_head(!exchange.messages.request.framing.is_empty(), &mut page);
-            Ok(Some(OwnResponse { page, ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
-        }
+        Verdict::Redirect(redirect) => Ok(answer(redirected(exchange, &redirect))),
         Verdict::Return(reply) => {
-            Ok(Some(OwnResponse { page: page(&reply), ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }))
+            let ended = Some(Ended::refused(Cause::Local, Phase::Request, 0));
+            Ok(answer(OwnResponse { page: page(&reply), ended }))
         }
+        Verdict::Auth(realm) => Ok(Some(Decision::Auth(realm))),
+        Verdict::UseService(service) => Ok(Some(Decision::Service(service))),
         Verdict::Reject => {
             exchange.facts.denied();
             exchange.facts.forget_request_time();
@@ -347,7 +359,32 @@ pub async fn request(
     }
 }
 
-fn deny(denial: Denial, phase: Phase) -> Result<OwnResponse, Ended> {
+/// `redirect` rules of one proxy, where they are evaluated alone.
+pub fn redirect(
+    core: &Core,
+    exchange: &mut Exchange<'_>,
+    rules: &ProxyRules,
+    backend: Option<&BackendView>,
+) -> Option<OwnResponse> {
+    if !rules.has(Ruleset::Redirect) {
+        return None;
+    }
+    let redirect = with_request(core, exchange, backend, |cx| rules.redirect(cx))?;
+    Some(redirected(exchange, &redirect))
+}
+
+fn redirected(exchange: &Exchange<'_>, redirect: &Redirect) -> OwnResponse {
+    let mut page = Vec::new();
+    redirect.write_head(!exchange.messages.request.framing.is_empty(), &mut page);
+    OwnResponse { page, ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }
+}
+
+fn answer(answer: OwnResponse) -> Option<Decision> {
+    Some(Decision::Answer(answer))
+}
+
+/// The response of a `deny` rule. `Err`: it is the proxy's page of the status.
+pub fn deny(denial: Denial, phase: Phase) -> Result<OwnResponse, Ended> {
     let ended = Ended::refused(Cause::Proxy, phase, denial.status);
     match denial.reply {
         Some(reply) => Ok(OwnResponse { page: page(&reply), ended: Some(ended) }),
@@ -377,7 +414,8 @@ pub fn response(
         EvaluationContext { backend: Some(backend), sees_server: true, server_tls, ..EvaluationContext::default() };
     let verdict = response_with(core, exchange, about, None, |cx| rules.http_response(cx));
     match verdict {
-        Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(()),
+        // Services and the question for a password answer requests, of which this is the response.
+        Verdict::Continue | Verdict::Allow | Verdict::Wait | Verdict::Auth(_) | Verdict::UseService(_) => Ok(()),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
             exchange.facts.denied();
             exchange.progress.replace_response(denial.reply.as_ref().map(page));

@@ -14,6 +14,7 @@ use baton_model::{Overrides, Proxy, Server};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::balance::BackendState;
+use crate::desk::ServiceDesk;
 use crate::times::{CoreTimes, Times};
 use crate::upstream::ServerTlsContext;
 
@@ -359,6 +360,8 @@ pub struct Registry {
     pub rate: Rate,
     /// Pipes of the whole process, for `maxpipes`.
     pub pipes: Arc<AtomicUsize>,
+    /// Requests that Baton answers itself, for the change path's thread.
+    pub desk: ServiceDesk,
     /// TLS with clients.
     pub tls: TlsFigures,
     inner: Mutex<Names>,
@@ -381,6 +384,7 @@ impl Registry {
             started: now,
             open: AtomicI64::new(0),
             pipes: Arc::default(),
+            desk: ServiceDesk::default(),
             rate: Rate::default(),
             tls: TlsFigures::default(),
             inner: Mutex::default(),

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 47] = [
+const ORDER: [&str; 49] = [
     "workers",
     "accept",
     "http1",
@@ -13,6 +13,7 @@ const ORDER: [&str; 47] = [
     "tcp",
     "attempt",
     "relay",
+    "service",
     "route",
     "respond",
     "record",
@@ -31,6 +32,7 @@ const ORDER: [&str; 47] = [
     "view",
     "generation",
     "state",
+    "desk",
     "messages",
     "balance",
     "flow",

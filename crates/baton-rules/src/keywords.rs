@@ -35,7 +35,7 @@ impl Keyword {
 
     /// The rule sets that an action may stand in.
     pub fn rule_sets(&self) -> impl Iterator<Item = &'static str> + use<> {
-        const NAMES: [(u8, &str); 7] = [
+        const NAMES: [(u8, &str); 8] = [
             (sets::CONNECTION, "tcp-request connection"),
             (sets::SESSION, "tcp-request session"),
             (sets::CONTENT, "tcp-request content"),
@@ -43,6 +43,7 @@ impl Keyword {
             (sets::TCP_RESPONSE, "tcp-response content"),
             (sets::RESPONSE, "http-response"),
             (sets::AFTER, "http-after-response"),
+            (sets::STATS, "stats http-request"),
         ];
         let sets = self.sets;
         NAMES.into_iter().filter(move |(bit, _)| sets & bit != 0).map(|(_, name)| name)

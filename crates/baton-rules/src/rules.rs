@@ -1,9 +1,10 @@
 //! A proxy's rules, compiled; and what evaluating them decides.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Algorithm, Proxy, Rule as Line, Ruleset, Source};
+use baton_model::{Algorithm, Proxy, Rule as Line, Ruleset, Service, Source};
 
 use crate::acl::{Acl, Criterion};
 use crate::action::{Action, RedirectRule, Rule, RuleArguments, sets};
@@ -40,6 +41,8 @@ pub struct ProxyRules {
     monitor_fail: Vec<Condition>,
     force_persist: Vec<Condition>,
     ignore_persist: Vec<Condition>,
+    stats_request: Vec<Rule>,
+    stats_admin: Vec<Condition>,
     balance_key: Option<Expr>,
 }
 
@@ -58,6 +61,10 @@ pub enum Verdict {
     Redirect(Redirect),
     /// Answer this.
     Return(Reply),
+    /// Ask for a user and a password, of this realm if it is given.
+    Auth(Option<Arc<str>>),
+    /// Give the request to this service.
+    UseService(Service),
     /// Close without an answer.
     Reject,
     /// A rewrite failed, and `strict-mode` is on: answer 500. What the rule was to change must not go on unchanged.
@@ -113,6 +120,7 @@ impl Compiler<'_> {
         self.actions(Ruleset::TcpSession, RulePosition::Connection, sets::SESSION, "tcp-request session");
         self.actions(Ruleset::TcpContent, request, sets::CONTENT, "tcp-request content");
         self.actions(Ruleset::HttpRequest, request, sets::REQUEST, "http-request");
+        self.actions(Ruleset::StatsRequest, request, sets::STATS, "stats http-request");
         self.actions(Ruleset::TcpResponse, RulePosition::Response, sets::TCP_RESPONSE, "tcp-response content");
         self.actions(Ruleset::HttpResponse, RulePosition::Response, sets::RESPONSE, "http-response");
         self.actions(Ruleset::HttpAfterResponse, RulePosition::Response, sets::AFTER, "http-after-response");
@@ -131,7 +139,7 @@ impl Compiler<'_> {
             // A fault in it is the reader's to report: the line is none of a rule set.
             self.rules.balance_key = Expr::compile(text, RulePosition::BackendRequest, self.files).ok();
         }
-        for set in [Ruleset::MonitorFail, Ruleset::ForcePersist, Ruleset::IgnorePersist] {
+        for set in [Ruleset::MonitorFail, Ruleset::ForcePersist, Ruleset::IgnorePersist, Ruleset::StatsAdmin] {
             self.each(set, |it, line| it.bare_condition(set, line, request));
         }
     }
@@ -208,6 +216,7 @@ impl Compiler<'_> {
             let rule = Rule::compile(words, bit, keyword, &mut around)?;
             let list = match set {
                 Ruleset::HttpRequest => &mut it.rules.http_request,
+                Ruleset::StatsRequest => &mut it.rules.stats_request,
                 Ruleset::HttpResponse => &mut it.rules.http_response,
                 Ruleset::HttpAfterResponse => &mut it.rules.http_after_response,
                 Ruleset::TcpConnection => &mut it.rules.tcp_connection,
@@ -262,6 +271,7 @@ impl Compiler<'_> {
         match set {
             Ruleset::MonitorFail => self.rules.monitor_fail.push(condition),
             Ruleset::ForcePersist => self.rules.force_persist.push(condition),
+            Ruleset::StatsAdmin => self.rules.stats_admin.push(condition),
             _ => self.rules.ignore_persist.push(condition),
         }
         Ok(())
@@ -307,6 +317,8 @@ impl ProxyRules {
             && self.monitor_fail.is_empty()
             && self.force_persist.is_empty()
             && self.ignore_persist.is_empty()
+            && self.stats_request.is_empty()
+            && self.stats_admin.is_empty()
     }
 
     /// Whether a set has rules, so that a caller need not even build a [`Context`].
@@ -326,6 +338,8 @@ impl ProxyRules {
             Ruleset::MonitorFail => self.monitor_fail.is_empty(),
             Ruleset::ForcePersist => self.force_persist.is_empty(),
             Ruleset::IgnorePersist => self.ignore_persist.is_empty(),
+            Ruleset::StatsRequest => self.stats_request.is_empty(),
+            Ruleset::StatsAdmin => self.stats_admin.is_empty(),
         }
     }
 
@@ -408,6 +422,16 @@ impl ProxyRules {
             .filter(|(_, condition)| self.applies(condition, cx))
             .map(|(name, _)| text(name, cx))
             .find(|name| usable(name))
+    }
+
+    /// `stats http-request` rules: `Continue`, `Allow`, `Deny` or `Auth`.
+    pub fn stats_request(&self, cx: &mut Context<'_>) -> Verdict {
+        self.run(&self.stats_request, cx)
+    }
+
+    /// Whether `stats admin` applies: who sees the statistics page may change servers by it.
+    pub fn stats_admin(&self, cx: &Context<'_>) -> bool {
+        self.stats_admin.iter().any(|condition| self.matches(condition, cx))
     }
 
     /// Whether `monitor fail` applies: the answer to `monitor-uri` is then 503.

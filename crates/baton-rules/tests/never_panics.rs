@@ -7,7 +7,7 @@ use baton_rules::{Expr, Format, RulePosition, compile, keywords};
 use common::{GET, OK, files, proxy, with_context};
 use proptest::prelude::*;
 
-const SETS: [Ruleset; 14] = [
+const SETS: [Ruleset; 16] = [
     Ruleset::Acl,
     Ruleset::HttpRequest,
     Ruleset::HttpResponse,
@@ -22,6 +22,8 @@ const SETS: [Ruleset; 14] = [
     Ruleset::MonitorFail,
     Ruleset::ForcePersist,
     Ruleset::IgnorePersist,
+    Ruleset::StatsRequest,
+    Ruleset::StatsAdmin,
 ];
 
 /// A word: a known one, a piece of syntax, or anything.

@@ -13,7 +13,7 @@ use super::rows::{gone, later, none, row};
 use super::rule::{conditional, inspect_delay, monitor_fail, rule, use_backend, use_server};
 use super::server::{default_server, server, template};
 use super::source::source_words;
-use super::{Apply, BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind, tls};
+use super::{BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind, tls};
 use crate::lower::{Call, Draft, LogEntry, Prefix, log_target};
 
 const FE: Sections = DEFAULTS | FRONT;
@@ -36,6 +36,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("cookie", BE, "NAME …", cookie, "Cookie-based persistence."),
     row("default-server", DEFAULTS | BACK | STRICT, "…", default_server, "Default settings of the servers below."),
     row("default_backend", FE, "NAME", default_backend, "Backend used if no rule selects one."),
+    row("description", FRONT | BACK, "TEXT", description, "Description on the statistics page."),
     row("disabled", ALL, "", |d, c| d.proxy.disabled = c.at_most(0), "Disables the proxy."),
     row("dynamic-cookie-key", BE, "TEXT", dynamic_cookie_key, "Secret key of dynamic cookies."),
     row("enabled", ALL, "", |d, c| d.proxy.disabled &= !c.at_most(0), "Undoes 'disabled'."),
@@ -240,10 +241,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("clitcpka-cnt", FE, "…", KEEPALIVE),
     none("clitcpka-idle", FE, "…", KEEPALIVE),
     none("clitcpka-intvl", FE, "…", KEEPALIVE),
-    Keyword {
-        apply: Apply::Proxy(description),
-        ..none("description", FRONT | BACK, "TEXT", "only HAProxy's HTML statistics page shows it")
-    },
     none("http-check comment", BE, "…", "it only names the next step in messages"),
     none("max-keep-alive-queue", BE, "…", "a queued request never waits for an idle connection"),
     none("srvtcpka-cnt", BE, "…", KEEPALIVE),
@@ -269,7 +266,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("log-format", FE),
     later("log-format-sd", FE),
     later("persist", BE),
-    later("stats", ALL),
     later("tcp-check", BE),
     later("tcp-response content", NAMED | BACK | STRICT),
     later("tcp-response inspect-delay", NAMED | BACK | STRICT),
@@ -460,9 +456,10 @@ fn default_backend(draft: &mut Draft, call: &mut Call<'_, '_>) {
     }
 }
 
-fn description(_: &mut Draft, call: &mut Call<'_, '_>) {
-    if call.arg(0).is_empty() {
-        call.expects(0, "a string argument");
+fn description(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    match call.arg(0) {
+        "" => call.expects(0, "a string argument"),
+        _ => draft.proxy.description = Some(call.rest().join(" ")),
     }
 }
 

@@ -170,6 +170,8 @@ pub(crate) struct Draft {
     /// `option httpclose`, `http-server-close`.
     pub close: bool,
     pub server_close: bool,
+    /// The section has a `stats` line of its own: nothing of its page comes from a `defaults` section.
+    pub has_own_stats: bool,
     /// `option httpchk`: checks speak HTTP, and the request it describes.
     pub http_check: bool,
     pub check_request: Option<HttpCheckSend>,
@@ -214,6 +216,7 @@ impl Draft {
             format: None,
             close: false,
             server_close: false,
+            has_own_stats: false,
             http_check: false,
             check_request: None,
             check_steps: Vec::new(),
@@ -424,6 +427,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut Drafts, context: &mut Contex
     draft.head = head.clone();
     draft.valid = valid;
     draft.referenced = false;
+    draft.has_own_stats = false;
     Some(draft)
 }
 

@@ -19,7 +19,7 @@ use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft}
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
-use crate::keywords::{server, tls};
+use crate::keywords::{server, statistics, tls};
 use crate::own::Own;
 use crate::syntax::Line;
 
@@ -118,6 +118,7 @@ fn finish_proxy(
     let mut own = std::mem::replace(&mut draft.proxy, nobody.clone());
     let proxy = &mut *own;
     let http = proxy.mode == Mode::Http;
+    statistics::judge(proxy, draft, context);
     match proxy.mode {
         Mode::Http => direct::foreign(proxy, draft, context),
         Mode::Tcp => {
@@ -125,7 +126,10 @@ fn finish_proxy(
             drop_http(proxy, draft, context);
             direct::foreign(proxy, draft, context);
         }
-        Mode::Direct => direct::finish(proxy, draft, context),
+        Mode::Direct => {
+            statistics::drop_page(proxy, draft, context);
+            direct::finish(proxy, draft, context);
+        }
     }
     proxy.http.connection = match (draft.close, draft.server_close) {
         (true, _) => ConnectionMode::Close,
@@ -407,6 +411,7 @@ fn http_only_warnings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
 
 /// Settings that another mode cannot have: dropped, each with a warning.
 fn drop_http(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>) {
+    statistics::drop_page(proxy, draft, context);
     let (kind, name) = (draft.kind.label(), proxy.name.clone());
     let mut warn = |keyword: &'static str, message: String| {
         let line = draft.lines.get(keyword).unwrap_or(&draft.head);

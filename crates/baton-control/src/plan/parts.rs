@@ -105,6 +105,7 @@ fn keyword(word: &'static str) -> &'static str {
     match word {
         "rate-limit" => "rate-limit sessions",
         "check" => "option httpchk",
+        "stats" => "stats uri",
         word => word,
     }
 }
@@ -167,6 +168,8 @@ fn word(set: Ruleset) -> &'static str {
         Ruleset::MonitorFail => "monitor fail",
         Ruleset::ForcePersist => "force-persist",
         Ruleset::IgnorePersist => "ignore-persist",
+        Ruleset::StatsRequest => "stats http-request",
+        Ruleset::StatsAdmin => "stats admin",
     }
 }
 

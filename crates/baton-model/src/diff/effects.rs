@@ -203,6 +203,8 @@ pub(super) static PROXY: &[FieldRow<Proxy>] = rows! { Proxy;
     // The files are read at the start of a process.
     state_file => "load-server-state-from-file" E::NONE,
     state_file_name => "server-state-file-name" E::NONE,
+    stats by unshown => "stats" E::NONE,
+    description => "description" E::NONE,
     // Connections that are open go on as they were opened.
     source_address by unshown => "source" E::RECHECKS;
     also "disabled" |old, new| new.disabled && !old.disabled => E::on(Impact::Section);

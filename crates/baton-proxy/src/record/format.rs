@@ -188,7 +188,7 @@ fn path(exchange: Recorded<'_>, out: &mut Vec<u8>) {
     out.push(b'/');
     match exchange.progress.server() {
         Some(server) => out.extend_from_slice(server.name().as_bytes()),
-        None => out.extend_from_slice(b"<NOSRV>"),
+        None => out.extend_from_slice(exchange.facts.service.unwrap_or("<NOSRV>").as_bytes()),
     }
 }
 

@@ -122,7 +122,7 @@ fn compose(core: &Core, exchange: &mut Exchange<'_>, status: u16, keep: bool) ->
 
 /// Composes a response given as bytes: its head is written as one from a server would be. Returns whether the connection
 /// stays.
-fn forward(core: &Core, exchange: &mut Exchange<'_>, page: &[u8], keep: bool) -> bool {
+pub fn forward(core: &Core, exchange: &mut Exchange<'_>, page: &[u8], keep: bool) -> bool {
     let Some(len) = exchange.messages.read_page(page) else {
         // An empty errorfile closes without an answer; a malformed one was refused when it was read.
         return false;
@@ -169,6 +169,13 @@ pub async fn answer(core: &Rc<Core>, exchange: &mut Exchange<'_>, answer: OwnRes
 pub fn page(status: u16) -> Vec<u8> {
     let mut page = Vec::new();
     pages::standard(status, &mut page);
+    page
+}
+
+/// The question for a user and a password of this realm (RFC 7617).
+pub fn unauthorized(realm: &str) -> Vec<u8> {
+    let mut page = Vec::new();
+    pages::unauthorized(realm, &mut page);
     page
 }
 

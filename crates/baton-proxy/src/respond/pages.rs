@@ -64,6 +64,21 @@ pub fn standard(status: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(body.as_bytes());
 }
 
+/// Appends the question for a user and a password.
+pub fn unauthorized(realm: &str, out: &mut Vec<u8>) {
+    let page = find(401);
+    let body = body(page);
+    let realm = realm.replace('\\', "\\\\").replace('"', "\\\"");
+    let head = format!(
+        "HTTP/1.1 401 {}\r\ncontent-length: {}\r\ncache-control: no-cache\r\ncontent-type: text/html\r\n\
+         www-authenticate: Basic realm=\"{realm}\"\r\n\r\n",
+        page.reason,
+        body.len()
+    );
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(body.as_bytes());
+}
+
 /// The answer to bytes that were no request. HAProxy spells it differently there, and so do we.
 pub fn raw(status: u16) -> Vec<u8> {
     let page = find(status);

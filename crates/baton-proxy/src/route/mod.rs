@@ -4,23 +4,25 @@ mod dates;
 mod forwarded;
 mod key;
 mod persistence;
+mod statistics;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use baton_model::Ruleset;
-use baton_rules::Verdict;
+use baton_model::{Proxy, Ruleset};
+use baton_rules::{ProxyRules, Verdict};
 use baton_tls::Facts;
 
 use crate::balance::{Slot, keys};
 use crate::client::{Client, Input};
 use crate::core::Core;
+use crate::desk::ServiceKind;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::parse;
 use crate::preference::Preference;
 use crate::respond;
-use crate::rules::{self, OwnResponse};
+use crate::rules::{self, Decision, OwnResponse};
 use crate::view::{BackendView, FrontendView};
 
 /// What is to be done with a request.
@@ -29,6 +31,8 @@ pub enum Routed {
     Backend(Rc<BackendView>, Preference),
     /// Answered here.
     Answered(OwnResponse),
+    /// A service of Baton's own responds.
+    Served(ServiceKind),
 }
 
 /// `tcp-request connection`: whether a client is heard at all.
@@ -52,12 +56,12 @@ pub async fn choose(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Rout
     if let Some(answer) = monitor(core, exchange, &view) {
         return Ok(Routed::Answered(answer));
     }
-    if let Some(answer) = judge_in_frontend(core, exchange, &view).await? {
-        return Ok(Routed::Answered(answer));
+    if let Some(routed) = judge_in_frontend(core, exchange, &view).await? {
+        return Ok(routed);
     }
     let backend = backend(core, exchange, &view)?;
-    if let Some(answer) = judge_in_backend(core, exchange, &backend).await? {
-        return Ok(Routed::Answered(answer));
+    if let Some(routed) = judge_in_backend(core, exchange, &backend).await? {
+        return Ok(routed);
     }
     let connection = exchange.connection;
     forwarded::add(connection, exchange.messages.request_mut(), &view.plan.proxy.http, &backend.plan.proxy.http);
@@ -87,7 +91,7 @@ async fn judge_in_frontend(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
     view: &FrontendView,
-) -> Result<Option<OwnResponse>, Ended> {
+) -> Result<Option<Routed>, Ended> {
     let (proxy, rules) = (&view.plan.proxy, &view.plan.rules);
     if rules.judge_requests() {
         rules::content(core, exchange, rules, None).await?;
@@ -95,14 +99,42 @@ async fn judge_in_frontend(
     if proxy.http.buffer_request {
         parse::buffer_body(core, exchange, proxy).await?;
     }
-    if !rules.judge_requests() {
+    if !rules.judge_requests() && proxy.stats.is_none() {
         return Ok(None);
     }
-    let answer = rules::request(core, exchange, rules, None).await?;
-    if answer.is_some() {
+    let routed = judge(core, exchange, (proxy, rules), None).await;
+    if matches!(routed, Ok(Some(_))) {
         exchange.facts.intercepted();
     }
-    Ok(answer)
+    routed
+}
+
+/// `http-request` rules of one proxy, its statistics page, and its `redirect` rules.
+async fn judge(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_>,
+    (proxy, rules): (&Proxy, &ProxyRules),
+    backend: Option<&BackendView>,
+) -> Result<Option<Routed>, Ended> {
+    let Some(page) = &proxy.stats else {
+        let decision = rules::request(core, exchange, rules, backend, true).await?;
+        return Ok(decision.map(|decision| decided(proxy, decision)));
+    };
+    if let Some(decision) = rules::request(core, exchange, rules, backend, false).await? {
+        return Ok(Some(decided(proxy, decision)));
+    }
+    if let Some(routed) = statistics::admit(core, exchange, (page, rules), backend)? {
+        return Ok(Some(routed));
+    }
+    Ok(rules::redirect(core, exchange, rules, backend).map(Routed::Answered))
+}
+
+fn decided(proxy: &Proxy, decision: Decision) -> Routed {
+    match decision {
+        Decision::Answer(answer) => Routed::Answered(answer),
+        Decision::Auth(realm) => Routed::Answered(statistics::question(realm.as_deref().unwrap_or(&proxy.name))),
+        Decision::Service(service) => Routed::Served(ServiceKind::Named(service)),
+    }
 }
 
 /// The backend's rules. If only the backend has `option http-buffer-request`, the body is waited for before these.
@@ -110,9 +142,9 @@ async fn judge_in_backend(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
     backend: &Rc<BackendView>,
-) -> Result<Option<OwnResponse>, Ended> {
+) -> Result<Option<Routed>, Ended> {
     let (proxy, rules) = (&backend.plan.proxy, &backend.plan.rules);
-    if !(rules.judge_requests() || proxy.http.buffer_request)
+    if !(rules.judge_requests() || proxy.http.buffer_request || proxy.stats.is_some())
         || proxy.name == exchange.progress.frontend.plan.proxy.name
     {
         return Ok(None);
@@ -122,7 +154,7 @@ async fn judge_in_backend(
             parse::buffer_body(core, exchange, proxy).await?;
         }
         rules::content(core, exchange, rules, Some(backend)).await?;
-        rules::request(core, exchange, rules, Some(backend)).await
+        judge(core, exchange, (proxy, rules), Some(backend)).await
     };
     let judged = judged.await;
     if !matches!(judged, Ok(None)) {

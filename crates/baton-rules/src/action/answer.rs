@@ -11,7 +11,7 @@ use crate::rules::Denial;
 pub(super) const ROWS: &[Row] = &[
     Row {
         name: "allow",
-        sets: sets::HTTP,
+        sets: sets::HTTP | sets::STATS,
         parse: |_| Ok(Action::Allow),
         doc: "Ends the evaluation of this set of rules.",
     },
@@ -27,7 +27,12 @@ pub(super) const ROWS: &[Row] = &[
         parse: |_| Ok(Action::Reject),
         doc: "Closes the connection without a response.",
     },
-    Row { name: "deny", sets: sets::REQUEST | sets::RESPONSE, parse: deny, doc: "Returns an error response." },
+    Row {
+        name: "deny",
+        sets: sets::REQUEST | sets::RESPONSE | sets::STATS,
+        parse: deny,
+        doc: "Returns an error response.",
+    },
     Row {
         name: "tarpit",
         sets: sets::REQUEST,
@@ -87,7 +92,7 @@ impl ResponseContent {
 }
 
 fn deny(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
-    let status = if words.set == sets::REQUEST { 403 } else { 502 };
+    let status = if words.set == sets::RESPONSE { 502 } else { 403 };
     page(words, status).map(Action::Deny)
 }
 

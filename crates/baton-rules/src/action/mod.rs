@@ -3,8 +3,13 @@
 mod answer;
 mod header;
 mod redirect;
+mod service;
 mod state;
 mod uri;
+
+use std::sync::Arc;
+
+use baton_model::Service;
 
 use crate::condition::{Condition, Surroundings};
 use crate::context::Context;
@@ -24,6 +29,7 @@ pub(crate) mod sets {
     pub const SESSION: u8 = 16;
     pub const CONTENT: u8 = 32;
     pub const TCP_RESPONSE: u8 = 64;
+    pub const STATS: u8 = 128;
     pub const HTTP: u8 = REQUEST | RESPONSE | AFTER;
 }
 
@@ -46,6 +52,9 @@ pub(crate) enum Action {
     Deny(answer::Page),
     Tarpit(answer::Page),
     Return(answer::ResponseContent),
+    /// `auth`, with its realm.
+    Auth(Option<Arc<str>>),
+    UseService(Service),
     Redirect(Box<RedirectRule>),
     Header(header::HeaderEdit),
     Uri(uri::UriEdit),
@@ -54,7 +63,7 @@ pub(crate) enum Action {
     Strict(bool),
 }
 
-const TABLES: [&[Row]; 5] = [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS];
+const TABLES: [&[Row]; 6] = [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS, service::ROWS];
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     TABLES.iter().flat_map(|table| table.iter())
@@ -109,7 +118,13 @@ impl Rule {
     /// Whether no rule after it is ever reached.
     pub fn is_final(&self) -> bool {
         let ends = match &self.action {
-            Action::Allow | Action::Reject | Action::Deny(_) | Action::Tarpit(_) | Action::Return(_) => true,
+            Action::Allow
+            | Action::Reject
+            | Action::Deny(_)
+            | Action::Tarpit(_)
+            | Action::Return(_)
+            | Action::Auth(_)
+            | Action::UseService(_) => true,
             Action::Redirect(rule) => rule.always(),
             Action::Header(_) | Action::Uri(_) | Action::State(_) | Action::Strict(_) => false,
         };
@@ -126,6 +141,8 @@ impl Action {
             Action::Deny(page) => return Verdict::Deny(page.make(cx)),
             Action::Tarpit(page) => return Verdict::Tarpit(page.make(cx)),
             Action::Return(content) => return Verdict::Return(content.make(cx)),
+            Action::Auth(realm) => return Verdict::Auth(realm.clone()),
+            Action::UseService(service) => return Verdict::UseService(*service),
             Action::Redirect(rule) => {
                 if let Some(redirect) = rule.make(cx) {
                     return Verdict::Redirect(redirect);

@@ -95,6 +95,8 @@ pub fn proxy(role: Role, lines: &str) -> Proxy {
             ("monitor", _) => (Ruleset::MonitorFail, 1),
             ("force-persist", _) => (Ruleset::ForcePersist, 0),
             ("ignore-persist", _) => (Ruleset::IgnorePersist, 0),
+            ("stats", "admin") => (Ruleset::StatsAdmin, 1),
+            ("stats", "http-request") => (Ruleset::StatsRequest, 1),
             _ => panic!("a test's keyword: {keyword}"),
         };
         words.drain(..drop);
@@ -217,6 +219,8 @@ pub fn show(verdict: Verdict) -> String {
         Verdict::Deny(it) => denial("deny", it),
         Verdict::Tarpit(it) => denial("tarpit", it),
         Verdict::Return(it) => reply(it),
+        Verdict::Auth(realm) => format!("auth {realm:?}"),
+        Verdict::UseService(service) => format!("use-service {}", service.word()),
         Verdict::Redirect(it) => {
             let it: Redirect = it;
             let mut out = Vec::new();
