@@ -12,6 +12,7 @@ pub(crate) mod figures;
 pub mod line;
 mod listener;
 pub(crate) mod own;
+pub mod plots;
 pub mod rates;
 pub mod row;
 mod session;
@@ -19,9 +20,10 @@ mod session;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{AccessLevel, Author, Model};
+use baton_model::{AccessLevel, Author, Model, Proxy, Ruleset};
 use baton_proxy::ListenerId;
 use socket2::Socket;
 use tokio::sync::{Notify, mpsc};
@@ -30,7 +32,8 @@ use crate::listeners::OpenStats;
 pub use connection::Connection;
 use figures::ObjectKey;
 use listener::Listening;
-use rates::Rates;
+use plots::Plots;
+use rates::{Counted, Rates};
 pub(crate) use session::{Call, Question, Session};
 
 /// The commands that sessions understand, by their place in the table of [`runtime`](crate::runtime).
@@ -60,6 +63,11 @@ pub struct Runtime {
     /// Changes that wait until it is clear who serves: one of each session, of which there are `stats maxconn`.
     pub(crate) postponed: Vec<Question>,
     pub(crate) rates: Rates<ObjectKey>,
+    pub(crate) plots: Plots<ObjectKey>,
+    /// The configuration has a statistics page.
+    has_page: bool,
+    /// Or it gives rates to others.
+    has_service: bool,
 }
 
 /// What all sockets and sessions share.
@@ -108,6 +116,9 @@ impl Runtime {
             questions,
             postponed: Vec::new(),
             rates: Rates::new(Instant::now()),
+            plots: Plots::default(),
+            has_page: false,
+            has_service: false,
         }
     }
 
@@ -117,6 +128,15 @@ impl Runtime {
         *self.shared.settings.borrow_mut() =
             Settings { timeout: stats.timeout, maxconn: stats.maxconn, line_bytes_max: model.global.bufsize };
         self.shared.sockets.replace(stats.sockets.clone());
+        let uses_service = |proxy: &Arc<Proxy>| {
+            let mut actions = proxy.rules(Ruleset::HttpRequest).iter().filter_map(|rule| rule.words.first());
+            actions.any(|action| action == "use-service")
+        };
+        self.has_page = model.proxies.iter().any(|proxy| proxy.stats.is_some());
+        self.has_service = model.proxies.iter().any(uses_service);
+        if !self.has_page {
+            self.plots.clear();
+        }
         for open in open {
             match self.listening.get(&open.id) {
                 Some(listening) => listening.lead(open.socket),
@@ -138,7 +158,16 @@ impl Runtime {
 
     /// When counters are to be read for rates; never while nobody could ask.
     pub(crate) fn due(&self) -> Option<Instant> {
-        (!self.shared.sockets.borrow().is_empty()).then(|| self.rates.due())
+        let is_asked = self.has_page || self.has_service || !self.shared.sockets.borrow().is_empty();
+        is_asked.then(|| self.rates.due())
+    }
+
+    /// Reads the counters of all objects, and draws a point of each plot.
+    pub(crate) fn read_rates(&mut self, now: Instant, all: impl Iterator<Item = (ObjectKey, Counted)>) {
+        self.rates.tick(now, all);
+        if self.has_page {
+            self.plots.tick(&self.rates);
+        }
     }
 
     /// The next question of a session.

@@ -35,6 +35,11 @@ impl Meter {
         self.total = total;
     }
 
+    /// Events a second between the two last ticks.
+    pub fn last(&self) -> f64 {
+        self.before
+    }
+
     /// Events in the last second, `since` the last tick: what was counted, and the part of the second before that.
     pub fn rate(&self, total: u64, since: Duration) -> f64 {
         let events = total.checked_sub(self.total).unwrap_or(total);
@@ -152,6 +157,11 @@ impl<ObjectKey: Eq + Hash> Rates<ObjectKey> {
     /// What is remembered of an object.
     pub fn of(&self, key: &ObjectKey) -> Memory {
         self.objects.get(key).copied().unwrap_or_default()
+    }
+
+    /// Everything that is remembered.
+    pub fn all(&self) -> impl Iterator<Item = (&ObjectKey, &Memory)> {
+        self.objects.iter()
     }
 
     /// Forgets the maxima.

@@ -231,7 +231,7 @@ impl ChangeLine {
     pub(crate) fn read_rates(&mut self, now: Instant) {
         let Some(generation) = &self.generation else { return };
         if self.runtime.due().is_some_and(|due| due <= now) {
-            self.runtime.rates.tick(now, figures::all(generation, &self.registry));
+            self.runtime.read_rates(now, figures::all(generation, &self.registry));
         }
     }
 

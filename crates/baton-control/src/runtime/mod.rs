@@ -14,7 +14,7 @@ mod overridden;
 mod process;
 mod servers;
 mod ssl;
-mod stat;
+pub(crate) mod stat;
 mod table;
 
 use altering::{Staging, alter};

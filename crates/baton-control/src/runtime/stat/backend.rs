@@ -9,6 +9,7 @@ use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 use baton_proxy::{BackendPlan, Counter, CounterBlock};
 
 use super::frontend::{TLS, address};
+use super::table::SERVERS_TOGETHER;
 use super::{Column, ObjectKind, RESPONSES, StatFilter, StatRow, TRAFFIC};
 use crate::control::Control;
 use crate::operators::figures::{self, ObjectKey, ObjectSample};
@@ -31,14 +32,19 @@ const COUNTED: &[(Column, Counter)] = &[
     (Column::Reuse, Counter::Reuses),
 ];
 
-/// A line for each server, and the backend's.
-pub(super) fn lines(control: &Control, wanted: &StatFilter, proxy: &Arc<Proxy>, now: Instant, out: &mut Vec<StatRow>) {
-    let Some(plan) = control.line.generation().and_then(|generation| generation.backends.get(&proxy.name)) else {
-        return;
-    };
+/// A line for each of some servers, from that place on, and the backend's with the last of them. Gives the place to go on from.
+pub(super) fn lines(
+    control: &Control,
+    wanted: &StatFilter,
+    proxy: &Arc<Proxy>,
+    (from, now): (usize, Instant),
+    out: &mut Vec<StatRow>,
+) -> Option<usize> {
+    let plan = control.line.generation().and_then(|generation| generation.backends.get(&proxy.name))?;
     let states = plan.state.servers();
+    let end = states.len().min(from.saturating_add(SERVERS_TOGETHER));
     if wanted.takes(ObjectKind::Server) {
-        for state in &states {
+        for state in states.get(from..end).unwrap_or_default() {
             let config = state.config();
             let is_left_out = (wanted.is_up && !state.is_running())
                 || (wanted.no_maintenance && state.admin().in_maintenance())
@@ -48,9 +54,13 @@ pub(super) fn lines(control: &Control, wanted: &StatFilter, proxy: &Arc<Proxy>, 
             }
         }
     }
+    if end < states.len() {
+        return Some(end);
+    }
     if wanted.takes(ObjectKind::Backend) {
         out.push(backend(control, wanted, plan, &states, now));
     }
+    None
 }
 
 fn common(

@@ -3,22 +3,23 @@
 mod backend;
 pub mod columns;
 mod frontend;
-
-use std::sync::Arc;
-use std::time::Instant;
+mod table;
 
 use baton_model::{AccessLevel, Model, Proxy};
 use baton_proxy::{Counter, CounterBlock};
 
 use self::columns::{COLUMNS, Column, FIXED};
-use super::field::{self, Form, Format, Value};
+use super::field::{self, Form, Format};
 use crate::control::Control;
 use crate::operators::Call;
 use crate::operators::answer::CommandResponse;
 
+pub(crate) use self::table::{Position, StatTable};
+pub(crate) use super::field::Value;
+
 /// The kinds of objects: their number in the column `type`, and their bit in the filter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum ObjectKind {
+pub(crate) enum ObjectKind {
     Frontend,
     Backend,
     Server,
@@ -42,8 +43,8 @@ impl ObjectKind {
 }
 
 /// One object's values.
-struct StatRow {
-    kind: ObjectKind,
+pub(crate) struct StatRow {
+    pub(crate) kind: ObjectKind,
     proxy: u32,
     id: u32,
     values: Vec<Value>,
@@ -63,6 +64,11 @@ impl StatRow {
         use Column::{Eint, SslFailedHandshake, SslReusedSess, SslSess};
         line.zero(&[Eint, SslSess, SslReusedSess, SslFailedHandshake]);
         line
+    }
+
+    /// The value of a column.
+    pub(crate) fn value(&self, column: Column) -> &Value {
+        &self.values[column as usize]
     }
 
     fn set(&mut self, column: Column, value: Value) {
@@ -111,7 +117,8 @@ const RESPONSES: &[(Column, Counter)] = &[
 ];
 
 /// What is asked for.
-struct StatFilter {
+#[derive(Clone, Debug)]
+pub(crate) struct StatFilter {
     /// The proxy's number; negative for all.
     proxy: i64,
     /// Kinds as bits.
@@ -124,6 +131,10 @@ struct StatFilter {
     no_maintenance: bool,
     /// Addresses and cookies are shown to those who may know them.
     shows_places: bool,
+    /// Only proxies of these names; empty for all.
+    names: Vec<String>,
+    /// Only proxies with this in their names.
+    part: String,
 }
 
 impl StatFilter {
@@ -142,6 +153,8 @@ impl StatFilter {
             is_up: words.iter().any(|word| word == "up"),
             no_maintenance: words.iter().any(|word| word == "no-maint"),
             shows_places: call.level >= AccessLevel::Operator,
+            names: Vec::new(),
+            part: String::new(),
         };
         if let [proxy, kinds, id, ..] = words {
             // As HAProxy reads numbers: the digits in front, or zero.
@@ -156,6 +169,22 @@ impl StatFilter {
         Ok(wanted)
     }
 
+    /// What the statistics page shows: proxies of these names (all if there is none) with this part in their names.
+    pub(crate) fn of_page(names: Vec<String>, part: String, shows_places: bool) -> StatFilter {
+        StatFilter { proxy: -1, kinds: -1, id: -1, is_up: false, no_maintenance: false, shows_places, names, part }
+    }
+
+    /// Only servers that are up, or that are not in maintenance.
+    pub(crate) fn only(self, is_up: bool, no_maintenance: bool) -> StatFilter {
+        StatFilter { is_up, no_maintenance, ..self }
+    }
+
+    fn takes_proxy(&self, proxy: &Proxy) -> bool {
+        (self.proxy < 0 || self.proxy == i64::from(proxy.id))
+            && (self.names.is_empty() || self.names.iter().any(|name| **name == *proxy.name))
+            && has_part(&proxy.name, &self.part)
+    }
+
     fn takes(&self, kind: ObjectKind) -> bool {
         self.kinds & kind.bit() != 0
     }
@@ -163,6 +192,12 @@ impl StatFilter {
     fn takes_id(&self, id: u32) -> bool {
         self.id < 0 || self.id == i64::from(id)
     }
+}
+
+/// Whether a part of a name is this, whatever the case of letters.
+fn has_part(name: &str, part: &str) -> bool {
+    let is_it = |window: &[u8]| window.eq_ignore_ascii_case(part.as_bytes());
+    part.is_empty() || name.as_bytes().windows(part.len()).any(is_it)
 }
 
 /// The number at the beginning of a word.
@@ -178,41 +213,10 @@ pub(super) fn show(control: &Control, call: &Call) -> CommandResponse {
         Ok(wanted) => wanted,
         Err(answer) => return answer,
     };
-    let format = Format::of(call.args());
-    let now = Instant::now();
+    let mut table = StatTable::new(control, wanted, Format::of(call.args()));
     let mut out = String::new();
-    if format.form == Form::Plain {
-        header(&mut out);
-    }
-    let mut is_first = true;
-    for line in lines(control, &wanted, now) {
-        if format.form == Form::Json {
-            out.push(if is_first { '[' } else { ',' });
-        }
-        is_first = false;
-        print(&mut out, &line, format);
-    }
-    if format.form == Form::Json {
-        out.push_str(if is_first { "[]\n" } else { "]\n" });
-    }
+    while table.piece(control, &mut out) {}
     CommandResponse::Data(out)
-}
-
-/// Everything that is wanted, proxies in the order of the files, and in each its frontend, sockets, servers, backend.
-fn lines<'a>(control: &'a Control, wanted: &'a StatFilter, now: Instant) -> impl Iterator<Item = StatRow> + 'a {
-    let proxies = control.line.model().proxies.iter().filter(|proxy| !proxy.disabled);
-    let sockets = frontend::sockets(control);
-    let takes = |proxy: &&Arc<Proxy>| wanted.proxy < 0 || wanted.proxy == i64::from(proxy.id);
-    proxies.filter(takes).flat_map(move |proxy| {
-        let mut lines = Vec::new();
-        if proxy.role.is_frontend() {
-            frontend::lines((control, &sockets), wanted, proxy, now, &mut lines);
-        }
-        if proxy.role.is_backend() {
-            backend::lines(control, wanted, proxy, now, &mut lines);
-        }
-        lines
-    })
 }
 
 fn header(out: &mut String) {
