@@ -22,7 +22,7 @@ use baton_tls::store::{Entry, Report, StoreView};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
-pub(crate) use census::{Census, wall_seconds};
+pub(crate) use census::{Census, Ending, wall_seconds};
 use complaints::Complaints;
 pub(crate) use look::Found;
 use look::{CertificateFindings, Work};

@@ -27,6 +27,7 @@ use crate::control_socket::ControlSocket;
 use crate::drain::{Drain, DrainStep, Left};
 use crate::environment::Outside;
 use crate::handover::taker::Taken;
+use crate::history::{self, History};
 use crate::losses::LossReports;
 use crate::messages::Messages;
 use crate::reload::{Change, ChangeLine, Changed, Open};
@@ -36,6 +37,7 @@ use crate::servant::Servant;
 use crate::servant::duties::DutyEvent;
 use crate::service_manager::ServiceManager;
 use crate::start_command::StartCommand;
+use crate::tickets;
 
 /// What stays the same for the life of the process.
 #[derive(Debug)]
@@ -78,6 +80,8 @@ pub struct Control {
     pub(crate) servant: Option<Servant>,
     /// Log lines that were lost, as far as they were reported.
     pub(crate) losses: LossReports,
+    /// What changed lately.
+    pub(crate) history: History,
 }
 
 impl Control {
@@ -113,6 +117,7 @@ impl Control {
             begun: None,
             servant: None,
             losses: LossReports::default(),
+            history: History::default(),
         })
     }
 
@@ -140,7 +145,22 @@ impl Control {
 
     /// Sends a change down the line.
     pub(crate) async fn take(&mut self, change: Change) -> Changed {
-        self.line.take(change, &self.settings.outside, &self.workers).await
+        let settings = self.settings.clone();
+        self.take_from(change, &settings.outside).await
+    }
+
+    /// As [`Control::take`], where files are found there.
+    pub(crate) async fn take_from(&mut self, change: Change, outside: &Outside) -> Changed {
+        let pending = history::Pending::of(&change);
+        let before = self.line.generation().cloned();
+        let changed = self.line.take(change, outside, &self.workers).await;
+        self.history.note(pending, &changed, tickets::wall_seconds());
+        if let (Some(before), Some(now)) = (before, self.line.generation())
+            && !Arc::ptr_eq(&before, now)
+        {
+            self.history.replaced(&before, now);
+        }
+        changed
     }
 
     pub(crate) fn soft_stop(&mut self) {

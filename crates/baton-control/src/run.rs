@@ -12,6 +12,7 @@ use baton_kernel::output::{self, losses};
 use baton_kernel::process::{end_by, priority, reap_orphans};
 use baton_model::Level;
 use baton_proxy::Command;
+use baton_proxy::desk::ServiceCall;
 use tokio::sync::mpsc;
 
 use self::signals::{Signals, a_child_ended, the_end};
@@ -29,6 +30,7 @@ use crate::operators::Question;
 use crate::protocol::{Reply, Request};
 use crate::rights::Places;
 use crate::servant::link::{Heard, ToWorker};
+use crate::services::Services;
 use crate::{early_signals, retirement, runtime, sayings, status};
 
 /// Addresses that are named when the process begins to serve.
@@ -48,6 +50,8 @@ enum Event {
     Resume,
     Asked(PendingRequest),
     Command(Question),
+    /// A request that Baton answers itself.
+    Service(ServiceCall),
     Certificates(certificates::CertificateEvent),
     Conversation(giver::GiverEvent),
     /// `mode direct`: a server's state changed, or the kernel was asked and answered.
@@ -84,6 +88,7 @@ impl Control {
         for listener in self.socket.listeners()? {
             tokio::spawn(endpoint::serve(listener, desk.clone()));
         }
+        let mut services = Services::new(&self);
         let mut code = 0;
         self.listen_for_the_end(&mut signals)?;
         match self.take_over(&desk.events).await {
@@ -113,12 +118,13 @@ impl Control {
             reap_orphans();
         }
         loop {
-            let event = self.next(&mut signals, &mut questions, &mut conversations).await;
+            let event = self.next(&mut signals, &mut questions, &mut conversations, &mut services).await;
             match event {
                 Event::Reload => self.reload(Waiting::Signal),
                 Event::Loaded(loaded) => self.change(loaded).await,
                 Event::Asked(asked) => self.answer(asked),
                 Event::Command(question) => runtime::answer(&mut self, question).await,
+                Event::Service(call) => services.answer(&mut self, call).await,
                 Event::Conversation(event) => self.converse(event).await,
                 Event::Certificates(event) => self.step_certificates(event).await,
                 Event::SoftStop => self.soft_stop(),
@@ -139,6 +145,7 @@ impl Control {
             }
             self.listen_for_the_end(&mut signals)?;
             runtime::answer_postponed(&mut self).await;
+            services.step(&mut self).await;
             self.step_readings();
             self.step_pause().await;
             self.rotate_tickets().await;
@@ -185,8 +192,9 @@ impl Control {
         signals: &mut Signals,
         questions: &mut mpsc::Receiver<PendingRequest>,
         conversations: &mut mpsc::Receiver<giver::GiverEvent>,
+        services: &mut Services,
     ) -> Event {
-        let look = self.look_again();
+        let look = self.look_again().into_iter().chain(services.due()).min();
         let time = async {
             match look {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -219,6 +227,7 @@ impl Control {
             _ = signals.ttin.recv() => Event::Resume,
             Some(asked) = questions.recv() => Event::Asked(asked),
             Some(question) = runtime.next() => Event::Command(question),
+            Some(call) = services.next() => Event::Service(call),
             Some(event) = conversations.recv() => Event::Conversation(event),
             answer = direct.next() => Event::Direct(answer),
             number = the_end(&mut signals.end) => Event::HardStop(number),

@@ -4,13 +4,16 @@
 mod module_order;
 
 /// From the loop of the running process down to what uses no other module.
-const ORDER: [&str; 36] = [
+const ORDER: [&str; 39] = [
     "run",
+    "services",
+    "metrics",
     "runtime",
     "status",
     "control",
     "servant",
     "endpoint",
+    "history",
     "sayings",
     "reload",
     "encryption",

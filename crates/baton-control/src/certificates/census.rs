@@ -1,9 +1,10 @@
 //! Which certificates have ended, or will soon.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use baton_model::Level;
-use baton_tls::store::StoreView;
+use baton_tls::store::{Entry, StoreView};
 
 pub(crate) use crate::tickets::wall_seconds;
 
@@ -32,6 +33,33 @@ pub(crate) struct Group {
     pub(crate) count: usize,
     /// The first ones to end: when, in seconds since 1970, and what they are called.
     first: Vec<(i64, PathBuf)>,
+}
+
+/// A certificate that is not valid, or not for long.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Ending {
+    /// What it is called.
+    pub(crate) name: String,
+    /// When it ends, in seconds since 1970.
+    pub(crate) until_s: i64,
+    /// Whether it is valid now.
+    pub(crate) is_valid: bool,
+}
+
+impl Ending {
+    /// Those that end within so many days, or are not valid, at `now` in seconds since 1970: the first to end first.
+    pub(crate) fn within(store: &StoreView, now: u64, days: i64) -> Vec<Ending> {
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let of = |entry: &Arc<Entry>| {
+            let (from, until_s) = entry.certificate().validity();
+            let is_valid = from <= now && now <= until_s;
+            let is_soon = until_s.saturating_sub(now) <= days * DAY_S;
+            (is_soon || !is_valid).then(|| Ending { name: entry.path().display().to_string(), until_s, is_valid })
+        };
+        let mut ending: Vec<Ending> = store.entries().iter().filter_map(of).collect();
+        ending.sort_by(|one, other| (one.until_s, &one.name).cmp(&(other.until_s, &other.name)));
+        ending
+    }
 }
 
 impl Census {

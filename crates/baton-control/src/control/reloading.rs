@@ -146,7 +146,8 @@ impl Control {
                 }
                 Err(found) => {
                     let change = Change::Reload(found.read);
-                    match self.line.take(change, &reading.task.outside, &self.workers).await {
+                    let outside = reading.task.outside.clone();
+                    match self.take_from(change, &outside).await {
                         Changed::Reload(outcome) => Ok(*outcome),
                         Changed::Done(_) | Changed::Servers(_) | Changed::Certificates(_) => {
                             Err("it was not a reload".into())
