@@ -3,7 +3,7 @@
 mod common;
 
 use baton_model::{Algorithm, Role, Ruleset};
-use baton_rules::{LogLevel, NoFiles, RulePosition, TcpContent, Verdict, compile};
+use baton_rules::{Denial, LogLevel, NoFiles, RulePosition, TcpContent, Verdict, compile};
 use common::{GET, proxy, request, rules, with_context};
 
 const SHORT: &str =
@@ -546,6 +546,25 @@ fn monitor_persistence_and_connections() {
     let condition = rules.condition(&["if".into(), "a".into()], RulePosition::BackendRequest, &NoFiles);
     let condition = condition.expect("valid").expect("there is one");
     assert!(with_context(SHORT, None, |cx| rules.matches(&condition, cx)));
+}
+
+#[test]
+fn the_statistics_page_has_rules_of_its_own() {
+    let check = |lines: &str, expect: (Verdict, bool)| {
+        let rules = rules(lines);
+        with_context(SHORT, None, |cx| assert_eq!((rules.stats_request(cx), rules.stats_admin(cx)), expect, "{lines}"));
+    };
+    let denied = || Verdict::Deny(Denial { status: 403, reply: None });
+    check("http-request deny", (Verdict::Continue, false));
+    check("stats http-request deny", (denied(), false));
+    check("stats http-request allow ; stats http-request deny", (Verdict::Allow, false));
+    check("stats http-request deny if { path_beg /z } ; stats http-request auth", (Verdict::Auth(None), false));
+    check("stats http-request auth realm x", (Verdict::Auth(Some("x".into())), false));
+    check("stats admin if FALSE", (Verdict::Continue, false));
+    check("stats admin if FALSE ; stats admin unless FALSE", (Verdict::Continue, true));
+    for odd in ["stats http-request redirect location /", "stats http-request auth realm", "stats admin TRUE"] {
+        assert!(compile(&proxy(Role::Listen, odd), &NoFiles).is_err(), "{odd}");
+    }
 }
 
 #[test]

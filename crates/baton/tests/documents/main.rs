@@ -63,6 +63,7 @@ documents! {
     real_server: "docs/real-server.md",
     reload: "docs/reload.md",
     runtime: "docs/runtime.md",
+    statistics: "docs/statistics.md",
     testing: "docs/testing.md",
     tls: "docs/tls.md",
 }
