@@ -108,6 +108,7 @@ impl Control {
                 if let Some(generation) = self.line.generation() {
                     state::inherit(&report.counts, generation);
                 }
+                self.succession.still_serves(from, report.connections);
                 self.succession.reported(from, &report.counts)
             }
             GiverEvent::Joined { from, moved, reply } => {

@@ -93,6 +93,8 @@ struct Given<R> {
 struct Predecessor<M> {
     /// Sessions it holds, by backend and server.
     open: HashMap<ServerName, u32>,
+    /// Client connections it still serves; `None` until it reports them.
+    connections: Option<u64>,
     /// Tells it whom to report to instead.
     moved: Option<M>,
 }
@@ -317,7 +319,8 @@ impl<R, M> Succession<R, M> {
 
     /// A process that it took over from reports from now on. `moved` tells it whom to report to instead.
     pub fn expect_reports(&mut self, from: u32, moved: M) {
-        self.predecessors.insert(from, Predecessor { open: HashMap::new(), moved: Some(moved) });
+        let moved = Some(moved);
+        self.predecessors.insert(from, Predecessor { open: HashMap::new(), connections: None, moved });
     }
 
     /// A process connects that was sent on by the one which it reported to. `is_older`: it was there before we were; a PID is given to
@@ -331,8 +334,20 @@ impl<R, M> Succession<R, M> {
             Stage::Given(given) => (None, vec![SuccessionEffect::Redirect(moved, given.to)]),
             Stage::Serving | Stage::Giving(_) => (Some(moved), Vec::new()),
         };
-        self.predecessors.insert(from, Predecessor { open: HashMap::new(), moved });
+        self.predecessors.insert(from, Predecessor { open: HashMap::new(), connections: None, moved });
         Some(effects)
+    }
+
+    /// A process before us still serves so many client connections.
+    pub fn still_serves(&mut self, from: u32, connections: u64) {
+        if let Some(predecessor) = self.predecessors.get_mut(&from) {
+            predecessor.connections = Some(connections);
+        }
+    }
+
+    /// Processes before us that have not ended, with the client connections they serve, as far as they reported them.
+    pub fn predecessors(&self) -> impl Iterator<Item = (u32, Option<u64>)> {
+        self.predecessors.iter().map(|(pid, predecessor)| (*pid, predecessor.connections))
     }
 
     /// A process before us reports what it holds; how many sessions all of them hold on each server that this is about.

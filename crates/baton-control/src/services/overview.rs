@@ -40,6 +40,8 @@ pub(super) fn process(control: &Control, page: &StatsPage, is_admin: bool) -> Js
     process["pid"] = std::process::id().into();
     process["connections"] = control.workers.open_connections().into();
     process["earlier"] = control.history.earlier_connections().into();
+    let older = control.succession.predecessors();
+    process["older"] = older.map(|(pid, connections)| json!({ "pid": pid, "connections": connections })).collect();
     process["refused"] = line.refused().into();
     process["panics"] = panics::count().into();
     process["leaving"] = line.listeners().leaving_count().into();

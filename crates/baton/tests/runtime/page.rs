@@ -274,7 +274,18 @@ fn a_page_and_its_changes_outlive_a_takeover() {
     ));
     let (head, _) = post(web, "/st", "", "s=a&action=drain&b=web");
     assert_eq!(location(&head), "/st;st=DONE");
+    // A request that is not complete keeps the process before alive.
+    let mut slow = TcpStream::connect(web).expect("it listens");
+    slow.write_all(b"GET /st;csv HTTP/1.1\r\nHost: x\r\n").expect("it reads");
+    until("its connection is open", || proxy.status().connections == 1);
     let next = proxy.replace(&[]);
+    let mut stream = Stream::open(web, "/st;events");
+    assert!(stream.has(&format!("\"older\":[{{\"connections\":1,\"pid\":{}}}]", proxy.pid())));
+    slow.write_all(b"Connection: close\r\n\r\n").expect("it reads");
+    let mut last = String::new();
+    slow.read_to_string(&mut last).expect("a response");
+    assert!(last.starts_with("HTTP/1.1 200") && last.contains("web,FRONTEND"), "{last}");
+    assert!(stream.has("\"older\":[]"), "it has ended");
     let status = || cell(&table(&get(web, "/st;csv", "").1), "web", "a", "status").to_owned();
     assert_eq!(status(), "DRAIN", "what was set goes on");
     let (head, _) = post(web, "/st", "", "s=a&action=ready&b=web");
@@ -319,7 +330,7 @@ fn a_real_browser_shows_the_page_live_and_nothing_harms_it() {
             "global\n node lb-1\n description \"{quoted}\"\n stats socket {socket} level admin\n\
              defaults\n mode http\n{TIMES}\
              frontend web\n bind {web}\n description \"Shop {quoted}\"\n stats uri /st\n stats auth admin:pass\n stats auth \"{name}:x\"\n \
-             stats admin if TRUE\n stats show-node\n stats show-desc\n stats show-legends\n default_backend app\n\
+             stats admin if TRUE\n stats show-node\n stats show-desc\n stats show-legends\n stats show-modules\n option socket-stats\n default_backend app\n\
              frontend foreign\n bind {foreign}\n http-request return status 200 content-type text/html file {page}\n\
              backend app\n option httpchk\n http-check expect status 200\n server a {origin} check inter 100ms cookie one\n server b {origin} cookie two weight 3\n \
              server sick {failing} check inter 100ms fall 1\n server gone 127.0.0.1:9 check inter 100ms fall 1 backup\n\
@@ -352,6 +363,13 @@ fn a_real_browser_shows_the_page_live_and_nothing_harms_it() {
     browser.until(&tab, "document.querySelector('#problems').textContent.includes('backend dead has no server')");
     browser.until(&tab, "document.querySelector('#notice').textContent === 'The servers were changed.'");
     assert_eq!(browser.value(&tab, "document.querySelector('#node').textContent"), "lb-1");
+
+    // What `show-legends`, `show-modules` and `option socket-stats` add.
+    let card = "document.querySelector('[data-proxy=web]').textContent";
+    browser.until(
+        &tab,
+        &format!("/#2/.test({card}) && /TLS: 0 sessions/.test({card}) && /socket sock-1 .*OPEN/.test({card})"),
+    );
 
     // It is live: requests, a reload and an operator's command show without a reload of the page.
     browser.value(&tab, "window.isSame = true");

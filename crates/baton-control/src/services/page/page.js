@@ -100,7 +100,7 @@ function card(name) {
   const top = make("div", "top");
   const root = make("article", "proxy", top);
   root.dataset.proxy = name;
-  known = { name, root, top, kind: make("span", "kind"), say: make("span", "say"), state: make("span", "pill"), sides: {}, rows: new Map() };
+  known = { name, root, top, kind: make("span", "kind"), say: make("span", "say"), state: make("span", "pill"), sides: {}, rows: new Map(), sockets: new Map() };
   top.append(make("h2", "", name), known.state, known.kind, known.say);
   known.say.hidden = true;
   proxies.set(name, known);
@@ -120,11 +120,12 @@ function side(card, object) {
   const role = object.type === TYPE.FRONTEND ? "frontend" : "backend";
   let known = card.sides[role];
   if (known) return known;
-  known = { figures: {}, rate: plot("rate"), time: plot("time"), rateNow: make("small"), timeNow: make("small") };
+  known = { figures: {}, rate: plot("rate"), time: plot("time"), rateNow: make("small"), timeNow: make("small"), tls: make("p", "why") };
   const labels = ["sessions", "rate /s", "requests", "2xx", "4xx", "5xx", "in", "out", role === "frontend" ? "denied" : "errors"];
   if (role === "backend") labels.splice(2, 0, "queue");
   known.root = make("div", "side", make("span", "role", role), ...labels.map((label) => figure(known, label)),
-    make("div", "plots", make("div", "", known.rateNow, known.rate), make("div", "", known.timeNow, known.time)));
+    known.tls, make("div", "plots", make("div", "", known.rateNow, known.rate), make("div", "", known.timeNow, known.time)));
+  known.tls.hidden = true;
   if (role === "frontend") {
     card.top.after(known.root);
     known.time.parentNode.remove();
@@ -161,8 +162,11 @@ function showProxy(object) {
     put(known, "queue", number(v.qcur), v.qcur > 0);
     put(known, "errors", number((v.econ ?? 0) + (v.eresp ?? 0)), (v.econ ?? 0) + (v.eresp ?? 0) > 0);
   }
+  const tls = v.ssl_sess === undefined ? "" : `TLS: ${number(v.ssl_sess)} sessions, ${number(v.ssl_reused_sess)} resumed, ${number(v.ssl_failed_handshake)} failed handshakes`;
+  set(known.tls, tls);
+  known.tls.hidden = !tls;
   const back = at.sides.backend, front = at.sides.frontend;
-  set(at.kind, `${back && front ? "listen" : back ? "backend" : "frontend"} · ${v.mode}${v.algo ? ` · ${v.algo}` : ""}`);
+  set(at.kind, `${back && front ? "listen" : back ? "backend" : "frontend"} · ${v.mode}${v.algo ? ` · ${v.algo}` : ""}${v.iid ? ` · #${v.iid}` : ""}`);
   if (object.description) { set(at.say, object.description); at.say.hidden = false; }
   if (object.type === TYPE.BACKEND || !back) {
     const text = object.type === TYPE.BACKEND && back ? `${v.status} ${v.act + v.bck} of ${at.rows.size || v.act + v.bck}` : v.status;
@@ -290,9 +294,23 @@ function showServer(object) {
   values.forEach((text, place) => set(row.cells[place], text));
 }
 
+// A listening socket (`option socket-stats`): a line.
+function showSocket(object) {
+  const at = card(object.proxy);
+  let line = at.sockets.get(object.id);
+  if (!line) {
+    line = make("p", "why");
+    at.sockets.set(object.id, line);
+    at.top.after(line);
+  }
+  const v = object.values;
+  set(line, `socket ${object.name}${v.addr ? ` ${v.addr}` : ""}: ${v.status}, ${number(v.scur)} sessions, ${number(v.stot)} in all, ${bytes(v.bin)} in, ${bytes(v.bout)} out`);
+}
+
 function show(object) {
   if (object.type === TYPE.SERVER) showServer(object);
-  else if (object.type !== TYPE.SOCKET) showProxy(object);
+  else if (object.type === TYPE.SOCKET) showSocket(object);
+  else showProxy(object);
 }
 
 function upsert(sent) {
@@ -313,6 +331,8 @@ function remove(id) {
   if (!at) return;
   at.rows.get(id)?.root.remove();
   at.rows.delete(id);
+  at.sockets.get(id)?.remove();
+  at.sockets.delete(id);
   const left = [...objects.values()].some((other) => other.proxy === object.proxy);
   if (!left) {
     at.root.remove();
@@ -367,6 +387,7 @@ function facts() {
   if (p.connections !== undefined) list.push(`${number(p.connections)} of ${number(p.maxconn)} connections`);
   if (p.req_rate !== undefined) list.push(`${number(p.req_rate)} requests/s`);
   if (p.earlier) list.push(`${number(p.earlier)} connections from an earlier configuration`);
+  for (const one of p.older ?? []) list.push(`PID ${one.pid} before this one still serves ${one.connections === null ? "its last" : number(one.connections)} connections`);
   if (p.leaving) list.push(`${number(p.leaving)} addresses closing`);
   $("facts").replaceChildren(...list.flatMap((text) => [make("span", "", text), " "]));
 }
