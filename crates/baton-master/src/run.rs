@@ -12,7 +12,6 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use baton_control::apart::Apart;
 use baton_control::control_socket::{self, ControlSocket};
 use baton_control::losses::LossReports;
 use baton_control::messages::Messages;
@@ -24,6 +23,7 @@ use baton_control::servant::link::{Link, ToMaster};
 use baton_control::service_manager::ServiceManager;
 use baton_kernel::output::losses;
 use baton_kernel::process::over_exec::memory_file;
+use socket2::Socket;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -128,8 +128,10 @@ struct Process {
     state: u32,
     /// Whether its binary goes on at our socket file.
     keeps_file: bool,
-    /// A conversation about new addresses.
-    opening: Option<Apart<()>>,
+    /// Whether there is a conversation about new addresses.
+    is_opening: bool,
+    /// Those that wait for their turn.
+    openings: VecDeque<Socket>,
 }
 
 /// Who wants to know what came of a reload.
@@ -175,6 +177,8 @@ enum Event {
     Heard(WorkerId, ToMaster, Vec<OwnedFd>),
     /// An address was bound for a worker.
     Bound(WorkerId, SocketAddr),
+    /// A conversation about new addresses is over.
+    Opened(WorkerId),
     /// Everybody who waited has his answer: become the new binary.
     Reexec,
     /// Something is asked at our address.
@@ -397,6 +401,10 @@ impl Master {
             }
             Event::Child => self.reap(happened).await,
             Event::Heard(id, message, fds) => self.heard(id, message, fds),
+            Event::Opened(id) => {
+                self.opened(id);
+                Vec::new()
+            }
             Event::Bound(id, address) => {
                 let pid = self.workers.get(&id).map_or(0, |process| process.pid);
                 self.messages().notice(&format!("Bound {address} for worker {pid}."));

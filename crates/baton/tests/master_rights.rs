@@ -112,6 +112,37 @@ fn what_the_master_cannot_have_is_refused_with_the_reason() {
 }
 
 #[test]
+fn requests_for_addresses_take_turns() {
+    alone(|| {
+        let proxy = start(&["-W"]);
+        let binds = |count: u16| -> String { (0..count).map(|at| format!(" bind 127.0.0.1:{}\n", 80 + at)).collect() };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Plans ask for the same addresses as the reloads, in between.
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let outcome = proxy.plan();
+                    if !outcome.accepted {
+                        is_over.store(true, Ordering::Relaxed);
+                        panic!("{:#?}", outcome.messages);
+                    }
+                }
+            });
+            for count in 1..=20 {
+                proxy.write(&config(&binds(count)));
+                let outcome = proxy.reload();
+                if !outcome.accepted {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+                assert!(outcome.accepted, "{count}: {:#?}", outcome.messages);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(is_served("127.0.0.1:80") && is_served("127.0.0.1:99"));
+    });
+}
+
+#[test]
 fn a_removed_address_loses_nobody() {
     alone(|| {
         let proxy = start(&["-W"]);

@@ -1,5 +1,6 @@
 //! The master and its workers: starting one, hearing what it says, and its end.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ use crate::supervisor::{Effect, Ended, Stop, Text, Why, WorkerId};
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
 /// Bytes of start-up messages that are kept.
 const LOGS_BYTES_MAX: usize = 64 * 1024;
+/// Conversations about new addresses of a worker that wait for their turn.
+const OPENINGS_MAX: usize = 16;
 
 impl Master {
     pub(super) async fn spawn(&mut self, id: WorkerId, why: Why, text: Text, now: Instant) -> Vec<Effect> {
@@ -59,7 +62,18 @@ impl Master {
     pub(super) fn follow(&mut self, id: WorkerId, pid: i32, line: Socket, state: u32) -> std::io::Result<Rc<Link>> {
         let link = Rc::new(Link::new(line)?);
         let reader = tokio::task::spawn_local(listen(id, link.clone(), self.events.clone()));
-        self.workers.insert(id, Process { pid, link: link.clone(), reader, state, keeps_file: true, opening: None });
+        self.workers.insert(
+            id,
+            Process {
+                pid,
+                link: link.clone(),
+                reader,
+                state,
+                keeps_file: true,
+                is_opening: false,
+                openings: VecDeque::new(),
+            },
+        );
         Ok(link)
     }
 
@@ -160,12 +174,29 @@ impl Master {
         self.supervisor.leaving().iter().any(|worker| worker.id == id)
     }
 
-    /// Talks with a worker about addresses to bind, on a thread of its own: files are read. One conversation at a time.
+    /// Talks with a worker about addresses to bind, one conversation after the other.
     fn open_for(&mut self, id: WorkerId, fds: Vec<OwnedFd>) {
         let Some(process) = self.workers.get_mut(&id) else { return };
-        let is_busy = process.opening.as_ref().is_some_and(|task| !task.is_finished());
-        let (Some(reading), Some(line), false) = (&self.setup.reading, fds.into_iter().next(), is_busy) else { return };
-        let (reading, line, held) = (reading.clone(), Socket::from(line), self.held.identities());
+        // One too many, and one that cannot be served, sees the end of its line.
+        if process.openings.len() < OPENINGS_MAX && self.setup.reading.is_some() {
+            process.openings.extend(fds.into_iter().next().map(Socket::from));
+        }
+        self.open_next(id);
+    }
+
+    /// A conversation is over.
+    pub(super) fn opened(&mut self, id: WorkerId) {
+        if let Some(process) = self.workers.get_mut(&id) {
+            process.is_opening = false;
+        }
+        self.open_next(id);
+    }
+
+    /// Begins the next conversation, on a thread of its own: files are read.
+    fn open_next(&mut self, id: WorkerId) {
+        let Some(process) = self.workers.get_mut(&id).filter(|process| !process.is_opening) else { return };
+        let (Some(line), Some(reading)) = (process.openings.pop_front(), self.setup.reading.clone()) else { return };
+        let held = self.held.identities();
         let events = self.events.clone();
         let opening = Apart::run(move || {
             let tell = |address| drop(events.send(Event::Bound(id, address)));
@@ -173,7 +204,15 @@ impl Master {
             let _ = opening::answer(&line, &reading, &held, tell);
         });
         match opening {
-            Ok(opening) => process.opening = Some(opening),
+            Ok(opening) => {
+                process.is_opening = true;
+                let events = self.events.clone();
+                tokio::task::spawn_local(async move {
+                    // However it ended, the next one has its turn.
+                    let _ = opening.await;
+                    let _ = events.send(Event::Opened(id));
+                });
+            }
             // The worker sees the end of its line.
             Err(error) => self.messages().warning(&format!("Cannot bind addresses for the worker: {error}")),
         }
