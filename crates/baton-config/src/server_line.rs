@@ -34,6 +34,16 @@ impl ServerLine {
             Setting::Line(None) => return false,
             Setting::Health(true) => self.switch("check", "no-check"),
             Setting::Health(false) => self.switch("no-check", "check"),
+            Setting::Maxconn(limit) => self.put("maxconn", &[&limit.to_string()]),
+            Setting::Address(address) => {
+                if let (Some(word), Some(address)) = (self.words.first_mut(), address) {
+                    address.as_ref().clone_into(word);
+                }
+            }
+            Setting::CheckAddress(Some(address)) => self.put("addr", &[&address.to_string()]),
+            Setting::CheckAddress(None) => _ = self.take("addr"),
+            Setting::CheckPort(Some(port)) => self.put("port", &[&port.to_string()]),
+            Setting::CheckPort(None) => _ = self.take("port"),
         }
         true
     }
@@ -108,6 +118,12 @@ mod tests {
         check("10.0.0.1:80 weight 5", &[Setting::Weight(7), state(false, true)], "10.0.0.1:80 weight 0 enabled");
         check("10.0.0.1:80 check", &[Setting::Health(false)], "10.0.0.1:80 no-check");
         check("10.0.0.1:80", &[Setting::Line(Some("10.0.0.2:80 maxconn 4".into()))], "10.0.0.2:80 maxconn 4");
+        check("10.0.0.1:80 maxconn 4 check", &[Setting::Maxconn(7)], "10.0.0.1:80 maxconn 7 check");
+        let moved = [Setting::Address(Some("[::1]:81".into())), Setting::CheckAddress(Some([10, 0, 0, 9].into()))];
+        check("name:80 check addr 10.0.0.8 port 1", &moved, "[::1]:81 check addr 10.0.0.9 port 1");
+        let unset = [Setting::CheckAddress(None), Setting::CheckPort(None)];
+        check("10.0.0.1:80 check addr 10.0.0.8 port 1", &unset, "10.0.0.1:80 check");
+        check("10.0.0.1:80 check", &[Setting::CheckPort(Some(81))], "10.0.0.1:80 check port 81");
         assert!(!ServerLine::default().set(&Setting::Line(None)));
     }
 

@@ -5,10 +5,10 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use baton_model::Author;
-use baton_proxy::{Generation, ListenerPlan};
+use baton_proxy::{FrontendService, Generation, ListenerPlan};
 
 use crate::protocol::Outcome;
-use crate::reload::{Change, Changed};
+use crate::reload::{Change, Changed, DynamicCookie, LimitedObject};
 
 /// Changes that are remembered.
 const CHANGES_MAX: usize = 50;
@@ -49,6 +49,7 @@ impl Pending {
     /// What a change is, in words; `None`: it is of no interest, or only its outcome tells.
     pub(crate) fn of(change: &Change) -> Option<Pending> {
         let by_operator = |what: String, by: &Author| Some(Pending { what, by: format!("operator ({by})") });
+        let operator = |what: String| Some(Pending { what, by: "operator".into() });
         let server = |server: &baton_proxy::balance::ServerState| match server.backend() {
             Some(backend) => format!("server {}/{}", backend.name(), server.name()),
             None => format!("server {}", server.name()),
@@ -81,7 +82,34 @@ impl Pending {
             Change::TicketKey { .. } => {
                 Some(Pending { what: "key of session tickets added".into(), by: "operator".into() })
             }
-            Change::TicketKeyExpired => None,
+            // What checks and sessions would do by themselves.
+            Change::TicketKeyExpired | Change::SessionEnded(_) => None,
+            Change::HealthForced(whose, _) => operator(format!("{}: health set", server(whose))),
+            Change::ServerSessionsEnded(whose) => operator(format!("{}: sessions ended", server(whose))),
+            Change::DynamicCookie { backend, wanted } => operator(match wanted {
+                DynamicCookie::Enabled => format!("backend {backend}: dynamic cookie enabled"),
+                DynamicCookie::Disabled => format!("backend {backend}: dynamic cookie disabled"),
+                DynamicCookie::Key(_) => format!("backend {backend}: key of the dynamic cookie set"),
+            }),
+            Change::Limited(object, limit) => {
+                let object = match object {
+                    LimitedObject::Frontend(plan) => format!("frontend {}: maxconn", plan.proxy.name),
+                    LimitedObject::Connections => "maxconn".into(),
+                    LimitedObject::ConnectionRate => "maxconnrate".into(),
+                    LimitedObject::SessionRate => "maxsessrate".into(),
+                    LimitedObject::TlsRate => "maxsslrate".into(),
+                };
+                let limit = limit.map_or_else(|| "of the configuration".to_owned(), |limit| limit.to_string());
+                operator(format!("{object} {limit}"))
+            }
+            Change::FrontendService(plan, service) => {
+                let word = match service {
+                    FrontendService::Open => "enabled",
+                    FrontendService::Paused => "disabled",
+                    FrontendService::Stopped => "shut down",
+                };
+                operator(format!("frontend {} {word}", plan.proxy.name))
+            }
             Change::CountersCleared { all } => {
                 let what = if *all { "counters cleared" } else { "peaks cleared" };
                 Some(Pending { what: what.into(), by: "operator".into() })

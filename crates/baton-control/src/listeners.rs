@@ -83,6 +83,8 @@ struct Listener {
     elsewhere: Elsewhere,
     /// Whether and how far it is paused.
     pause: Option<Pause>,
+    /// It is paused because an operator has disabled its frontend: nobody else resumes it.
+    is_disabled: bool,
     /// It is the runtime API's.
     is_stats: bool,
 }

@@ -7,10 +7,13 @@
 mod access;
 mod change;
 mod clearing;
+mod cookies;
 mod counters;
+mod limits;
 mod overriding;
 mod servers;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,6 +46,8 @@ use crate::tickets;
 use crate::tidy::Tidy;
 
 pub(crate) use self::change::{Change, Changed};
+pub(crate) use self::cookies::DynamicCookie;
+pub(crate) use self::limits::LimitedObject;
 
 /// How long a reload waits for addresses that a process before us has still: those of one without clients are closed within a second.
 const FREE_WITHIN: Duration = Duration::from_secs(3);
@@ -93,6 +98,8 @@ pub struct ChangeLine {
     is_somebody_ending: bool,
     /// Of backends whose servers come and go at run time.
     server_ids: servers::CountedIds,
+    /// Keys of dynamic cookies that were in use or set, by backend.
+    cookie_keys: HashMap<Arc<str>, String>,
     tidy: Tidy,
 }
 
@@ -248,6 +255,7 @@ impl ChangeLine {
             last_refused: None,
             is_somebody_ending: false,
             server_ids: servers::CountedIds::default(),
+            cookie_keys: HashMap::new(),
             tidy: Tidy::default(),
         }
     }
@@ -498,6 +506,7 @@ impl ChangeLine {
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
         (self.asked, self.model, self.rules) = (asked, model, rules);
         self.server_ids.forget();
+        self.settle_limits();
     }
 
     /// Keeps new clients from addresses the configuration in use does not have.

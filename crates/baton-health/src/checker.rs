@@ -229,6 +229,21 @@ impl Checker {
         }
     }
 
+    /// One server of a backend is gone, which has another configuration by now: no other server is looked at.
+    pub fn remove(&mut self, backend: ChangedBackend, server: &Arc<str>) {
+        let key = (Arc::clone(&backend.proxy.name), Arc::clone(server));
+        self.shared.following.borrow_mut().leave(&key);
+        if let Some(checked) = self.checked.get_mut(&key.0) {
+            checked.checks.remove(server);
+            checked.backend = backend;
+        }
+    }
+
+    /// Whether a server is tracked by another one.
+    pub fn is_tracked(&self, backend: &Arc<str>, server: &Arc<str>) -> bool {
+        self.shared.following.borrow().is_followed(&(Arc::clone(backend), Arc::clone(server)))
+    }
+
     /// A backend is gone.
     fn forget(&mut self, name: &str) {
         self.checked.remove(name);
@@ -283,6 +298,13 @@ impl Checker {
         let Some(backend) = server.backend() else { return };
         let key = (Arc::clone(backend.name()), Arc::clone(server.name()));
         self.shared.copy_to_followers(&key, server, copy_admin, now, 0);
+    }
+
+    /// Copies the health of a server to those who track it; to be called after somebody changed it.
+    pub fn track_health(&self, server: &ServerState, now: Instant) {
+        let Some(backend) = server.backend() else { return };
+        let key = (Arc::clone(backend.name()), Arc::clone(server.name()));
+        self.shared.copy_to_followers(&key, server, copy_all, now, 0);
     }
 
     /// Failed checks are counted anew (`clear counters all`).

@@ -43,6 +43,31 @@ impl<T: Clone> Following<T> {
         }
     }
 
+    /// A server follows no other one any more.
+    pub fn leave(&mut self, follower: &Key) {
+        let Some(entries) = self.entries.get_mut(&follower.0) else { return };
+        let followers = &mut self.followers;
+        entries.retain(|(tracked, number)| {
+            let Some(all) = followers.get_mut(tracked) else { return true };
+            let is_it = all.get(number).is_some_and(|(key, _)| key == follower);
+            if is_it {
+                all.remove(number);
+                if all.is_empty() {
+                    followers.remove(tracked);
+                }
+            }
+            !is_it
+        });
+        if entries.is_empty() {
+            self.entries.remove(&follower.0);
+        }
+    }
+
+    /// Whether a server is followed.
+    pub fn is_followed(&self, tracked: &Key) -> bool {
+        self.followers.contains_key(tracked)
+    }
+
     /// Who follows a server.
     pub fn of(&self, tracked: &Key) -> Vec<(Key, T)> {
         self.followers.get(tracked).map(|followers| followers.values().cloned().collect()).unwrap_or_default()
@@ -79,6 +104,10 @@ mod tests {
         assert_eq!((of(&following, "a/1"), of(&following, "b/1")), (vec![1], vec![3]));
         following.follow(key("a/1"), key("b/1"), 4);
         assert_eq!(of(&following, "a/1"), [1, 4]);
+        assert!(following.is_followed(&key("a/1")) && !following.is_followed(&key("b/2")));
+        following.leave(&key("b/1"));
+        following.leave(&key("b/7"));
+        assert_eq!(of(&following, "a/1"), [1]);
         following.forget("c");
         following.forget("b");
         assert!(following.is_empty() && following.entries.is_empty());

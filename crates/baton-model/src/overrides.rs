@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::{Model, Server};
+use crate::{Address, Model, Server, ServerAddress};
 
 /// The largest `weight`.
 const WEIGHT_MAX: u32 = 256;
@@ -45,6 +46,14 @@ pub enum Field {
     Line,
     /// Of a server: whether it is checked. The file has `check`.
     Health,
+    /// Of a server: `maxconn`.
+    Maxconn,
+    /// Of a server: its address and port.
+    Address,
+    /// Of a server: where it is checked, `addr`.
+    CheckAddress,
+    /// Of a server: at which port it is checked, `port`.
+    CheckPort,
 }
 
 /// A field with its value.
@@ -58,6 +67,14 @@ pub enum Setting {
     Line(Option<Arc<str>>),
     /// [`Field::Health`].
     Health(bool),
+    /// [`Field::Maxconn`]: 0 is no limit.
+    Maxconn(u32),
+    /// [`Field::Address`]: an address with its port; of the file what is written there.
+    Address(Option<Arc<str>>),
+    /// [`Field::CheckAddress`].
+    CheckAddress(Option<IpAddr>),
+    /// [`Field::CheckPort`].
+    CheckPort(Option<u16>),
 }
 
 /// What operators and the file say of a server: reasons that may apply together. Neither is `ready`.
@@ -209,8 +226,16 @@ impl Overrides {
             match set.map(|set| &set.value) {
                 Some(Setting::State(admin)) => effective.admin = *admin,
                 Some(Setting::Weight(weight)) => effective.weight = *weight,
-                // These two are in the server's line as it is in force.
-                Some(Setting::Line(_) | Setting::Health(_)) | None => {}
+                // These are in the server's line as it is in force.
+                Some(
+                    Setting::Line(_)
+                    | Setting::Health(_)
+                    | Setting::Maxconn(_)
+                    | Setting::Address(_)
+                    | Setting::CheckAddress(_)
+                    | Setting::CheckPort(_),
+                )
+                | None => {}
             }
         }
         effective
@@ -240,7 +265,13 @@ impl Overrides {
             };
             let file = match field {
                 Field::Line => is_there.then(|| Setting::of(Field::Line, server)),
-                Field::State | Field::Weight | Field::Health => server.map(|server| Setting::of(*field, Some(server))),
+                Field::State
+                | Field::Weight
+                | Field::Health
+                | Field::Maxconn
+                | Field::Address
+                | Field::CheckAddress
+                | Field::CheckPort => server.map(|server| Setting::of(*field, Some(server))),
             };
             (!is_in_force).then(|| EndedOverride { object: object.clone(), value: set.value.clone(), file })
         });
@@ -280,7 +311,16 @@ impl fmt::Display for Object {
 
 impl Field {
     /// All of them.
-    pub const ALL: [Field; 4] = [Field::State, Field::Weight, Field::Line, Field::Health];
+    pub const ALL: [Field; 8] = [
+        Field::State,
+        Field::Weight,
+        Field::Line,
+        Field::Health,
+        Field::Maxconn,
+        Field::Address,
+        Field::CheckAddress,
+        Field::CheckPort,
+    ];
 
     /// Whether it makes another line of a server, and so another model; the others are states of the server.
     pub fn is_of_line(self) -> bool {
@@ -294,6 +334,10 @@ impl Field {
             Field::Weight => "weight",
             Field::Line => "line",
             Field::Health => "health",
+            Field::Maxconn => "maxconn",
+            Field::Address => "addr",
+            Field::CheckAddress => "check-addr",
+            Field::CheckPort => "check-port",
         }
     }
 
@@ -312,6 +356,31 @@ impl Setting {
             Field::Weight => Setting::Weight(file.weight),
             Field::Line => Setting::Line(server.map(|server| server.address.to_string().into())),
             Field::Health => Setting::Health(server.is_some_and(|server| server.check.enabled)),
+            Field::Maxconn => Setting::Maxconn(server.map_or(0, |server| server.maxconn)),
+            Field::Address => Setting::Address(server.map(|server| server.address.to_string().into())),
+            Field::CheckAddress => Setting::CheckAddress(match server.and_then(|server| server.check.addr.as_ref()) {
+                Some(Address::Inet(address)) => Some(address.ip()),
+                Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => None,
+            }),
+            Field::CheckPort => Setting::CheckPort(server.and_then(|server| server.check.port)),
+        }
+    }
+
+    /// Has a server's line as this says. Its state and weight, and whether there is one, are no part of that.
+    pub fn put(&self, server: &mut Server) {
+        match self {
+            Setting::State(_) | Setting::Weight(_) | Setting::Line(_) => {}
+            Setting::Health(is_checked) => server.check.enabled = *is_checked,
+            Setting::Maxconn(limit) => server.maxconn = *limit,
+            Setting::Address(address) => {
+                if let Some(address) = address.as_deref().and_then(|text| text.parse().ok()) {
+                    server.address = ServerAddress::literal(Some(Address::Inet(address)));
+                }
+            }
+            Setting::CheckAddress(address) => {
+                server.check.addr = address.map(|address| Address::Inet(SocketAddr::new(address, 0)));
+            }
+            Setting::CheckPort(port) => server.check.port = *port,
         }
     }
 
@@ -322,6 +391,10 @@ impl Setting {
             Setting::Weight(_) => Field::Weight,
             Setting::Line(_) => Field::Line,
             Setting::Health(_) => Field::Health,
+            Setting::Maxconn(_) => Field::Maxconn,
+            Setting::Address(_) => Field::Address,
+            Setting::CheckAddress(_) => Field::CheckAddress,
+            Setting::CheckPort(_) => Field::CheckPort,
         }
     }
 
@@ -336,6 +409,12 @@ impl Setting {
                 "disabled" => Some(Setting::Health(false)),
                 _ => None,
             },
+            Field::Maxconn => text.parse().ok().map(Setting::Maxconn),
+            Field::Address => Some(Setting::Address((text != NO_LINE).then(|| text.into()))),
+            Field::CheckAddress if text == NO_LINE => Some(Setting::CheckAddress(None)),
+            Field::CheckAddress => text.parse().ok().map(|address| Setting::CheckAddress(Some(address))),
+            Field::CheckPort if text == NO_LINE => Some(Setting::CheckPort(None)),
+            Field::CheckPort => text.parse().ok().map(|port| Setting::CheckPort(Some(port))),
         }
     }
 }
@@ -348,6 +427,11 @@ impl fmt::Display for Setting {
             Setting::Line(line) => out.write_str(line.as_deref().unwrap_or(NO_LINE)),
             Setting::Health(true) => out.write_str("enabled"),
             Setting::Health(false) => out.write_str("disabled"),
+            Setting::Maxconn(limit) => write!(out, "{limit}"),
+            Setting::Address(address) => out.write_str(address.as_deref().unwrap_or(NO_LINE)),
+            Setting::CheckAddress(Some(address)) => write!(out, "{address}"),
+            Setting::CheckPort(Some(port)) => write!(out, "{port}"),
+            Setting::CheckAddress(None) | Setting::CheckPort(None) => out.write_str(NO_LINE),
         }
     }
 }
@@ -517,6 +601,13 @@ mod tests {
         check(Setting::Line(Some("127.0.0.1:1 weight 3".into())), "line", "127.0.0.1:1 weight 3");
         check(Setting::Line(None), "line", "-");
         check(Setting::Health(true), "health", "enabled");
+        check(Setting::Maxconn(7), "maxconn", "7");
+        check(Setting::Address(Some("[::1]:80".into())), "addr", "[::1]:80");
+        check(Setting::Address(None), "addr", "-");
+        check(Setting::CheckAddress(Some([192, 0, 2, 1].into())), "check-addr", "192.0.2.1");
+        check(Setting::CheckAddress(None), "check-addr", "-");
+        check(Setting::CheckPort(Some(81)), "check-port", "81");
+        check(Setting::CheckPort(None), "check-port", "-");
         check(Setting::Health(false), "health", "disabled");
         assert_eq!(Setting::parse(Field::State, "gone"), None);
         assert_eq!(Setting::parse(Field::Weight, "257"), None);

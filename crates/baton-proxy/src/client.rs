@@ -47,6 +47,7 @@ impl Client {
     /// The socket cannot be set up.
     pub fn new(socket: Socket, peer: &SockAddr, membership: Membership, slot: Rc<FrontendSlot>) -> io::Result<Client> {
         let connection = Connection::new(socket, peer, &slot.view(), membership)?;
+        connection.orders().notes.enters(&slot);
         Ok(Client { connection, session: Session::new(slot), input: None, deadline: Deadline::default() })
     }
 

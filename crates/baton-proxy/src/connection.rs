@@ -4,6 +4,7 @@
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,7 +48,10 @@ impl Connection {
             socket.set_keepalive(true)?;
         }
         let accepted = membership.registered.core.now();
-        let (stream, source, destination) = (Stream::accepted(socket), peer.as_socket(), OnceCell::new());
+        let source = peer.as_socket();
+        let Registered { core, orders, .. } = &membership.registered;
+        orders.notes.accepted(socket.as_raw_fd(), source, core.moment(accepted));
+        let (stream, destination) = (Stream::accepted(socket), OnceCell::new());
         Ok(Connection { stream, source, destination, accepted, membership })
     }
 
@@ -66,6 +70,7 @@ impl Connection {
     /// Who talks to whom, as a PROXY header says.
     pub fn speak_for(&mut self, addresses: Addresses) {
         self.source = addresses.source;
+        self.orders().notes.comes_from(self.source);
         self.destination = OnceCell::from(addresses.destination);
     }
 

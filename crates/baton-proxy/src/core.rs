@@ -3,6 +3,8 @@
 //! Everything in here belongs to one thread. What crosses threads is a [`Command`](crate::Command), a counter, or the
 //! balancer behind its lock.
 
+mod notes;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -26,6 +28,8 @@ use crate::spare::Spare;
 use crate::state::Registry;
 use crate::stream::RecordPool;
 use crate::view::{FrontendSlot, FrontendView};
+
+pub use self::notes::{Moment, ServerMark, SessionDescription, SessionNotes, SessionPage};
 
 /// Memory of finished requests that a core keeps for the next ones.
 const WORK_KEPT_MAX: usize = 256;
@@ -71,6 +75,8 @@ pub struct Orders {
     serial: u32,
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
+    /// What is known of the connection, for operators.
+    pub notes: SessionNotes,
 }
 
 /// A connection of a core, whether or not it is open still.
@@ -111,8 +117,8 @@ impl Core {
         open: Arc<AtomicUsize>,
         bufsize: usize,
     ) -> Core {
-        let pipes = Rc::new(Pipes::new(registry.pipes.clone()));
-        let upstreams = Rc::new(Upstreams::new(clock.clone(), registry.cores()));
+        let pipes = Rc::new(Pipes::new(registry.pipes.clone(), registry.spliced.clone()));
+        let upstreams = Rc::new(Upstreams::new(clock.clone(), number, registry.cores()));
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(number as u64 + 1) ^ u64::from(std::process::id());
         Core {
             number,
@@ -143,6 +149,11 @@ impl Core {
     /// The date and time of this turn.
     pub fn wall(&self) -> SystemTime {
         self.clock.wall()
+    }
+
+    /// The time of this turn, in few bytes.
+    pub fn moment(&self, at: Instant) -> Moment {
+        Moment::at(at, self.registry.started)
     }
 
     /// A number for balancing and spreading; not for secrets (xorshift64*).
@@ -254,6 +265,41 @@ impl Core {
             }
             None => false,
         }
+    }
+
+    /// Describes its connections from this place on, at most so many.
+    pub fn describe(&self, from: usize, most: usize) -> SessionPage {
+        let connections = self.connections.borrow();
+        let end = connections.capacity();
+        let mut page = SessionPage::default();
+        let mut key = from;
+        while key < end && page.looked_at < most {
+            if let Some(orders) = connections.get(key) {
+                let id = ConnectionId { core: self.number, key, serial: orders.serial };
+                page.sessions.extend(orders.notes.describe(id, self.registry.started));
+            }
+            page.looked_at += 1;
+            key += 1;
+        }
+        page.next = (key < end).then_some(key);
+        page
+    }
+
+    /// The connection at this place, if it is the one of this id.
+    pub fn describe_one(&self, id: ConnectionId) -> Option<SessionDescription> {
+        let orders = self.connections.borrow().get(id.key).cloned();
+        orders
+            .filter(|orders| id.core == self.number && orders.serial == id.serial)?
+            .notes
+            .describe(id, self.registry.started)
+    }
+
+    /// Ends the sessions that are on this server now. How many.
+    pub fn end_sessions_of(&self, server: ServerMark) -> usize {
+        let on_it =
+            |id: &ConnectionId| self.connections.borrow().get(id.key).is_some_and(|orders| orders.notes.is_on(server));
+        let ids: Vec<ConnectionId> = self.ids().into_iter().filter(on_it).collect();
+        ids.iter().filter(|id| self.order(**id, Order::Abort)).count()
     }
 
     /// Registers a client connection for as long as the guard lives.

@@ -80,6 +80,7 @@ impl<'a, M> Exchange<'a, M> {
         let Origin { connection, session, client, orders, deadline } = origin;
         let is_first = session.count_request();
         let began = if is_first { connection.accepted } else { core.now() };
+        connection.orders().notes.begins(session.requests(), core.moment(began));
         Exchange {
             connection,
             session,

@@ -16,7 +16,7 @@ use baton_rules::{CompiledRules, Files, ProxyRules};
 use baton_tls::{Acceptor, Connector, Connectors};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
-use crate::balance::BackendState;
+use crate::balance::{BackendState, ServerState};
 use crate::state::{
     BackendFigures, ByName, FrontendState, ListenerId, ListenerState, Registry, ServerPlan, ServerPlans,
 };
@@ -52,6 +52,8 @@ pub struct Generation {
     pub reconfigured: usize,
     /// The backend that has a server more than in the generation before, from which nothing else differs.
     pub added_to: Option<Arc<str>>,
+    /// The server that is not there any more, from which generation nothing else differs.
+    pub removed: Option<Arc<ServerState>>,
 }
 
 /// A frontend of a generation.
@@ -210,6 +212,7 @@ impl Generation {
             listeners: Vec::new(),
             reconfigured: 0,
             added_to: None,
+            removed: None,
         })
     }
 
@@ -233,6 +236,13 @@ impl Generation {
     ) -> Generation {
         let next = self.with_backend(model, proxy, |used| used.with_server(proxy, encryption));
         Generation { added_to: Some(Arc::clone(&proxy.name)), ..next }
+    }
+
+    /// This one without one server, which `proxy`, which stands in `model` for its backend, does not have any more; nothing else differs. What
+    /// it costs does not depend on how many servers the backend has.
+    pub fn without_server(&self, model: Arc<Model>, proxy: &Arc<Proxy>, server: &Arc<ServerState>) -> Generation {
+        let next = self.with_backend(model, proxy, |used| used.of_servers(proxy, used.servers.without(server.name())));
+        Generation { removed: Some(Arc::clone(server)), ..next }
     }
 
     fn with_backend(
@@ -294,6 +304,7 @@ impl Generation {
             backends: Arc::new(backends),
             reconfigured: 0,
             added_to: None,
+            removed: None,
         }
     }
 
@@ -335,6 +346,9 @@ impl Generation {
     pub fn commit(mut self, before: Option<&Generation>, registry: &Registry, now: Instant) -> Arc<Generation> {
         if let Some(name) = self.added_to.clone() {
             return self.commit_server(&name, registry, now);
+        }
+        if let Some(server) = self.removed.clone() {
+            return self.commit_removal(&server, registry, now);
         }
         registry.keep(
             self.listeners.iter().map(|plan| plan.id),
@@ -378,6 +392,22 @@ impl Generation {
             let effective = |server: &Server| overrides.server(&plan.proxy.name, server);
             let encryption = |name: &str| plan.servers.get(name)?.encryption.clone();
             plan.state.add(&plan.proxy, &effective, &encryption, now);
+            plan.figures.keep(&plan.servers);
+        }
+        Arc::new(self)
+    }
+}
+
+impl Generation {
+    /// As [`Generation::commit`], of one that differs by this server less. Names and all other plans are what they were.
+    fn commit_removal(mut self, server: &ServerState, registry: &Registry, now: Instant) -> Arc<Generation> {
+        let backend = server.backend();
+        if let Some(plan) = backend.and_then(|backend| self.backends.get(backend.name())) {
+            self.reconfigured = 1;
+            let overrides = registry.overrides();
+            let effective = |server: &Server| overrides.server(&plan.proxy.name, server);
+            let encryption = |name: &str| plan.servers.get(name)?.encryption.clone();
+            plan.state.remove(&plan.proxy, server, &effective, &encryption, now);
             plan.figures.keep(&plan.servers);
         }
         Arc::new(self)

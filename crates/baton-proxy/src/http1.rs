@@ -185,6 +185,7 @@ async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
     if next != Next::Request {
         exchange.connection.membership.leave();
     }
+    exchange.connection.orders().notes.rests();
     exchange.end();
     if let Some(input) = core.rest(exchange.messages) {
         client.keep_input(input);

@@ -17,6 +17,7 @@ mod attempt;
 pub mod balance;
 mod body;
 mod buffer;
+mod captures;
 mod client;
 pub mod clock;
 mod connection;
@@ -61,12 +62,14 @@ mod upstream;
 mod view;
 pub mod workers;
 
+pub use captures::Capture;
 pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerPlan, PreparedServers, Refused};
 pub use log::{LogWriter, Sinks};
 pub use proxy_protocol::{Addresses, write_header};
 pub use state::{
-    BackendFigures, Counter, CounterBlock, FrontendState, ListenerId, ListenerState, Registry, ServerPlan,
+    BackendFigures, Counter, CounterBlock, FrontendService, FrontendState, Limit, ListenerId, ListenerState, Registry,
+    ServerPlan,
 };
 pub use transport::{Frame, HeadWriter, MalformedFrame, Multiplexer, MuxCodec, PairsOf};
 pub use upstream::{ServerTlsContext, dialer};
-pub use workers::{Command, Workers};
+pub use workers::{Command, SessionReader, Workers};

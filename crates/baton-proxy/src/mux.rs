@@ -235,7 +235,12 @@ struct StreamGuard {
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         self.at.stream.reset();
-        self.client.streams.borrow_mut().remove(&self.at.stream.number());
+        let mut streams = self.client.streams.borrow_mut();
+        streams.remove(&self.at.stream.number());
+        if streams.is_empty() {
+            self.client.connection.orders().notes.rests();
+        }
+        drop(streams);
         self.client.shared.wake();
     }
 }

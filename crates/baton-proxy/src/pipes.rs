@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use baton_kernel::splice::Pipe;
@@ -30,12 +30,14 @@ pub struct Pipes {
     max: Cell<usize>,
     /// How many it has; shared by all cores.
     open: Arc<AtomicUsize>,
+    /// Bytes that went through pipes, of the whole process.
+    spliced: Arc<AtomicU64>,
 }
 
 impl Pipes {
     /// None yet, and none allowed.
-    pub fn new(open: Arc<AtomicUsize>) -> Pipes {
-        Pipes { spare: RefCell::default(), max: Cell::new(0), open }
+    pub fn new(open: Arc<AtomicUsize>, spliced: Arc<AtomicU64>) -> Pipes {
+        Pipes { spare: RefCell::default(), max: Cell::new(0), open, spliced }
     }
 
     /// How many the process may have from now on. Those in use stay until they are given back.
@@ -133,7 +135,13 @@ impl Splicer {
     /// Moves what is held into a socket: how much of it went.
     pub fn poll_drain(&mut self, cx: &mut Context<'_>, to: &Stream) -> Poll<io::Result<usize>> {
         match &mut self.pipe {
-            Some(pipe) => to.poll_splice_out(cx, pipe),
+            Some(pipe) => {
+                let drained = to.poll_splice_out(cx, pipe);
+                if let Poll::Ready(Ok(count)) = drained {
+                    self.pipes.spliced.fetch_add(count as u64, Ordering::Relaxed);
+                }
+                drained
+            }
             None => Poll::Ready(Ok(0)),
         }
     }
@@ -157,7 +165,7 @@ mod tests {
     use super::*;
 
     fn pipes(max: usize) -> Rc<Pipes> {
-        let pipes = Rc::new(Pipes::new(Arc::default()));
+        let pipes = Rc::new(Pipes::new(Arc::default(), Arc::default()));
         pipes.allow(max);
         pipes
     }
@@ -180,7 +188,7 @@ mod tests {
     #[test]
     fn cores_share_what_is_allowed() {
         let open = Arc::new(AtomicUsize::new(0));
-        let [one, other] = [0, 1].map(|_| Rc::new(Pipes::new(open.clone())));
+        let [one, other] = [0, 1].map(|_| Rc::new(Pipes::new(open.clone(), Arc::default())));
         one.allow(1);
         other.allow(1);
         let mut first = Splicer::new(&one);

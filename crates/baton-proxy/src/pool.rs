@@ -67,6 +67,8 @@ impl ServerConnection {
 #[derive(Debug)]
 pub struct Upstreams {
     clock: Rc<Clock>,
+    /// Which of them this is.
+    core: usize,
     /// How many cores share what servers may have idle.
     cores: usize,
     pools: RefCell<HashMap<usize, Pool, BuildHasherDefault<AddressHasher>>>,
@@ -83,6 +85,8 @@ struct Pool {
     server: Arc<ServerState>,
     counters: Arc<CounterBlock>,
     idle: Vec<ServerConnection>,
+    /// Whose pool it is.
+    core: usize,
     /// The fewest that were idle since the last purge: so many were not needed.
     unneeded: usize,
     /// The most requests the server had at once since the last purge: more idle connections than that are of no use.
@@ -90,11 +94,27 @@ struct Pool {
     purged: Instant,
 }
 
+impl Pool {
+    /// Says how many connections are idle, for statistics.
+    fn note(&self) {
+        self.counters.of(self.core).set_idle(self.idle.len() as u64);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if !self.idle.is_empty() {
+            self.counters.of(self.core).set_idle(0);
+        }
+    }
+}
+
 impl Upstreams {
     /// None, on one of so many cores.
-    pub fn new(clock: Rc<Clock>, cores: usize) -> Upstreams {
+    pub fn new(clock: Rc<Clock>, core: usize, cores: usize) -> Upstreams {
         Upstreams {
             clock,
+            core,
             cores,
             pools: RefCell::default(),
             sweeping: Cell::new(false),
@@ -111,7 +131,10 @@ impl Upstreams {
         let found = loop {
             let asked = |connection: &ServerConnection| connection.name.as_deref() == name;
             let tried = pool.idle.iter().rposition(|connection| connection.requests > 1 && asked(connection));
-            let at = tried.or_else(|| pool.idle.iter().position(asked).filter(|_| !proven))?;
+            let Some(at) = tried.or_else(|| pool.idle.iter().position(asked).filter(|_| !proven)) else {
+                pool.note();
+                return None;
+            };
             let connection = pool.idle.remove(at);
             self.idle.set(self.idle.get() - 1);
             if connection.fits(slot.config(), slot.encryption()) && !connection.stream.is_stale() {
@@ -119,6 +142,7 @@ impl Upstreams {
             }
         };
         pool.unneeded = pool.unneeded.min(pool.idle.len());
+        pool.note();
         Some(found)
     }
 
@@ -134,6 +158,7 @@ impl Upstreams {
             server: server.clone(),
             counters: look_up(),
             idle: Vec::new(),
+            core: self.core,
             unneeded: 0,
             peak: 0,
             purged: now,
@@ -166,6 +191,7 @@ impl Upstreams {
             pool.idle.push(connection);
             self.idle.set(self.idle.get() + 1);
         }
+        pool.note();
         drop(pools);
         self.sweep_later();
     }
@@ -176,6 +202,13 @@ impl Upstreams {
         let share = generation.idle_max as usize / self.cores.max(1);
         // A server more is no reason to look at the others.
         if generation.added_to.is_some() && self.idle_max.get() == share {
+            return;
+        }
+        // And none is one that leaves.
+        if let Some(server) = generation.removed.as_ref().filter(|_| self.idle_max.get() == share) {
+            if let Some(pool) = self.pools.borrow_mut().remove(&key(server)) {
+                self.idle.set(self.idle.get() - pool.idle.len());
+            }
             return;
         }
         let stays = |server: &ServerState| {
@@ -194,6 +227,7 @@ impl Upstreams {
             // The oldest first.
             let surplus = pool.idle.len().saturating_sub(left);
             pool.idle.drain(..surplus);
+            pool.note();
             left -= pool.idle.len();
         }
         self.idle_max.set(share);
@@ -235,6 +269,7 @@ impl Upstreams {
                 pool.peak = pool.server.served() as usize;
                 pool.purged = now;
             }
+            pool.note();
         }
         self.idle.set(pools.values().map(|pool| pool.idle.len()).sum());
         self.idle.get() > 0

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use baton_model::{ConnectionMode, Proxy};
 
 use crate::balance::{ServerState, Slot};
-use crate::state::{CounterBlock, enter};
+use crate::state::{Counter, CounterBlock, enter};
 use crate::view::{BackendView, FrontendView};
 
 /// The frontend, backend and server of an exchange, as far as they are chosen.
@@ -50,13 +50,15 @@ pub struct CookieDates {
 struct Inside {
     backend: Rc<BackendView>,
     is_counted: bool,
+    /// It was counted as a request of the backend when it came there.
+    is_request_counted: bool,
 }
 
 impl Inside {
     fn enter(backend: &Rc<BackendView>) -> Inside {
         let figures = &backend.plan.figures;
         enter(&figures.open, &figures.open_max);
-        Inside { backend: backend.clone(), is_counted: true }
+        Inside { backend: backend.clone(), is_counted: true, is_request_counted: false }
     }
 
     fn leave(&mut self) {
@@ -90,6 +92,19 @@ impl Progress {
     /// The backend was chosen: this is one of its sessions from now on.
     pub fn enter(&mut self, backend: &Rc<BackendView>) {
         self.backend = Some(Inside::enter(backend));
+    }
+
+    /// Counts a request of the backend, on behalf of a core.
+    pub fn count_request(&mut self, core: usize) {
+        if let Some(inside) = &mut self.backend {
+            inside.is_request_counted = true;
+            inside.backend.plan.figures.counters.add(core, Counter::Requests, 1);
+        }
+    }
+
+    /// Whether the backend has counted it as a request already.
+    pub fn is_request_counted(&self) -> bool {
+        self.backend.as_ref().is_some_and(|inside| inside.is_request_counted)
     }
 
     /// It is none of the backend's sessions any more. The log still names the backend.

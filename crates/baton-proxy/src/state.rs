@@ -3,10 +3,11 @@
 //! Continuity needs no set-up because nothing here belongs to one configuration: a reload looks the
 //! names up and finds what was there. Each core counts for itself, readers add the cores up.
 
+mod limits;
 mod server_plans;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -14,10 +15,12 @@ use baton_model::{Overrides, Proxy, Server};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::balance::BackendState;
+use crate::captures::{CaptureCount, LastCapture};
 use crate::desk::ServiceDesk;
 use crate::times::{CoreTimes, Times};
 use crate::upstream::ServerTlsContext;
 
+pub use self::limits::{Limit, ProcessLimits};
 pub use self::server_plans::ServerPlans;
 
 /// Things by name. The names are the configuration's, of which nobody makes up such that collide; that a request's word may be
@@ -154,11 +157,11 @@ pub struct CounterBlock {
 /// One core's part of a [`CounterBlock`].
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct CoreCounters([AtomicU64; COUNTERS], CoreTimes);
+pub struct CoreCounters([AtomicU64; COUNTERS], CoreTimes, AtomicU64);
 
 impl CoreCounters {
     fn zero() -> CoreCounters {
-        CoreCounters(std::array::from_fn(|_| AtomicU64::new(0)), CoreTimes::default())
+        CoreCounters(std::array::from_fn(|_| AtomicU64::new(0)), CoreTimes::default(), AtomicU64::new(0))
     }
 
     /// Adds to a counter. Only for the thread whose core it is: a load and a store, without a locked instruction.
@@ -166,6 +169,12 @@ impl CoreCounters {
     pub fn add(&self, counter: Counter, amount: u64) {
         let cell = &self.0[counter as usize];
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// How many idle connections this core has with the server. Only for the thread whose core it is.
+    #[inline]
+    pub fn set_idle(&self, connections: u64) {
+        self.2.store(connections, Ordering::Relaxed);
     }
 
     /// How long requests took.
@@ -213,6 +222,16 @@ impl CounterBlock {
         self.of(core).add(counter, amount);
     }
 
+    /// Idle connections with the server on each core, of those that have used it.
+    pub fn idle(&self) -> impl Iterator<Item = u64> {
+        self.counting().iter().map(|core| core.2.load(Ordering::Relaxed))
+    }
+
+    /// What one core counted.
+    pub fn of_core(&self, core: usize, counter: Counter) -> u64 {
+        self.counting().get(core).map_or(0, |core| core.0[counter as usize].load(Ordering::Relaxed))
+    }
+
     /// The sum over all cores, and over the processes before this one.
     pub fn total(&self, counter: Counter) -> u64 {
         let cores = self.counting().iter().chain(self.inherited.get().map(Box::as_ref));
@@ -257,6 +276,39 @@ pub struct FrontendState {
     pub rate: Rate,
     /// Told when a connection closes: accepting may go on if the frontend was full.
     pub freed: tokio::sync::Notify,
+    /// `maxconn` as an operator set it.
+    pub maxconn: Limit,
+    /// The last malformed request.
+    pub malformed: LastCapture,
+    service: AtomicU8,
+}
+
+/// Whether a frontend lets clients in.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum FrontendService {
+    /// It does.
+    #[default]
+    Open,
+    /// An operator has disabled it for a while.
+    Paused,
+    /// An operator has shut it down until the next reload.
+    Stopped,
+}
+
+impl FrontendState {
+    /// Whether it lets clients in, as operators said.
+    pub fn service(&self) -> FrontendService {
+        match self.service.load(Ordering::Relaxed) {
+            0 => FrontendService::Open,
+            1 => FrontendService::Paused,
+            _ => FrontendService::Stopped,
+        }
+    }
+
+    /// Notes it. For the change path, which opens and closes the addresses.
+    pub fn set_service(&self, service: FrontendService) {
+        self.service.store(service as u8, Ordering::Relaxed);
+    }
 }
 
 /// A listening address's figures. Counted with `option socket-stats` only, but for the connections that are open.
@@ -327,6 +379,8 @@ pub struct BackendFigures {
     pub open: AtomicI64,
     /// The most at once.
     pub open_max: AtomicI64,
+    /// The last malformed response.
+    pub malformed: LastCapture,
     servers: Mutex<Arc<ServerPlans>>,
     cores: usize,
 }
@@ -362,8 +416,16 @@ pub struct Registry {
     pub pipes: Arc<AtomicUsize>,
     /// Requests that Baton answers itself, for the change path's thread.
     pub desk: ServiceDesk,
+    /// Bytes that were spliced, of the whole process.
+    pub spliced: Arc<AtomicU64>,
     /// TLS with clients.
     pub tls: TlsFigures,
+    /// Limits of the process as operators set them.
+    pub limits: ProcessLimits,
+    /// Sessions begun in the current second, counted while there is a limit.
+    pub session_rate: Rate,
+    /// Malformed messages so far.
+    pub captures: CaptureCount,
     inner: Mutex<Names>,
     /// What operators set at run time. Written by the change path alone.
     overrides: Mutex<Arc<Overrides>>,
@@ -385,8 +447,12 @@ impl Registry {
             open: AtomicI64::new(0),
             pipes: Arc::default(),
             desk: ServiceDesk::default(),
+            spliced: Arc::default(),
             rate: Rate::default(),
             tls: TlsFigures::default(),
+            limits: ProcessLimits::default(),
+            session_rate: Rate::default(),
+            captures: CaptureCount::default(),
             inner: Mutex::default(),
             overrides: Mutex::default(),
         }
@@ -417,6 +483,9 @@ impl Registry {
                 open_max: AtomicI64::new(0),
                 rate: Rate::default(),
                 freed: tokio::sync::Notify::new(),
+                maxconn: Limit::default(),
+                malformed: LastCapture::default(),
+                service: AtomicU8::default(),
             })
         })
     }
@@ -445,6 +514,7 @@ impl Registry {
             counters: CounterBlock::new(self.cores),
             open: AtomicI64::new(0),
             open_max: AtomicI64::new(0),
+            malformed: LastCapture::default(),
             servers: Mutex::default(),
             cores: self.cores,
         };

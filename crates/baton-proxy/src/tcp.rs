@@ -55,9 +55,13 @@ async fn open(
         }
     };
     exchange.progress.enter(&backend);
+    exchange.connection.orders().notes.goes_to(&backend);
     let preference = Preference { key: route::stream_key(core, exchange, &backend), ..Preference::default() };
     match Attempts::new(&backend, preference).open(core, exchange).await? {
-        Opened::Server(slot, connection) => Ok((backend, (connection, slot))),
+        Opened::Server(slot, connection) => {
+            exchange.connection.orders().notes.is_at(slot.server());
+            Ok((backend, (connection, slot)))
+        }
         // Only requests are.
         Opened::Answered(_) => Err(Ended::new(Cause::Internal, Phase::Connect)),
     }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::accept::Acceptors;
 use crate::clock::Clock;
-use crate::core::{ConnectionId, Core, Order};
+use crate::core::{ConnectionId, Core, Order, ServerMark, SessionDescription, SessionPage};
 use crate::generation::Generation;
 use crate::http1::Line;
 use crate::state::{ListenerId, Registry};
@@ -31,6 +31,8 @@ pub enum Command {
     Apply(Arc<Generation>),
     /// Drop the sockets of a listener: its queue is empty.
     Close(ListenerId),
+    /// A listener that was closed listens again: the next `Apply` accepts on it.
+    Reopen(ListenerId),
     /// Accept no more on the socket at this place among those of a listener: another process does.
     Leave(ListenerId, usize),
     /// Soft stop: no keep-alive after the next response; idle connections end within `spread`, or at their own timeout.
@@ -40,11 +42,55 @@ pub enum Command {
     },
     /// An order to one connection; obeyed by the core whose it is.
     Order(ConnectionId, Order),
+    /// End the sessions that are on this server now.
+    EndSessions(ServerMark),
+    /// Describe connections from this place on, at most so many; for one core.
+    Describe {
+        /// The first place.
+        from: usize,
+        /// How many places are looked at.
+        most: usize,
+        /// Takes the page; a reader that left does not want it any more.
+        reply: mpsc::UnboundedSender<SessionPage>,
+    },
+    /// Describe this connection, if it is there.
+    DescribeOne(ConnectionId, mpsc::UnboundedSender<Option<SessionDescription>>),
     /// End everything at once.
     Abort,
 }
 
 type Commands = mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>;
+
+/// Asks cores what connections they have. It alters nothing, and keeps no core from its end.
+#[derive(Clone, Debug)]
+pub struct SessionReader {
+    cores: Vec<mpsc::WeakUnboundedSender<(Command, oneshot::Sender<()>)>>,
+}
+
+impl SessionReader {
+    /// How many cores there are.
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// The connections of a core from this place on, at most so many; `None`: there is no such core (any more).
+    pub async fn page(&self, core: usize, from: usize, most: usize) -> Option<SessionPage> {
+        let (reply, mut page) = mpsc::unbounded_channel();
+        self.tell(core, Command::Describe { from, most, reply })?;
+        page.recv().await
+    }
+
+    /// The connection of this id.
+    pub async fn one(&self, id: ConnectionId) -> Option<SessionDescription> {
+        let (reply, mut found) = mpsc::unbounded_channel();
+        self.tell(id.core(), Command::DescribeOne(id, reply))?;
+        found.recv().await?
+    }
+
+    fn tell(&self, core: usize, command: Command) -> Option<()> {
+        self.cores.get(core)?.upgrade()?.send((command, oneshot::channel().0)).ok()
+    }
+}
 
 /// All cores.
 #[derive(Debug)]
@@ -86,6 +132,16 @@ impl Workers {
             // A core that ended meanwhile has nothing left to obey.
             let _ = answer.await;
         }
+    }
+
+    /// Client connections (any mode) open on each core.
+    pub fn open_by_core(&self) -> Vec<usize> {
+        self.threads.iter().map(|worker| worker.open.load(Ordering::Relaxed)).collect()
+    }
+
+    /// What asks cores for their connections.
+    pub fn sessions(&self) -> SessionReader {
+        SessionReader { cores: self.threads.iter().map(|worker| worker.commands.downgrade()).collect() }
     }
 
     /// Client connections (any mode) open on all cores.
@@ -197,9 +253,14 @@ impl CoreOrders {
                 self.generation = Some(generation.clone());
             }
             Command::Close(id) => self.closed.push((*id, None)),
+            Command::Reopen(id) => self.closed.retain(|(closed, _)| closed != id),
             Command::Leave(id, place) => self.closed.push((*id, Some(*place))),
             Command::Drain { .. } => self.drain = Some(command.clone()),
-            Command::Order(..) | Command::Abort => {}
+            Command::Order(..)
+            | Command::EndSessions(_)
+            | Command::Describe { .. }
+            | Command::DescribeOne(..)
+            | Command::Abort => {}
         }
     }
 
@@ -233,10 +294,14 @@ async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told:
         supervise::may_panic("command");
         match command {
             Command::Apply(generation) => apply(&core, &acceptors, &generation),
-            Command::Close(id) => acceptors.close(id),
+            // What accepted before has ended, if it is there.
+            Command::Close(id) | Command::Reopen(id) => acceptors.close(id),
             Command::Leave(id, place) => acceptors.leave(id, place),
             Command::Drain { spread } => core.drain(spread),
             Command::Order(connection, order) => drop(core.order(connection, order)),
+            Command::EndSessions(server) => drop(core.end_sessions_of(server)),
+            Command::Describe { from, most, reply } => drop(reply.send(core.describe(from, most))),
+            Command::DescribeOne(id, reply) => drop(reply.send(core.describe_one(id))),
             Command::Abort => {
                 acceptors.stop();
                 core.abort();

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 49] = [
+const ORDER: [&str; 50] = [
     "workers",
     "accept",
     "http1",
@@ -43,6 +43,7 @@ const ORDER: [&str; 49] = [
     "log",
     "buffer",
     "facts",
+    "captures",
     "times",
     "clock",
     "supervise",

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::server::StoresServerSessions;
@@ -30,6 +30,8 @@ pub struct Sessions {
     size: AtomicU32,
     lifetime_s: AtomicU32,
     clock: Arc<dyn TimeProvider>,
+    lookups: AtomicU64,
+    misses: AtomicU64,
 }
 
 #[derive(Default)]
@@ -78,6 +80,8 @@ impl Sessions {
             size: AtomicU32::new(SESSIONS),
             lifetime_s: AtomicU32::new(LIFETIME_S),
             clock,
+            lookups: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
         }
     }
 
@@ -90,6 +94,19 @@ impl Sessions {
     /// How many sessions are remembered.
     pub fn count(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).by_id.len()).sum()
+    }
+
+    /// How often a session was looked for, and how often there was none.
+    pub fn lookups(&self) -> (u64, u64) {
+        (self.lookups.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
+    }
+
+    fn looked_up<T>(&self, found: Option<T>) -> Option<T> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        if found.is_none() {
+            self.misses.fetch_add(1, Ordering::Relaxed);
+        }
+        found
     }
 
     fn now(&self) -> u64 {
@@ -159,14 +176,18 @@ impl StoresServerSessions for ScopedSessions {
         let key = self.key(id);
         let now = self.sessions.now();
         let shard = self.sessions.shard(&key);
-        shard.by_id.get(&key).filter(|session| self.holds(session, now)).map(|session| session.value.clone())
+        let found =
+            shard.by_id.get(&key).filter(|session| self.holds(session, now)).map(|session| session.value.clone());
+        drop(shard);
+        self.sessions.looked_up(found)
     }
 
     fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
         let key = self.key(id);
         let now = self.sessions.now();
-        let session = self.sessions.shard(&key).remove(&key)?;
-        self.holds(&session, now).then_some(session.value)
+        let session = self.sessions.shard(&key).remove(&key);
+        let found = session.filter(|session| self.holds(session, now)).map(|session| session.value);
+        self.sessions.looked_up(found)
     }
 
     fn can_cache(&self) -> bool {
@@ -208,6 +229,7 @@ mod tests {
         assert!(ours.get(b"id").is_some());
         clock.0.store(u64::from(LIFETIME_S) + 1, Ordering::Relaxed);
         assert_eq!((ours.get(b"id"), ours.take(b"id"), sessions.count()), (None, None, 0));
+        assert_eq!(sessions.lookups(), (5, 3));
     }
 
     #[test]

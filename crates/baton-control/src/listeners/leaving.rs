@@ -192,7 +192,17 @@ impl Leaving {
         let sockets = self.sockets.into_iter().map(Retiring::into_listening).chain(self.open_still).collect();
         let group = ListenerGroup::adopt(sockets, &self.options)?;
         let Leaving { id, shards, options, given, is_stats, .. } = self;
-        Some(Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody, pause: None, is_stats })
+        Some(Listener {
+            id,
+            group,
+            shards,
+            options,
+            given,
+            elsewhere: Elsewhere::Nobody,
+            pause: None,
+            is_disabled: false,
+            is_stats,
+        })
     }
 
     /// What to do at `now`.

@@ -52,8 +52,17 @@ impl Listeners {
         };
         self.id_last += 1;
         let id = ListenerId(self.id_last);
-        let listener =
-            Listener { id, group, shards, options, given, elsewhere: Elsewhere::Nobody, pause: None, is_stats };
+        let listener = Listener {
+            id,
+            group,
+            shards,
+            options,
+            given,
+            elsewhere: Elsewhere::Nobody,
+            pause: None,
+            is_disabled: false,
+            is_stats,
+        };
         self.open.insert(place.clone(), listener);
         Ok(())
     }

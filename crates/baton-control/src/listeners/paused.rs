@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use baton_kernel::half_open::Handshakes;
 use baton_kernel::retire::{SynFilter, accept_queue};
-use baton_model::Address;
+use baton_model::{Address, Proxy};
 use baton_proxy::ListenerId;
 use socket2::SockRef;
 
+use super::leaving::Leaving;
 use super::lent::{self, Elsewhere};
-use super::{Listener, Listeners};
+use super::{Listener, Listeners, Place};
 
 /// How long to wait until nobody is left in the queues. HAProxy tries for two seconds.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -73,7 +74,7 @@ impl Listeners {
 
     /// Whether any address is paused, or about to be.
     pub fn is_paused(&self) -> bool {
-        self.open.values().any(|listener| listener.pause.is_some())
+        self.open.values().any(|listener| listener.pause.is_some() && !listener.is_disabled)
     }
 
     /// Whether [`Listeners::fall_silent`] has something to look at.
@@ -87,12 +88,61 @@ impl Listeners {
     /// The addresses at which somebody else listens by now, with the system's words; they stay paused.
     pub fn unpause(&mut self) -> Result<(), Vec<String>> {
         let mut refused = Vec::new();
-        for (place, listener) in &mut self.open {
+        for (place, listener) in self.open.iter_mut().filter(|(_, listener)| !listener.is_disabled) {
             if let Err(error) = listener.unpause() {
                 refused.push(format!("{place}: {error}"));
             }
         }
         if refused.is_empty() { Ok(()) } else { Err(refused) }
+    }
+
+    /// Begins to pause the TCP addresses of one frontend until [`Listeners::enable`]. False: there is none that can be.
+    pub fn disable(&mut self, frontend: &Proxy, now: Instant) -> bool {
+        let mut is_any = false;
+        lent::settle(self.open.values_mut(), now);
+        for bind in &frontend.binds {
+            let Some(listener) = self.open.get_mut(&Place::of(bind)) else { continue };
+            if !matches!(bind.address, Address::Inet(_)) || listener.elsewhere != Elsewhere::Nobody {
+                continue;
+            }
+            is_any = true;
+            if listener.pause.is_none() {
+                listener.pause = Some(Pause::Emptying { since: now });
+                for socket in listener.group.shards() {
+                    // Without the right to, clients go on coming until the moment in which it stops listening.
+                    let _ = SynFilter::attach(socket);
+                }
+            }
+            listener.is_disabled = true;
+        }
+        is_any
+    }
+
+    /// Listens again at the addresses of a frontend that was disabled: those on which the cores shall accept again, by the generation in
+    /// use, and those at which somebody else listens by now, which stay disabled.
+    pub fn enable(&mut self, frontend: &Proxy) -> (Vec<ListenerId>, Vec<String>) {
+        let (mut open, mut refused) = (Vec::new(), Vec::new());
+        for place in frontend.binds.iter().map(Place::of) {
+            let Some(listener) = self.open.get_mut(&place).filter(|listener| listener.is_disabled) else { continue };
+            match listener.unpause() {
+                Ok(()) => {
+                    listener.is_disabled = false;
+                    open.push(listener.id);
+                }
+                Err(error) => refused.push(format!("{place}: {error}")),
+            }
+        }
+        (open, refused)
+    }
+
+    /// Keeps new clients from the addresses of one frontend, which are closed once they are empty.
+    pub fn shut_down(&mut self, frontend: &Proxy, now: Instant) {
+        lent::settle(self.open.values_mut(), now);
+        for place in frontend.binds.iter().map(Place::of) {
+            if let Some(listener) = self.open.remove(&place) {
+                self.retiring.add(Leaving::start(listener, place, now));
+            }
+        }
     }
 }
 

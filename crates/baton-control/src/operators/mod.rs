@@ -16,6 +16,7 @@ pub mod plots;
 pub mod rates;
 pub mod row;
 mod session;
+pub(crate) mod sessions;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -34,7 +35,7 @@ use figures::ObjectKey;
 use listener::Listening;
 use plots::Plots;
 use rates::{Counted, Rates};
-pub(crate) use session::{Call, Question, Session};
+pub(crate) use session::{Call, Given, Question, Rest, Session};
 
 /// The commands that sessions understand, by their place in the table of [`runtime`](crate::runtime).
 #[derive(Clone, Copy, Debug)]

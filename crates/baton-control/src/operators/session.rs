@@ -1,6 +1,10 @@
 //! One peer: its lines are taken apart, its commands are answered one after the other, each answer is written before the next
 //! command is looked at. A peer that says nothing, or reads nothing, for `stats timeout` is left.
+//!
+//! A long answer is made in pieces: the next one is asked for when the one before is written, so that a peer that reads slowly costs one
+//! piece of memory, and nobody's time.
 
+use std::any::Any;
 use std::time::Duration;
 
 use baton_model::{AccessLevel, Author, SeverityOutput, StatsSocket};
@@ -13,6 +17,7 @@ use super::connection::Connection;
 use super::line::{self, Input, Line, Step};
 use super::listener::SessionSlot;
 use super::row;
+use super::sessions::SessionListing;
 use super::{Commands, Kind};
 
 /// Bytes read at once.
@@ -29,10 +34,28 @@ pub(crate) struct Question {
     pub row: usize,
     /// Its words.
     pub call: Call,
+    /// What is left of it after earlier pieces of its answer.
+    pub rest: Option<Rest>,
     /// Takes the answer; who left does not want it any more.
-    pub reply: oneshot::Sender<CommandResponse>,
+    pub reply: oneshot::Sender<Given>,
     /// The connection itself, for a command that goes on in another language.
     pub socket: Option<Socket>,
+}
+
+/// What is left of a command: its own matter.
+pub(crate) type Rest = Box<dyn Any>;
+
+/// What comes back to a session.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// The whole answer.
+    Whole(CommandResponse),
+    /// A piece of it, and how to go on; `None`: it was the last one.
+    Piece(String, Option<Rest>),
+    /// Sessions, which cores tell the session itself.
+    Sessions(SessionListing),
+    /// Nothing yet: to be asked again after this time.
+    Later(Duration, Rest),
 }
 
 /// A command as it was written.
@@ -166,17 +189,15 @@ async fn obey(connection: &Connection, session: &mut Session, place: &SessionSlo
         let payload = line.payload.clone().filter(|_| number == last);
         let answer = match command(session, words, payload) {
             Doing::Answered(answer) => answer,
-            Doing::Asks(row, kind, call) => {
-                let (reply, answer) = oneshot::channel();
-                let question = Question { row, call, reply, socket: None };
-                if let Kind::Takes = kind {
-                    return if session.exposes_listeners { After::Taken(Box::new(question)) } else { After::Close };
+            Doing::Asks(row, Kind::Takes, call) => {
+                let question = Question { row, call, rest: None, reply: oneshot::channel().0, socket: None };
+                return if session.exposes_listeners { After::Taken(Box::new(question)) } else { After::Close };
+            }
+            Doing::Asks(row, Kind::Own(_) | Kind::Asked, call) => {
+                match asked(connection, session, place, row, call).await {
+                    Some(answer) => answer,
+                    None => return After::Close,
                 }
-                if place.shared.ask.send(question).await.is_err() {
-                    return After::Close;
-                }
-                let Ok(answer) = answer.await else { return After::Close };
-                answer
             }
         };
         if session.is_over {
@@ -191,6 +212,44 @@ async fn obey(connection: &Connection, session: &mut Session, place: &SessionSlo
         }
     }
     After::Next
+}
+
+/// Has a command answered, and writes all of its answer but the end, which is given back. `None`: the session is over.
+async fn asked(
+    connection: &Connection,
+    session: &Session,
+    place: &SessionSlot,
+    row: usize,
+    call: Call,
+) -> Option<CommandResponse> {
+    let mut rest = None;
+    loop {
+        let (reply, answer) = oneshot::channel();
+        let question = Question { row, call: call.clone(), rest: rest.take(), reply, socket: None };
+        place.shared.ask.send(question).await.ok()?;
+        match answer.await.ok()? {
+            Given::Whole(answer) => return Some(answer),
+            Given::Piece(text, None) => return Some(CommandResponse::Data(text)),
+            Given::Piece(text, next) => {
+                if !write(connection, session, text.as_bytes()).await {
+                    return None;
+                }
+                rest = next;
+            }
+            Given::Sessions(mut listing) => {
+                while let Some(text) = listing.next().await {
+                    if !write(connection, session, text.as_bytes()).await {
+                        return None;
+                    }
+                }
+                return Some(listing.end());
+            }
+            Given::Later(time, next) => {
+                tokio::time::sleep(time).await;
+                rest = Some(next);
+            }
+        }
+    }
 }
 
 /// What becomes of a command.

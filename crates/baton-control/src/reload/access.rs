@@ -77,6 +77,11 @@ impl ChangeLine {
         self.acceptors.authorities().find(path)
     }
 
+    /// How often a session that a client wants to resume was looked for among those that are remembered, and not found.
+    pub(crate) fn session_lookups(&self) -> (u64, u64) {
+        self.acceptors.sessions().lookups()
+    }
+
     /// Keys of session tickets.
     pub fn tickets(&self) -> TicketView<'_> {
         TicketView::of(&self.tickets)

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_model::{Author, Field, Object, Setting};
-use baton_proxy::Workers;
-use baton_proxy::balance::{Admin, ServerState, Transition};
+use baton_proxy::balance::{Admin, HealthState, ServerState, Transition};
+use baton_proxy::core::{ConnectionId, Order, ServerMark};
+use baton_proxy::{Command, FrontendPlan, FrontendService, Workers};
 use baton_tls::OcspResponse;
 use baton_tls::authorities::Authority;
 use baton_tls::store::{Report, Transaction};
 use baton_tls::tickets::TicketKey;
 
+use super::cookies::DynamicCookie;
+use super::limits::LimitedObject;
 use super::{ChangeLine, Read};
 use crate::environment::Outside;
 use crate::protocol::Outcome;
@@ -89,6 +92,23 @@ pub(crate) enum Change {
     },
     /// It is time for another key of session tickets.
     TicketKeyExpired,
+    /// An operator says what checks would have said of a server; the next check goes on from there.
+    HealthForced(Arc<ServerState>, HealthState),
+    /// An operator switches the dynamic cookie of a backend, or sets its key.
+    DynamicCookie {
+        /// Which.
+        backend: Arc<str>,
+        /// What.
+        wanted: DynamicCookie,
+    },
+    /// An operator ends a session.
+    SessionEnded(ConnectionId),
+    /// An operator ends the sessions that are on a server.
+    ServerSessionsEnded(Arc<ServerState>),
+    /// An operator sets a limit in the place of the configuration's; `None`: the configuration's counts again.
+    Limited(LimitedObject, Option<u32>),
+    /// An operator closes a frontend to new clients, for a while or until the next reload, or opens it again.
+    FrontendService(Arc<FrontendPlan>, FrontendService),
     /// An operator has figures begin anew.
     CountersCleared {
         /// The counters too, and not the maxima alone.
@@ -125,6 +145,9 @@ impl ChangeLine {
     pub(crate) async fn take(&mut self, change: Change, outside: &Outside, workers: &Workers) -> Changed {
         let outcome = match change {
             Change::Reload(read) => return Changed::Reload(Box::new(self.change(*read, outside, workers).await)),
+            Change::Override { server, value, by } if value.field().is_of_line() => {
+                self.set_of_line(&server, value, by, workers).await
+            }
             Change::Override { server, value, by } => {
                 return Changed::Done(self.override_server(&server, value, by, Instant::now()));
             }
@@ -160,6 +183,29 @@ impl ChangeLine {
                 tickets::rotate(&self.tickets);
                 Ok(())
             }
+            Change::HealthForced(server, health) => {
+                let now = Instant::now();
+                let transition = server.set_health(health, now);
+                self.checker.track_health(&server, now);
+                return Changed::Done(transition);
+            }
+            Change::DynamicCookie { backend, wanted } => self.set_dynamic_cookie(&backend, wanted, workers).await,
+            Change::SessionEnded(id) => match workers.sessions().one(id).await {
+                Some(_) => {
+                    workers.command(Command::Order(id, Order::Abort)).await;
+                    Ok(())
+                }
+                None => Err("No such session (use 'show sess').".into()),
+            },
+            Change::ServerSessionsEnded(server) => {
+                workers.command(Command::EndSessions(ServerMark::of(&server))).await;
+                Ok(())
+            }
+            Change::Limited(object, value) => {
+                self.limit(&object, value);
+                Ok(())
+            }
+            Change::FrontendService(frontend, service) => self.serve_frontend(&frontend, service, workers).await,
             Change::CountersCleared { all } => {
                 self.clear_counters(all);
                 Ok(())

@@ -72,7 +72,7 @@ impl ChangeLine {
             let stays = |name: &str| proxy.servers.iter().any(|server| &*server.name == name);
             let gone = used.servers.iter().map(|server| &server.name).filter(|name| !stays(name));
             for name in gone {
-                if is_pointed_to(&self.model, used, name) {
+                if self.checker.is_tracked(&used.name, name) || is_pointed_to(&self.model, used, name) {
                     return Err(format!(
                         "Server {backend}/{name} cannot be removed at runtime due to other configuration elements pointing to it."
                     ));

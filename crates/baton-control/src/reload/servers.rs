@@ -32,7 +32,8 @@ pub(super) fn put_in_force(model: &mut Model, overrides: &Overrides, env: &dyn E
         let named: HashMap<&str, &Arc<Server>> = asked.servers.iter().map(|server| (&*server.name, server)).collect();
         let holds = |name: &str, set: &Override| {
             let server = named.get(name).map(|server| &***server);
-            set.value.field() == Field::Health || set.file == Setting::of(Field::Line, server)
+            let field = set.value.field();
+            field == Field::Health || set.file == Setting::of(field, server)
         };
         let sets: Vec<_> = sets.into_iter().filter(|(name, set)| holds(name, set)).collect();
         let mut proxy = Proxy::clone(&asked);
@@ -58,16 +59,14 @@ pub(super) fn put_in_force(model: &mut Model, overrides: &Overrides, env: &dyn E
             }
         }
         proxy.servers.extend(added);
-        let checked: HashMap<&str, bool> = sets
-            .iter()
-            .filter_map(|(name, set)| match set.value {
-                Setting::Health(is_checked) => Some((&***name, is_checked)),
-                Setting::State(_) | Setting::Weight(_) | Setting::Line(_) => None,
-            })
-            .collect();
-        for server in proxy.servers.iter_mut().filter(|_| !checked.is_empty()) {
-            if let Some(is_checked) = checked.get(&*server.name) {
-                Arc::make_mut(server).check.enabled = *is_checked;
+        let mut changed: HashMap<&str, Vec<&Setting>> = HashMap::new();
+        for (name, set) in sets.iter().filter(|(_, set)| set.value.field() != Field::Line) {
+            changed.entry(&***name).or_default().push(&set.value);
+        }
+        for server in proxy.servers.iter_mut().filter(|_| !changed.is_empty()) {
+            if let Some(settings) = changed.get(&*server.name) {
+                let server = Arc::make_mut(server);
+                settings.iter().for_each(|setting| setting.put(server));
             }
         }
         model.proxies[place] = Arc::new(proxy);
@@ -150,7 +149,7 @@ impl ChangeLine {
         let backend = server.backend().ok_or("No such backend.")?;
         let (backend, name) = (backend.name(), server.name());
         let proxy = self.backend(backend)?;
-        if is_pointed_to(&self.model, &proxy, name) {
+        if self.checker.is_tracked(backend, name) || is_pointed_to(&self.model, &proxy, name) {
             let text = "This server cannot be removed at runtime due to other configuration elements pointing to it.";
             return Err(text.into());
         }
@@ -162,16 +161,15 @@ impl ChangeLine {
         }
         let mut ids = self.server_ids.take(&proxy);
         let mut next = Proxy::clone(&proxy);
-        next.servers.retain(|server| {
-            let stays = server.name != *name;
-            if !stays {
-                ids.give_back(server);
-            }
-            stays
-        });
+        // By what is the same object: none of the others is looked at.
+        let config = server.config();
+        let same = next.servers.iter().position(|server| Arc::ptr_eq(server, &config));
+        let place = same.or_else(|| next.servers.iter().position(|server| server.name == *name));
+        ids.give_back(&next.servers.remove(place.ok_or("No such server.")?));
         let next = Arc::new(next);
         let object = Object::server(backend, name);
-        let set = Override { value: Setting::Line(None), ..self.as_asked(backend, name, Field::Line, by) };
+        let file = self.line_as_asked(&object, &config);
+        let set = Override { value: Setting::Line(None), file, by, at_s: wall_seconds() };
         let mut changed = self.registry.change_overrides(|overrides| {
             let had = overrides.remove(&object);
             overrides.set(object.clone(), set);
@@ -179,7 +177,14 @@ impl ChangeLine {
         });
         changed.push(Field::Line);
         self.untold.extend(changed.into_iter().map(|field| (object.clone(), field)));
-        self.replace_servers(&next, workers).await;
+        let used = self.generation.clone().ok_or("No such backend.")?;
+        let model = self.model_with(&next);
+        let generation = used.without_server(Arc::clone(&model), &next, server);
+        let generation = self.put_in_use(model, generation, &used, workers).await;
+        if let Some(plan) = generation.backends.get(backend) {
+            let backend = ChangedBackend { proxy: Arc::clone(&next), state: Arc::clone(&plan.state) };
+            self.checker.remove(backend, name);
+        }
         self.server_ids.keep(next, ids);
         Ok(())
     }
@@ -212,15 +217,39 @@ impl ChangeLine {
         if server.config().check.enabled == is_checked {
             return Ok(());
         }
-        let mut next = Proxy::clone(&proxy);
-        for server in next.servers.iter_mut().filter(|server| server.name == *name) {
-            Arc::make_mut(server).check.enabled = is_checked;
-        }
-        let set = Override { value: Setting::Health(is_checked), ..asked };
-        self.registry.change_overrides(|overrides| overrides.set(object.clone(), set));
-        self.untold.push((object, Field::Health));
-        self.replace_servers(&Arc::new(next), workers).await;
+        self.put_setting(&proxy, name, Override { value: Setting::Health(is_checked), ..asked }, workers).await;
         Ok(())
+    }
+
+    /// Changes something of a server's line.
+    ///
+    /// # Errors
+    /// HAProxy's sentence; nothing is changed.
+    pub(super) async fn set_of_line(
+        &mut self,
+        server: &Arc<ServerState>,
+        value: Setting,
+        by: Author,
+        workers: &Workers,
+    ) -> Result<(), String> {
+        let backend = server.backend().ok_or("No such backend.")?;
+        let (backend, name) = (backend.name(), server.name());
+        let proxy = self.backend(backend)?;
+        let asked = self.as_asked(backend, name, value.field(), by);
+        self.put_setting(&proxy, name, Override { value, ..asked }, workers).await;
+        Ok(())
+    }
+
+    /// Has a server's line as an override says, from now on.
+    async fn put_setting(&mut self, proxy: &Proxy, name: &Arc<str>, set: Override, workers: &Workers) {
+        let mut next = Proxy::clone(proxy);
+        for server in next.servers.iter_mut().filter(|server| server.name == *name) {
+            set.value.put(Arc::make_mut(server));
+        }
+        let (object, field) = (Object::server(&proxy.name, name), set.value.field());
+        self.registry.change_overrides(|overrides| overrides.set(object.clone(), set));
+        self.untold.push((object, field));
+        self.replace_servers(&Arc::new(next), workers).await;
     }
 
     fn backend(&self, name: &str) -> Result<Arc<Proxy>, String> {
@@ -236,6 +265,18 @@ impl ChangeLine {
         Ok(Arc::clone(proxy))
     }
 
+    /// What the files say of a server's line, of one that is in use: they do not name it if it was added, and it may have been moved.
+    fn line_as_asked(&self, object: &Object, server: &Server) -> Setting {
+        let overrides = self.registry.overrides();
+        if let Some(set) = overrides.get(object, Field::Line) {
+            return set.file.clone();
+        }
+        match overrides.get(object, Field::Address).map(|set| &set.file) {
+            Some(Setting::Address(address)) => Setting::Line(address.clone()),
+            Some(_) | None => Setting::of(Field::Line, Some(server)),
+        }
+    }
+
     /// A field of a server as the files have it. They check no server that they do not name.
     fn as_asked(&self, backend: &str, name: &str, field: Field, by: Author) -> Override {
         let servers = self.asked.backend(backend).map(|proxy| &proxy.servers);
@@ -248,7 +289,7 @@ impl ChangeLine {
     }
 
     /// Puts a backend with other servers in use, of which none is new. It cannot fail.
-    async fn replace_servers(&mut self, next: &Arc<Proxy>, workers: &Workers) {
+    pub(super) async fn replace_servers(&mut self, next: &Arc<Proxy>, workers: &Workers) {
         self.replace_prepared(next, PreparedServers::default(), workers).await;
     }
 
@@ -315,17 +356,12 @@ impl CountedIds {
     }
 }
 
-/// Whether a rule or another server names a server: `use-server`, `track`, a sample fetch or an action about `backend/server`.
+/// Whether a rule names a server: `use-server`, a sample fetch or an action about `backend/server`.
 pub(super) fn is_pointed_to(model: &Model, backend: &Proxy, name: &str) -> bool {
     let full = format!("{}/{name}", backend.name);
-    let tracks = |proxy: &Proxy, server: &Server| {
-        let track = server.check.track.as_deref();
-        track == Some(&full) || track == Some(name) && proxy.name == backend.name
-    };
-    let tracked = model.proxies.iter().any(|proxy| proxy.servers.iter().any(|server| tracks(proxy, server)));
     let is_used = backend.rules(Ruleset::UseServer).iter().any(|rule| rule.words.first().is_some_and(|to| to == name));
     let mut words = model.proxies.iter().flat_map(|proxy| proxy.rules.values().flatten()).flat_map(|rule| &rule.words);
-    tracked || is_used || words.any(|word| names(word, &full))
+    is_used || words.any(|word| names(word, &full))
 }
 
 /// Whether a name stands in a word, and not as a part of another name.

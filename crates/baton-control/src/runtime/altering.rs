@@ -21,6 +21,8 @@ pub(super) struct Staging<'a> {
 /// A change that a command asks for.
 pub(super) struct Altering {
     change: Change,
+    /// What is changed besides, once that is done.
+    also: Option<Change>,
     /// What is replied when it is done.
     done: CommandResponse,
 }
@@ -28,18 +30,23 @@ pub(super) struct Altering {
 impl Altering {
     /// A change after which there is something to say.
     pub(super) fn new(change: Change, done: CommandResponse) -> Altering {
-        Altering { change, done }
+        Altering { change, also: None, done }
+    }
+
+    /// With another change after it.
+    pub(super) fn and(self, change: Change) -> Altering {
+        Altering { also: Some(change), ..self }
     }
 }
 
 impl From<Change> for Altering {
     fn from(change: Change) -> Altering {
-        Altering { change, done: CommandResponse::Done }
+        Altering { change, also: None, done: CommandResponse::Done }
     }
 }
 
 /// Does what a command asks for, and says what came of it.
-pub(super) async fn alter(control: &mut Control, Altering { change, done }: Altering) -> CommandResponse {
+pub(super) async fn alter(control: &mut Control, Altering { change, also, done }: Altering) -> CommandResponse {
     let about = match &change {
         Change::Override { server, .. } => Some((server.clone(), server.admin())),
         _ => None,
@@ -49,14 +56,19 @@ pub(super) async fn alter(control: &mut Control, Altering { change, done }: Alte
             if let Some((server, before)) = about {
                 report(control, &server, before, &left);
             }
-            done
         }
         Changed::Servers(moved) => {
             moved.iter().for_each(|one| report(control, &one.server, one.before, &one.transition));
-            done
         }
-        Changed::Done(None) | Changed::Certificates(_) | Changed::Reload(_) => done,
-        Changed::Refused(reason) => CommandResponse::error(reason),
+        Changed::Done(None) | Changed::Certificates(_) | Changed::Reload(_) => {}
+        Changed::Refused(reason) => return CommandResponse::error(reason),
+    }
+    match also {
+        None => done,
+        Some(change) => match control.take(change).await {
+            Changed::Done(_) | Changed::Servers(_) | Changed::Certificates(_) | Changed::Reload(_) => done,
+            Changed::Refused(reason) => CommandResponse::error(reason),
+        },
     }
 }
 

@@ -1,10 +1,12 @@
-//! Commands that change servers until the file changes the same field: `set server`, `set weight`,
-//! `enable server`, `disable server`. HAProxy's words and answers (management guide, 9.3).
+//! Commands that change servers until the file changes the same field: `set server`, `set weight`, `set maxconn server`,
+//! `enable server`, `disable server`, `enable agent`, `disable agent`. HAProxy's words and answers (management guide, 9.3).
+
+mod place;
 
 use std::sync::Arc;
 
 use baton_model::{AdminState, Algorithm, Mode, Setting};
-use baton_proxy::balance::ServerState;
+use baton_proxy::balance::{HealthState, ServerState};
 
 use super::altering::{Altering, Staging};
 use super::servers::find;
@@ -34,12 +36,79 @@ pub(super) fn set(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, Co
             _ => Err(CommandResponse::error("'set server <srv> state' expects 'ready', 'drain' and 'maint'.")),
         },
         "weight" => weight(staging.line, call, server, call.arg(2)),
-        word @ ("addr" | "agent" | "agent-addr" | "agent-port" | "agent-send" | "check-addr" | "check-port"
-        | "fqdn" | "health" | "ssl") => {
-            let text = format!("'set server <srv> {word}' is not supported yet: change the configuration and reload.");
+        "addr" => place::address(call, server),
+        "check-addr" => place::check_address(call, server),
+        "check-port" => place::check_port(call, server),
+        "health" => health(call, server),
+        // Without agents, and without resolvers, HAProxy says so in these words.
+        "agent" | "agent-send" => Err(CommandResponse::error("agent checks are not enabled on this server.")),
+        word @ ("agent-addr" | "agent-port") if call.arg(2).is_empty() => Err(CommandResponse::error(match word {
+            "agent-addr" => "set server <b>/<s> agent-addr requires an address and optionally a port.",
+            _ => "set server <b>/<s> agent-port requires a port.",
+        })),
+        "agent-addr" | "agent-port" => Err(CommandResponse::error("agent checks are not enabled on this server")),
+        "fqdn" if call.arg(2).is_empty() => Err(CommandResponse::error("set server <b>/<s> fqdn requires a FQDN.")),
+        "fqdn" => {
+            let text = "set server <b>/<s> fqdn failed because no resolution is configured.";
             Err(CommandResponse::error(text))
         }
-        _ => Err(CommandResponse::error("usage: set server <backend>/<server> state | weight")),
+        "ssl" if server.config().tls.is_none() => {
+            let text = "'set server <srv> ssl' cannot be set.  default-server should define ssl settings";
+            Err(CommandResponse::error(text))
+        }
+        "ssl" => {
+            let text = "'set server <srv> ssl' is not supported yet: change the configuration and reload.";
+            Err(CommandResponse::error(text))
+        }
+        _ => Err(CommandResponse::error(
+            "usage: set server <backend>/<server> addr | agent | agent-addr | agent-port | agent-send | check-addr | check-port | \
+             fqdn | health | ssl | state | weight",
+        )),
+    }
+}
+
+/// `set server <backend>/<server> health up|stopping|down`.
+fn health(call: &Call, server: Arc<ServerState>) -> Result<Altering, CommandResponse> {
+    if server.config().check.track.is_some() {
+        return Err(CommandResponse::error("cannot change health on a tracking server."));
+    }
+    let health = match call.arg(2) {
+        "up" => HealthState::Up,
+        "stopping" => HealthState::Stopping,
+        "down" => HealthState::Down,
+        _ => {
+            let text = "'set server <srv> health' expects 'up', 'stopping', or 'down'.";
+            return Err(CommandResponse::error(text));
+        }
+    };
+    Ok(Change::HealthForced(server, health).into())
+}
+
+/// `enable agent <backend>/<server>`: no server has one.
+pub(super) fn enable_agent(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
+    find(staging.line, call.arg(0))?;
+    Err(CommandResponse::error("Agent was not configured on this server, cannot enable."))
+}
+
+/// `disable agent <backend>/<server>`: there is nothing to stop.
+pub(super) fn disable_agent(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
+    find(staging.line, call.arg(0))?;
+    Err(CommandResponse::Done)
+}
+
+/// `set maxconn server <backend>/<server> <maxconn>`.
+pub(super) fn set_maxconn(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
+    let server = find(staging.line, call.arg(0))?;
+    let text = call.arg(1);
+    if text.is_empty() {
+        return Err(CommandResponse::error("Require <maxconn>."));
+    }
+    match text.parse() {
+        Ok(limit) => Ok(Change::Override { server, value: Setting::Maxconn(limit), by: call.by.clone() }.into()),
+        Err(_) if text.starts_with(|first: char| first.is_ascii_digit()) => {
+            Err(CommandResponse::error("Trailing garbage in maxconn string"))
+        }
+        Err(_) => Err(CommandResponse::error("maxconn string empty or preceded by garbage")),
     }
 }
 

@@ -10,7 +10,8 @@ use baton_kernel::panics;
 use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::usage;
 use baton_model::Global;
-use baton_proxy::Counter;
+use baton_proxy::state::ProcessLimits;
+use baton_proxy::{Counter, Limit};
 
 use super::field::{self, Field, Form, Format, Value};
 use crate::capacity::Capacity;
@@ -52,11 +53,6 @@ const fn zero(at: usize, name: &'static str, tag: &'static str, doc: &'static st
     row(at, name, tag, |_| Value::U32(0), doc)
 }
 
-/// A value of 64 bits that is always zero.
-const fn zero64(at: usize, name: &'static str, tag: &'static str, doc: &'static str) -> Row {
-    row(at, name, tag, |_| Value::U64(0), doc)
-}
-
 /// A rate that is always zero, as a fraction where that is wanted.
 const fn rate0(at: usize, name: &'static str, tag: &'static str, doc: &'static str) -> Row {
     row(at, name, tag, |facts| facts.fraction(0.0), doc)
@@ -64,7 +60,7 @@ const fn rate0(at: usize, name: &'static str, tag: &'static str, doc: &'static s
 
 /// In HAProxy's order, with its positions: 45 and 46 belong to a build with another compression library.
 static ROWS: &[Row] = &[
-    row(0, "Name", "POS", |_| Value::text("Baton"), "The program"),
+    row(0, "Name", "POS", |_| Value::text("HAProxy"), "The program whose API this is: clients look for it"),
     row(1, "Version", "POS", |facts| Value::text(facts.version()), "Compatible HAProxy version, and its own"),
     row(2, "Release_date", "POS", |_| Value::text(release_date()), "Date of the program's file"),
     row(
@@ -85,7 +81,13 @@ static ROWS: &[Row] = &[
     zero(12, "PoolFailed", "MCP", "Failed allocations; none is survived"),
     row(13, "Ulimit-n", "CLP", |facts| Value::count(facts.descriptors), "Limit of open descriptors"),
     row(14, "Maxsock", "CLP", |facts| Value::count(facts.descriptors), "Limit of open descriptors"),
-    row(15, "Maxconn", "CLP", |facts| Value::U32(facts.maxconn()), "Limit of client connections"),
+    row(
+        15,
+        "Maxconn",
+        "CLP",
+        |facts| Value::U32(facts.limits().connections.or(facts.maxconn())),
+        "Limit of client connections",
+    ),
     row(16, "Hard_maxconn", "CLP", |facts| Value::U32(facts.maxconn()), "Limit of client connections"),
     row(
         17,
@@ -137,12 +139,18 @@ static ROWS: &[Row] = &[
         27,
         "ConnRateLimit",
         "CLP",
-        |facts| Value::count(facts.limit(|global| global.maxconnrate)),
+        |facts| facts.rate_limit(&facts.limits().connection_rate, |global| global.maxconnrate),
         "Limit of connections per second; 0 is none",
     ),
     row(28, "MaxConnRate", "MMP", |facts| Value::count(facts.rate.1), "Peak of connections per second"),
     row(29, "SessRate", "MRP", |facts| facts.fraction(facts.rate.0), "Sessions in the last second"),
-    zero(30, "SessRateLimit", "CLP", "Limit of sessions per second; there is none"),
+    row(
+        30,
+        "SessRateLimit",
+        "CLP",
+        |facts| facts.rate_limit(&facts.limits().session_rate, |_| None),
+        "Limit of sessions per second; 0 is none",
+    ),
     row(31, "MaxSessRate", "MRP", |facts| Value::count(facts.rate.1), "Peak of sessions per second"),
     row(
         32,
@@ -155,7 +163,7 @@ static ROWS: &[Row] = &[
         33,
         "SslRateLimit",
         "CLP",
-        |facts| Value::count(facts.limit(|global| global.maxsslrate)),
+        |facts| facts.rate_limit(&facts.limits().tls_rate, |global| global.maxsslrate),
         "Limit of TLS handshakes per second; 0 is none",
     ),
     row(
@@ -200,8 +208,20 @@ static ROWS: &[Row] = &[
         |facts| Value::count(facts.server_tls.requests_exact().1),
         "Peak of TLS keys made for servers per second",
     ),
-    zero(40, "SslCacheLookups", "MCP", "TLS sessions that were looked for"),
-    zero(41, "SslCacheMisses", "MCP", "TLS sessions that were not found"),
+    row(
+        40,
+        "SslCacheLookups",
+        "MCP",
+        |facts| Value::count(facts.control.line.session_lookups().0),
+        "TLS sessions that were looked for",
+    ),
+    row(
+        41,
+        "SslCacheMisses",
+        "MCP",
+        |facts| Value::count(facts.control.line.session_lookups().1),
+        "TLS sessions that were not found",
+    ),
     rate0(42, "CompressBpsIn", "MRP", "Bytes to be compressed in the last second"),
     rate0(43, "CompressBpsOut", "MRP", "Bytes that were compressed in the last second"),
     zero(44, "CompressBpsRateLim", "CLP", "Limit of compressed bytes per second"),
@@ -250,7 +270,13 @@ static ROWS: &[Row] = &[
         |facts| Value::U64(facts.total(Counter::BytesOut)),
         "Bytes sent to clients since the start",
     ),
-    zero64(62, "TotalSplicdedBytesOut", "MGP", "Spliced bytes; not counted"),
+    row(
+        62,
+        "TotalSplicdedBytesOut",
+        "MGP",
+        |facts| Value::U64(facts.control.line.registry().spliced.load(Ordering::Relaxed)),
+        "Bytes that were spliced since the start",
+    ),
     row(63, "BytesOutRate", "MRP", |facts| Value::U64(facts.bytes as u64), "Bytes sent to clients in the last second"),
     zero(64, "DebugCommandsIssued", "MGP", "Debug commands; there are none"),
     zero(65, "CumRecvLogs", "MCP", "Log lines received"),
@@ -360,6 +386,16 @@ impl Facts<'_> {
     /// A limit of the configuration in use; 0 is none.
     fn limit(&self, of: impl Fn(&Global) -> Option<u32>) -> u64 {
         self.control.line.generation().and_then(|generation| of(&generation.model.global)).unwrap_or(0).into()
+    }
+
+    /// Limits that operators set.
+    fn limits(&self) -> &ProcessLimits {
+        &self.control.line.registry().limits
+    }
+
+    fn rate_limit(&self, set: &Limit, of: impl Fn(&Global) -> Option<u32>) -> Value {
+        let configured = self.control.line.generation().and_then(|generation| of(&generation.model.global));
+        Value::U32(set.rate_or(configured).unwrap_or(0))
     }
 
     /// Connections with clients at addresses with TLS.

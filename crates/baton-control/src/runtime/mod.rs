@@ -4,18 +4,26 @@
 //! the thread of the change path, between two events; their sessions are [`operators`](crate::operators)'. A command that alters live state
 //! makes a `Change` of its words and nothing else: what could alter it otherwise is not within its reach.
 
+mod absent;
 mod altering;
 mod change_server;
+mod cookies;
 mod dynamic_server;
+mod errors;
 pub mod field;
+mod frontends;
 mod give;
 mod info;
+mod inside;
 mod overridden;
 mod process;
+mod schema;
 mod servers;
+mod sessions;
 mod ssl;
 pub(crate) mod stat;
 mod table;
+mod wait;
 
 use altering::{Staging, alter};
 use overridden::FileWork;
@@ -26,8 +34,9 @@ use tokio::sync::oneshot;
 
 use crate::apart::Apart;
 use crate::control::Control;
-use crate::operators::Question;
 use crate::operators::answer::CommandResponse;
+use crate::operators::sessions::SessionListing;
+use crate::operators::{Given, Question, Rest};
 pub use info::spoken_version;
 pub use table::commands;
 use table::{Act, act_of};
@@ -35,14 +44,26 @@ use table::{Act, act_of};
 /// Answers a session's command, between two events of the process.
 pub(crate) async fn answer(control: &mut Control, question: Question) {
     let answer = match (act_of(&question), question.socket) {
-        (Act::Ask(act), _) => act(control, &question.call),
-        (Act::Stage(act), _) => act(&mut staging(control), &question.call),
+        (Act::Ask(act), _) => Given::Whole(act(control, &question.call)),
+        (Act::Long(begin), _) => match question.rest.map_or_else(|| begin(control, &question.call), again) {
+            Ok(pieces) => next_of(control, pieces),
+            Err(answer) => Given::Whole(answer),
+        },
+        (Act::Sessions(begin), _) => match begin(&question.call) {
+            Ok(filter) => Given::Sessions(SessionListing::new(control.workers.sessions(), filter)),
+            Err(answer) => Given::Whole(answer),
+        },
+        (Act::Wait(act), _) => act(control, &question.call, question.rest),
+        (Act::Stage(act), _) => Given::Whole(act(&mut staging(control), &question.call)),
         (Act::Change(_), socket) if control.succession.is_giving() => {
             // What there is to know has gone to the other process already.
             return control.line.operators().postponed.push(Question { socket, ..question });
         }
         (Act::Change(act), _) => match control.succession.successor() {
-            Some(pid) => CommandResponse::error(format!("Process {pid} has taken over: run the command there.")),
+            Some(pid) => {
+                let text = format!("Process {pid} has taken over: run the command there.");
+                Given::Whole(CommandResponse::error(text))
+            }
             None => {
                 let answer = match act(&mut staging(control), &question.call) {
                     Ok(altering) => alter(control, altering).await,
@@ -50,12 +71,12 @@ pub(crate) async fn answer(control: &mut Control, question: Question) {
                 };
                 // What is done outlives us, whenever we die.
                 control.report_overrides().await;
-                answer
+                Given::Whole(answer)
             }
         },
         (Act::Write(act), _) => match act(control, &question.call) {
             Ok(work) => return write_apart(work, question.reply),
-            Err(answer) => answer,
+            Err(answer) => Given::Whole(answer),
         },
         (Act::Take(act), Some(socket)) => return act(control, socket),
         // The session answers these itself.
@@ -66,7 +87,7 @@ pub(crate) async fn answer(control: &mut Control, question: Question) {
 }
 
 /// Writes a file on another thread; the session waits for it, and nobody else does.
-fn write_apart(work: FileWork, reply: oneshot::Sender<CommandResponse>) {
+fn write_apart(work: FileWork, reply: oneshot::Sender<Given>) {
     let lost = |reason: &dyn Display| CommandResponse::error(format!("The file is not written: {reason}."));
     let written = Apart::run(work);
     tokio::task::spawn_local(async move {
@@ -75,8 +96,30 @@ fn write_apart(work: FileWork, reply: oneshot::Sender<CommandResponse>) {
             Err(error) => lost(&error),
         };
         // Who left does not want it any more.
-        let _ = reply.send(answer);
+        let _ = reply.send(Given::Whole(answer));
     });
+}
+
+/// An answer that is too long to be made at once.
+trait Pieces {
+    /// The next piece, of bounded length; `None`: there is none.
+    fn next(&mut self, control: &Control) -> Option<String>;
+}
+
+/// A long answer that is begun, or one that is short.
+type Begun = Result<Box<dyn Pieces>, CommandResponse>;
+
+/// What a session kept of an answer.
+fn again(rest: Rest) -> Begun {
+    // A session gives back what it was given.
+    rest.downcast::<Box<dyn Pieces>>().map(|pieces| *pieces).map_err(|_| CommandResponse::Done)
+}
+
+fn next_of(control: &Control, mut pieces: Box<dyn Pieces>) -> Given {
+    match pieces.next(control) {
+        Some(text) => Given::Piece(text, Some(Box::new(pieces))),
+        None => Given::Piece(String::new(), None),
+    }
 }
 
 fn staging(control: &mut Control) -> Staging<'_> {

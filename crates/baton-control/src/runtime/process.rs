@@ -45,18 +45,6 @@ pub(super) fn environment(_: &Control, call: &Call) -> CommandResponse {
     }
 }
 
-/// `show errors`: messages that were no HTTP are not kept, so there are none to show.
-pub(super) fn errors(control: &Control, call: &Call) -> CommandResponse {
-    let wanted = call.arg(0);
-    let is_known = |proxy: &baton_model::Proxy| *proxy.name == *wanted || proxy.id.to_string() == wanted;
-    let is_number = wanted.parse::<i64>().is_ok();
-    if !wanted.is_empty() && !is_number && !control.line.model().proxies.iter().any(|proxy| is_known(proxy)) {
-        return CommandResponse::error("No such proxy.");
-    }
-    let now = jiff::Zoned::now().strftime("%d/%b/%Y:%H:%M:%S%.3f");
-    CommandResponse::Data(format!("Total events captured on [{now}] : 0\n"))
-}
-
 /// `show startup-logs`: what the process said before it served.
 pub(super) fn startup_logs(control: &Control, _: &Call) -> CommandResponse {
     CommandResponse::info(control.messages.startup().trim_end())

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_model::{Address, NetAddress, Proxy, Server};
+use baton_proxy::BackendPlan;
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 
+use super::{Begun, Pieces};
 use crate::control::Control;
 use crate::operators::Call;
 use crate::operators::answer::CommandResponse;
@@ -18,6 +20,9 @@ const STATE_COLUMNS: &str = "be_id be_name srv_id srv_name srv_addr srv_op_state
     srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state \
     bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr \
     srv_agent_port";
+
+/// Servers in one piece of a list.
+const SERVERS_MAX: usize = 128;
 
 /// A backend and the states of its servers.
 type Backend<'a> = (&'a Arc<Proxy>, Vec<Arc<ServerState>>);
@@ -68,31 +73,10 @@ fn states(line: &ChangeLine) -> impl Iterator<Item = Backend<'_>> {
     })
 }
 
-/// The backends a command is about: all, or the one that its argument names.
-fn wanted<'a>(control: &'a Control, call: &Call) -> Result<Vec<Backend<'a>>, CommandResponse> {
-    let word = call.arg(0).to_owned();
-    let is_wanted = |proxy: &Proxy| word.is_empty() || *proxy.name == *word || word.parse() == Ok(proxy.id);
-    let backends: Vec<_> = states(&control.line).filter(|(proxy, _)| is_wanted(proxy)).collect();
-    if backends.is_empty() && !word.is_empty() {
-        return Err(CommandResponse::error("Can't find backend."));
-    }
-    Ok(backends)
-}
-
 /// `show servers state [<backend>]`.
-pub(super) fn state(control: &Control, call: &Call) -> CommandResponse {
-    let now = Instant::now();
-    let backends = match wanted(control, call) {
-        Ok(backends) => backends,
-        Err(answer) => return answer,
-    };
-    let mut out = format!("1\n# {STATE_COLUMNS}\n");
-    for (proxy, states) in backends {
-        for state in states {
-            state_line(&mut out, proxy, &state, now);
-        }
-    }
-    CommandResponse::Data(out)
+pub(super) fn state(control: &Control, call: &Call) -> Begun {
+    let head = format!("1\n# {STATE_COLUMNS}\n");
+    ServerListing::of(control, call, head, |out, proxy, _, state, now| state_line(out, proxy, state, now))
 }
 
 fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant) {
@@ -181,35 +165,100 @@ fn check_state(config: &Server, state: &ServerState) -> u8 {
     checked | if state.admin().in_maintenance() { 0x08 } else { 0 }
 }
 
-/// `show servers conn [<backend>]`: idle connections belong to the cores and are not counted here.
-pub(super) fn connections(control: &Control, call: &Call) -> CommandResponse {
+/// `show servers conn [<backend>]`.
+pub(super) fn connections(control: &Control, call: &Call) -> Begun {
     let cores = control.line.registry().cores();
-    let backends = match wanted(control, call) {
-        Ok(backends) => backends,
-        Err(answer) => return answer,
-    };
-    let mut out = format!(
+    let head = format!(
         "# bkname/svname bkid/svid addr port - purge_delay used_cur used_max need_est unsafe_nb safe_nb idle_lim idle_cur \
          idle_per_thr[{cores}]\n"
     );
-    for (proxy, states) in backends {
-        for state in states {
-            let config = state.config();
-            let (address, port) = place(&config);
-            let _ = writeln!(
-                out,
-                "{}/{} {}/{} {address} {port} - {} {} {} 0 0 0 {} 0{}",
-                proxy.name,
-                config.name,
-                proxy.id,
-                config.id,
-                config.pool_purge_delay.as_millis(),
-                state.served(),
-                state.served_max(),
-                config.pool_max_conn,
-                " 0".repeat(cores),
-            );
-        }
+    ServerListing::of(control, call, head, move |out, proxy, plan, state, _| {
+        connection_line(out, cores, proxy, plan, state);
+    })
+}
+
+fn connection_line(out: &mut String, cores: usize, proxy: &Proxy, plan: &BackendPlan, state: &ServerState) {
+    let config = state.config();
+    let (address, port) = place(&config);
+    let mut idle: Vec<u64> =
+        plan.servers.get(state.name()).map(|server| server.counters.idle().collect()).unwrap_or_default();
+    idle.resize(cores, 0);
+    let all: u64 = idle.iter().sum();
+    let _ = write!(
+        out,
+        "{}/{} {}/{} {address} {port} - {} {served} {} {served} 0 {all} {} {all}",
+        proxy.name,
+        config.name,
+        proxy.id,
+        config.id,
+        config.pool_purge_delay.as_millis(),
+        state.served_max(),
+        config.pool_max_conn,
+        served = state.served(),
+    );
+    for count in idle {
+        let _ = write!(out, " {count}");
     }
-    CommandResponse::Data(out)
+    out.push('\n');
+}
+
+/// Writes the line of one server.
+type WriteLine = Box<dyn Fn(&mut String, &Proxy, &BackendPlan, &ServerState, Instant)>;
+
+/// A list of servers in the making, of the configuration that was in use when it began.
+struct ServerListing {
+    head: Option<String>,
+    backends: Vec<(Arc<Proxy>, Arc<BackendPlan>)>,
+    /// The servers of the current one, and the next of them.
+    servers: Option<(Vec<Arc<ServerState>>, usize)>,
+    backend: usize,
+    line: WriteLine,
+}
+
+impl ServerListing {
+    /// Of all backends, or of the one that the command names.
+    fn of(
+        control: &Control,
+        call: &Call,
+        head: String,
+        line: impl Fn(&mut String, &Proxy, &BackendPlan, &ServerState, Instant) + 'static,
+    ) -> Begun {
+        let word = call.arg(0);
+        let is_wanted = |proxy: &Proxy| word.is_empty() || *proxy.name == *word || word.parse() == Ok(proxy.id);
+        let all = control.line.model().proxies.iter().filter(|proxy| proxy.role.is_backend() && is_wanted(proxy));
+        let mut is_any = word.is_empty();
+        let mut backends = Vec::new();
+        for proxy in all {
+            is_any = true;
+            let plan = control.line.generation().and_then(|generation| generation.backends.get(&proxy.name));
+            // `disabled` ones have none.
+            backends.extend(plan.map(|plan| (Arc::clone(proxy), Arc::clone(plan))));
+        }
+        if !is_any {
+            return Err(CommandResponse::error("Can't find backend."));
+        }
+        let (head, line) = (Some(head), Box::new(line));
+        Ok(Box::new(ServerListing { head, backends, servers: None, backend: 0, line }))
+    }
+}
+
+impl Pieces for ServerListing {
+    fn next(&mut self, _: &Control) -> Option<String> {
+        let mut out = self.head.take().unwrap_or_default();
+        let now = Instant::now();
+        let mut left = SERVERS_MAX;
+        while left > 0
+            && let Some((proxy, plan)) = self.backends.get(self.backend)
+        {
+            let (states, at) = self.servers.take().unwrap_or_else(|| (plan.state.servers(), 0));
+            let end = states.len().min(at + left);
+            states[at..end].iter().for_each(|state| (self.line)(&mut out, proxy, plan, state, now));
+            left -= end - at;
+            match end < states.len() {
+                true => self.servers = Some((states, end)),
+                false => self.backend += 1,
+            }
+        }
+        (!out.is_empty()).then_some(out)
+    }
 }

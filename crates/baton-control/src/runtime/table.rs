@@ -7,11 +7,15 @@ use socket2::Socket;
 
 use super::altering::{Altering, Staging};
 use super::overridden::{self, FileWork};
-use super::{change_server, dynamic_server, give, info, process, servers, ssl, stat};
+use super::{
+    Begun, absent, change_server, cookies, dynamic_server, errors, frontends, give, info, inside, process, schema,
+    servers, sessions, ssl, stat, wait,
+};
 use crate::control::Control;
 use crate::operators::answer::CommandResponse;
 use crate::operators::row::{Row, hidden, row};
-use crate::operators::{Call, Commands, Kind, Question, Session, own};
+use crate::operators::sessions::SessionFilter;
+use crate::operators::{Call, Commands, Given, Kind, Question, Rest, Session, own};
 use crate::reload::Change as LiveChange;
 
 /// What a command needs to be answered.
@@ -21,6 +25,12 @@ pub(super) enum Act {
     Own(fn(&mut Session, &Call) -> CommandResponse),
     /// Live state, which is looked at: answered on the thread of the change path.
     Ask(fn(&Control, &Call) -> CommandResponse),
+    /// Live state, for an answer that may be long: it is made in pieces, between which others have their turn.
+    Long(fn(&Control, &Call) -> Begun),
+    /// Which sessions are to be listed.
+    Sessions(fn(&Call) -> Result<SessionFilter, CommandResponse>),
+    /// Something that is waited for: it is looked at now, and again later.
+    Wait(fn(&Control, &Call, Option<Rest>) -> Given),
     /// What is staged for a `commit` later: no live state.
     Stage(fn(&mut Staging<'_>, &Call) -> CommandResponse),
     /// Live state, which is altered: a change goes down the change path, once it is clear who serves. `Err`: there is nothing to change.
@@ -40,7 +50,13 @@ pub fn commands() -> Commands {
 fn known(row: &Row<Act>) -> Row<Kind> {
     let act = match row.act {
         Act::Own(act) => Kind::Own(act),
-        Act::Ask(_) | Act::Stage(_) | Act::Change(_) | Act::Write(_) => Kind::Asked,
+        Act::Ask(_)
+        | Act::Long(_)
+        | Act::Sessions(_)
+        | Act::Wait(_)
+        | Act::Stage(_)
+        | Act::Change(_)
+        | Act::Write(_) => Kind::Asked,
         Act::Take(_) => Kind::Takes,
     };
     Row { words: row.words, args: row.args, help: row.help, level: row.level, act }
@@ -61,7 +77,7 @@ fn counters(_: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandRespons
 }
 
 use AccessLevel::{Admin, Operator, User};
-use Act::{Ask, Change, Own, Stage, Take, Write};
+use Act::{Ask, Change, Long, Own, Sessions, Stage, Take, Wait, Write};
 
 /// All commands, in the order of the help.
 pub(super) static ROWS: &[Row<Act>] = &[
@@ -86,6 +102,8 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Stage(|staging, call| ssl::abort(staging, call, &ssl::REVOCATIONS)),
     ),
+    row(&["add", "acl"], "<acl> <pattern>", "add a pattern to an ACL file", User, Ask(absent::pattern)),
+    row(&["add", "map"], "<map> <key> <value>", "add a line to a map", User, Ask(absent::pattern)),
     row(
         &["add", "server"],
         "<bk>/<srv> <addr> [args]*",
@@ -100,7 +118,12 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Change(ssl::list::add),
     ),
+    row(&["clear", "acl"], "<acl>", "empty an ACL file", User, Ask(absent::pattern)),
     row(&["clear", "counters"], "[all]", "reset the maxima, or all counters", Operator, Change(counters)),
+    row(&["clear", "map"], "<map>", "empty a map", User, Ask(absent::pattern)),
+    row(&["clear", "table"], "<table> [<filter>]*", "remove entries of a stick table", User, Ask(absent::clear_table)),
+    row(&["commit", "acl"], "@<version> <acl>", "use a version of an ACL file", User, Ask(absent::pattern)),
+    row(&["commit", "map"], "@<version> <map>", "use a version of a map", User, Ask(absent::pattern)),
     row(
         &["clear", "overrides"],
         "[<bk>/<srv> [<field>]]",
@@ -129,6 +152,8 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Change(|staging, call| ssl::commit(staging, call, &ssl::REVOCATIONS)),
     ),
+    row(&["del", "acl"], "<acl> [<pattern>|#<ref>]", "remove a pattern of an ACL file", User, Ask(absent::pattern)),
+    row(&["del", "map"], "<map> [<key>|#<ref>]", "remove a line of a map", User, Ask(absent::pattern)),
     row(
         &["del", "server"],
         "<bk>/<srv>",
@@ -159,6 +184,27 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Change(ssl::list::delete),
     ),
     row(
+        &["disable", "agent"],
+        "<bk>/<srv>",
+        "stop the agent checks of a server",
+        Admin,
+        Change(change_server::disable_agent),
+    ),
+    row(
+        &["disable", "dynamic-cookie", "backend"],
+        "<bk>",
+        "give servers of a backend no dynamic cookies",
+        Admin,
+        Change(cookies::disable),
+    ),
+    row(
+        &["disable", "frontend"],
+        "<frontend>",
+        "close a frontend to new clients for a while",
+        Admin,
+        Change(frontends::disable),
+    ),
+    row(
         &["disable", "health"],
         "<bk>/<srv>",
         "stop the health checks of a server",
@@ -174,6 +220,21 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Ask(ssl::certificate::dump),
     ),
     row(
+        &["enable", "agent"],
+        "<bk>/<srv>",
+        "start the agent checks of a server",
+        Admin,
+        Change(change_server::enable_agent),
+    ),
+    row(
+        &["enable", "dynamic-cookie", "backend"],
+        "<bk>",
+        "give servers of a backend dynamic cookies",
+        Admin,
+        Change(cookies::enable),
+    ),
+    row(&["enable", "frontend"], "<frontend>", "open a disabled frontend again", Admin, Change(frontends::enable)),
+    row(
         &["enable", "health"],
         "<bk>/<srv>",
         "start the health checks of a server",
@@ -181,6 +242,9 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Change(dynamic_server::enable_health),
     ),
     row(&["enable", "server"], "<bk>/<srv>", "take a server out of maintenance", Admin, Change(change_server::enable)),
+    row(&["get", "acl"], "<acl> <value>", "the patterns of an ACL file that match", User, Ask(absent::pattern)),
+    row(&["get", "map"], "<map> <value>", "the lines of a map that match", User, Ask(absent::pattern)),
+    row(&["get", "var"], "<name>", "the value of a variable of the process", Operator, Ask(absent::variable)),
     row(&["get", "weight"], "<bk>/<srv>", "the weight of a server, now and as configured", User, Ask(servers::weight)),
     row(
         &["new", "ssl", "ca-file"],
@@ -204,6 +268,51 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Stage(|staging, call| ssl::create(staging, call, &ssl::REVOCATIONS)),
     ),
     row(&["operator"], "", "drop the rights of an admin in this session", User, Own(own::operator)),
+    row(&["prepare", "acl"], "<acl>", "begin a version of an ACL file", User, Ask(absent::pattern)),
+    row(&["prepare", "map"], "<map>", "begin a version of a map", User, Ask(absent::pattern)),
+    row(
+        &["set", "dynamic-cookie-key", "backend"],
+        "<bk> <key>",
+        "set the key of dynamic cookies",
+        Admin,
+        Change(cookies::set_key),
+    ),
+    row(
+        &["set", "map"],
+        "<map> [<key>|#<ref>] <value>",
+        "set the value of a line of a map",
+        User,
+        Ask(absent::pattern),
+    ),
+    row(
+        &["set", "maxconn", "frontend"],
+        "<frontend> <value>",
+        "set the limit of connections of a frontend",
+        Admin,
+        Change(frontends::set_maxconn),
+    ),
+    row(
+        &["set", "maxconn", "global"],
+        "<value>",
+        "set the limit of connections of the process",
+        Admin,
+        Change(frontends::set_maxconn_global),
+    ),
+    row(
+        &["set", "maxconn", "server"],
+        "<bk>/<srv> <value>",
+        "set the limit of connections of a server",
+        Admin,
+        Change(change_server::set_maxconn),
+    ),
+    row(&["set", "profiling"], "<what> on|off", "there is none", Admin, Ask(inside::set_profiling)),
+    row(
+        &["set", "rate-limit"],
+        "<limit> global <value>",
+        "set a limit of the process per second",
+        Admin,
+        Change(frontends::set_rate_limit),
+    ),
     row(
         &["save", "overrides"],
         "[<file>]",
@@ -213,8 +322,8 @@ pub(super) static ROWS: &[Row<Act>] = &[
     ),
     row(
         &["set", "server"],
-        "<bk>/<srv> state|weight <value>",
-        "set the state (ready, drain, maint) or the weight",
+        "<bk>/<srv> <what> <value>",
+        "set the state, weight, address, checks or health of a server",
         Admin,
         Change(change_server::set),
     ),
@@ -260,6 +369,13 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Change(ssl::tickets::set),
     ),
+    row(
+        &["set", "table"],
+        "<table> key <key> [data.* <value>]*",
+        "set an entry of a stick table",
+        User,
+        Ask(absent::set_table),
+    ),
     row(&["set", "timeout"], "[cli] <delay>", "idle timeout of this session (s)", User, Own(own::timeout)),
     row(
         &["set", "weight"],
@@ -268,26 +384,45 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Change(change_server::set_weight),
     ),
+    row(&["show", "acl"], "[<acl>]", "the ACL files that change at run time", User, Ask(absent::patterns)),
+    row(&["show", "activity"], "", "figures of the threads", User, Ask(inside::activity)),
     row(&["show", "backend"], "", "the names of all backends", User, Ask(process::backends)),
+    row(&["show", "cache"], "", "the caches", Admin, Ask(absent::caches)),
     row(&["show", "cli", "level"], "", "access level of this session", User, Own(own::show_level)),
     row(&["show", "cli", "sockets"], "", "the sockets of the runtime API", User, Ask(process::sockets)),
     row(&["show", "env"], "[var]", "the environment of the process", Operator, Ask(process::environment)),
     row(
         &["show", "errors"],
         "[<px>] [request|response]",
-        "rejected messages (none is kept)",
+        "the last malformed messages of proxies",
         Operator,
-        Ask(process::errors),
+        Long(errors::show),
     ),
+    row(&["show", "events"], "[<sink>]", "the targets of log lines", User, Ask(inside::events)),
+    row(&["show", "fd"], "[<number>]", "open descriptors", Operator, Long(inside::descriptors)),
     row(&["show", "info"], "[desc|json|typed|float]*", "information about the process", User, Ask(info::show)),
+    row(&["show", "libs"], "", "the program and its libraries", Operator, Ask(inside::libraries)),
+    row(&["show", "map"], "[<map>]", "the maps that change at run time", User, Ask(absent::patterns)),
     row(&["show", "overrides"], "[json]", "settings made at run time", Operator, Ask(overridden::show)),
-    row(&["show", "servers", "conn"], "[<backend>]", "connections of servers", User, Ask(servers::connections)),
+    row(&["show", "peers"], "[dict|-] [<section>]", "the peers", User, Ask(absent::peers)),
+    row(&["show", "pools"], "", "memory in use", User, Ask(inside::pools)),
+    row(&["show", "profiling"], "[<what>|<lines>]*", "there is none", Admin, Ask(inside::profiling)),
+    row(&["show", "resolvers"], "[<section>]", "the resolvers", User, Ask(absent::resolvers)),
+    row(&["show", "schema", "json"], "", "the schema of JSON output", User, Ask(schema::show)),
+    row(&["show", "servers", "conn"], "[<backend>]", "connections of servers", User, Long(servers::connections)),
     row(
         &["show", "servers", "state"],
         "[<backend>]",
         "states of servers, in the format of a state file",
         User,
-        Ask(servers::state),
+        Long(servers::state),
+    ),
+    row(
+        &["show", "sess"],
+        "[all|older <age>|<id>]",
+        "the sessions of clients, or the details of one",
+        Operator,
+        Sessions(sessions::show),
     ),
     row(
         &["show", "ssl", "ca-file"],
@@ -330,8 +465,10 @@ pub(super) static ROWS: &[Row<Act>] = &[
         "[desc|json|no-maint|typed|up]*",
         "statistics of proxies and servers",
         User,
-        Ask(stat::show),
+        Long(stat::show),
     ),
+    row(&["show", "table"], "[<table>]", "the stick tables", User, Ask(absent::tables)),
+    row(&["show", "threads"], "", "the threads", User, Ask(inside::threads)),
     row(
         &["show", "tls-keys"],
         "[id|*]",
@@ -340,7 +477,23 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Ask(ssl::tickets::show),
     ),
     row(&["show", "version"], "", "the version of the process", User, Ask(info::version)),
+    row(
+        &["shutdown", "frontend"],
+        "<frontend>",
+        "close a frontend to new clients until the next reload",
+        Admin,
+        Change(frontends::shut_down),
+    ),
+    row(&["shutdown", "session"], "<id>", "end a session", Admin, Change(sessions::shut_down)),
+    row(
+        &["shutdown", "sessions", "server"],
+        "<bk>/<srv>",
+        "end the sessions of a server",
+        Admin,
+        Change(sessions::shut_down_of_server),
+    ),
     row(&["user"], "", "drop to the rights of a user in this session", User, Own(own::user)),
+    row(&["wait"], "<delay> [<condition>]", "wait, or until a condition holds", User, Wait(wait::wait)),
     row(&["help"], "[<command>]", "all commands, or the similar ones", User, Own(own::help)),
     row(&["prompt"], "", "switch interactive mode with a prompt on or off", User, Own(own::prompt)),
     row(&["quit"], "", "end this session", User, Own(own::quit)),

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::statistics::{self, Wanted};
 use crate::control::Control;
 use crate::operators::answer::{CommandResponse, Severity};
-use crate::operators::{Call, Commands, Kind, Question, row};
+use crate::operators::{Call, Commands, Given, Kind, Question, row};
 use crate::printable;
 use crate::runtime;
 
@@ -129,10 +129,10 @@ async fn give(control: &mut Control, words: Vec<String>, by: Author) -> bool {
     };
     let (reply, mut answer) = oneshot::channel();
     let call = Call { name_words: row.words.len(), words, payload: None, level: AccessLevel::Admin, by };
-    runtime::answer(control, Question { row: at, call, reply, socket: None }).await;
+    runtime::answer(control, Question { row: at, call, rest: None, reply, socket: None }).await;
     match answer.try_recv() {
-        Ok(CommandResponse::Done | CommandResponse::Data(_) | CommandResponse::Message(Severity::Info, _)) => true,
-        Ok(CommandResponse::Message(Severity::Error, _)) | Err(_) => false,
+        Ok(Given::Whole(CommandResponse::Message(Severity::Error, _))) | Err(_) => false,
+        Ok(Given::Whole(_) | Given::Piece(..) | Given::Sessions(_) | Given::Later(..)) => true,
     }
 }
 

@@ -1,13 +1,14 @@
 //! Files of `/proc`, also for a process that changed its root directory: [`change_root`](super::privileges::change_root) keeps a
 //! descriptor of `/proc` first, and everything here goes through it from then on.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
 use nix::dir::Dir;
-use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::fcntl::{AT_FDCWD, OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, fstat};
 
 /// `/proc` of the root directory before; empty as long as that is still the root.
@@ -28,6 +29,21 @@ pub fn read(path: &str) -> io::Result<String> {
     let mut text = String::new();
     File::from(open(path, OFlag::O_RDONLY)?).read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Where a link leads.
+pub(super) fn link(path: &str) -> io::Result<OsString> {
+    Ok(match KEPT.get() {
+        Some(proc) => readlinkat(proc.as_fd(), path)?,
+        None => readlinkat(AT_FDCWD, format!("/proc/{path}").as_str())?,
+    })
+}
+
+/// The names in a directory, `.` and `..` aside.
+pub(super) fn names(path: &str) -> io::Result<Vec<String>> {
+    let mut dir = Dir::from_fd(open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?)?;
+    let name = |entry: nix::dir::Entry| entry.file_name().to_str().map(str::to_owned).ok();
+    Ok(dir.iter().flatten().filter_map(name).filter(|name| !matches!(name.as_str(), "." | "..")).collect())
 }
 
 /// Whether there is such a file or link, wherever a link leads.

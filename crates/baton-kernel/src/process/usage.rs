@@ -36,6 +36,16 @@ pub fn open_descriptors() -> io::Result<usize> {
     Ok(seen.saturating_sub(1))
 }
 
+/// Open descriptors of this process, by number; that by which they are listed may be among them.
+pub fn descriptors() -> io::Result<Vec<i32>> {
+    Ok(procfs::names("self/fd")?.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+/// What a descriptor leads to: a path, `socket:[…]`; `None`: it is not open.
+pub fn descriptor_target(number: i32) -> Option<String> {
+    Some(procfs::link(&format!("self/fd/{number}")).ok()?.to_string_lossy().into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,5 +55,9 @@ mod tests {
         assert!(resident_bytes().unwrap() > 100_000);
         let many: Vec<_> = (0..500).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         assert!(open_descriptors().unwrap() >= many.len(), "other tests open and close some as well");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&many[0]);
+        assert!(descriptors().unwrap().contains(&number));
+        assert_eq!(descriptor_target(number).as_deref(), Some("/dev/null"));
+        assert_eq!(descriptor_target(-1), None);
     }
 }

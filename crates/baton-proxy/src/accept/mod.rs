@@ -228,14 +228,23 @@ async fn wait_for_room(core: &Rc<Core>, target: &Rc<RefCell<Target>>) {
 fn has_room(core: &Core, target: &Target) -> bool {
     let view = target.slot.view();
     let proxy = &view.plan.proxy;
-    let limit = proxy.maxconn.unwrap_or(view.maxconn_global);
+    let limits = &core.registry.limits;
+    let limit = view.plan.state.maxconn.or(proxy.maxconn.unwrap_or(view.maxconn_global));
+    let global = limits.connections.or(view.maxconn_global);
     let second = || core.registry.second(core.now());
     let own = target.plan.bind.options.maxconn;
     own.is_none_or(|most| target.plan.state.open.load(Ordering::Relaxed) < i64::from(most))
         && proxy.rate_limit.is_none_or(|most| view.plan.state.rate.count(second()) < u64::from(most))
-        && view.rate_global.is_none_or(|most| core.registry.rate.count(second()) < u64::from(most))
+        && limits
+            .connection_rate
+            .rate_or(view.rate_global)
+            .is_none_or(|most| core.registry.rate.count(second()) < u64::from(most))
+        && limits
+            .session_rate
+            .rate_or(None)
+            .is_none_or(|most| core.registry.session_rate.count(second()) < u64::from(most))
         && view.plan.state.open.load(Ordering::Relaxed) < i64::from(limit)
-        && core.registry.open.load(Ordering::Relaxed) < i64::from(view.maxconn_global)
+        && core.registry.open.load(Ordering::Relaxed) < i64::from(global)
         && (target.plan.tls.is_none() || has_room_for_tls(core, view.tls_limits))
 }
 
@@ -243,7 +252,12 @@ fn has_room_for_tls(core: &Core, limits: TlsLimits) -> bool {
     let TlsLimits { open, rate } = limits;
     let figures = &core.registry.tls;
     open.is_none_or(|most| figures.open.load(Ordering::Relaxed) < i64::from(most))
-        && rate.is_none_or(|most| figures.rate.count(core.registry.second(core.now())) < u64::from(most))
+        && core
+            .registry
+            .limits
+            .tls_rate
+            .rate_or(rate)
+            .is_none_or(|most| figures.rate.count(core.registry.second(core.now())) < u64::from(most))
 }
 
 fn admit(line: &Rc<Line>, target: &Target, socket: Socket, peer: &SockAddr) {
@@ -255,11 +269,15 @@ fn admit(line: &Rc<Line>, target: &Target, socket: Socket, peer: &SockAddr) {
     if view.plan.proxy.rate_limit.is_some() {
         state.rate.add(core.registry.second(core.now()));
     }
-    if view.rate_global.is_some() {
+    let limits = &core.registry.limits;
+    if limits.connection_rate.rate_or(view.rate_global).is_some() {
         core.registry.rate.add(core.registry.second(core.now()));
     }
+    if limits.session_rate.rate_or(None).is_some() {
+        core.registry.session_rate.add(core.registry.second(core.now()));
+    }
     state.counters.add(core.number, Counter::Connections, 1);
-    if target.plan.tls.is_some() && view.tls_limits.rate.is_some() {
+    if target.plan.tls.is_some() && limits.tls_rate.rate_or(view.tls_limits.rate).is_some() {
         core.registry.tls.rate.add(core.registry.second(core.now()));
     }
     let membership = Membership::enter(core, &target.plan, state);

@@ -229,7 +229,7 @@ impl<'a> Attempts<'a> {
             && !no_retry
             && match failure {
                 NoResponse::Empty => on.empty_response,
-                NoResponse::Truncated | NoResponse::Malformed => on.junk_response,
+                NoResponse::Truncated | NoResponse::Malformed { .. } => on.junk_response,
                 NoResponse::Late => on.response_timeout,
                 NoResponse::Ended(_) => false,
             }

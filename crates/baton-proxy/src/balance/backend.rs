@@ -9,7 +9,7 @@ use std::time::Instant;
 use baton_model::{EffectiveServer, Proxy, Server};
 use tokio::sync::Notify;
 
-use super::edit::{Addition, Edit, Entered};
+use super::edit::{Addition, Edit, Entered, Removal};
 use super::entry::{Entry, Settings};
 use super::group::Choice;
 use super::inner::{Inner, Wakers};
@@ -185,6 +185,48 @@ impl BackendState {
         drop(former);
         if is_stale {
             self.lay();
+        }
+    }
+
+    /// [`BackendState::replace`] by a configuration of which it is known that it does not have this server, and that nothing else differs,
+    /// nor what is in force of the others. None of them is looked at as long as nobody uses the one that leaves.
+    pub fn remove(
+        self: &Arc<Self>,
+        proxy: &Arc<Proxy>,
+        server: &ServerState,
+        effective: &dyn Fn(&Server) -> EffectiveServer,
+        encryption: &dyn Fn(&str) -> Option<Arc<ServerTlsContext>>,
+        now: Instant,
+    ) {
+        let before = Arc::clone(&self.lock().proxy);
+        let Some(mut removal) = Removal::build(proxy, before, server) else {
+            return self.replace(proxy, effective, encryption, now);
+        };
+        loop {
+            let mut inner = self.lock();
+            match inner.remove(&mut removal) {
+                Entered::Done => {
+                    inner.now = now;
+                    self.publish(&inner);
+                    let is_stale = inner.group.is_stale();
+                    drop(inner);
+                    drop(removal);
+                    if is_stale {
+                        self.lay();
+                    }
+                    return;
+                }
+                Entered::NoRoom => {
+                    let directory = Arc::clone(&inner.directory);
+                    drop(inner);
+                    let copy = Arc::new(directory.copied());
+                    removal.copy = Some((directory, copy));
+                }
+                Entered::Replaced => {
+                    drop(inner);
+                    return self.replace(proxy, effective, encryption, now);
+                }
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! A few servers that come to a backend of many, or leave it, while nobody uses them: nothing follows for the others, so none of them is
-//! looked at under the lock. An [`Edit`] finds out which they are, and that all others are as they were; an [`Addition`] is told so, and
-//! looks at no other server at all.
+//! looked at under the lock. An [`Edit`] finds out which they are, and that all others are as they were; an [`Addition`] and a [`Removal`]
+//! are told so, and look at no other server at all.
 //!
 //! One that comes stands behind all others, and takes no part yet. One that leaves leaves its place empty, so that the others keep theirs;
 //! a [`Replacement`](super::replacement::Replacement) has no empty places, and there is one as soon as more places would be empty than not.
@@ -11,11 +11,12 @@ use std::time::Instant;
 
 use baton_model::{MarkedUp, Proxy, Server};
 
-use super::BackendState;
 use super::entry::Entry;
 use super::group::Member;
 use super::replacement::{Directory, Effective, Encryptions, InUse, cookie, cuts_backups, may_be_cut};
+use super::server::GONE;
 use super::words::Words;
+use super::{BackendState, ServerState};
 
 /// The most servers that come, and that leave.
 const SERVERS_MAX: usize = 16;
@@ -88,6 +89,32 @@ pub(super) struct Addition {
     pub(super) grown: Option<(Arc<Directory>, Arc<Directory>)>,
     /// What was in use before, to be dropped when the lock is released.
     pub(super) former: Option<Arc<Directory>>,
+}
+
+/// One server less, when it is known that nothing else differs, nor what is in force of the others.
+pub(super) struct Removal {
+    pub(super) proxy: Arc<Proxy>,
+    /// The configuration that it is taken out of.
+    pub(super) before: Arc<Proxy>,
+    /// Its place.
+    pub(super) place: usize,
+    /// The directory in use, and a copy of it: where somebody reads that in use.
+    pub(super) copy: Option<(Arc<Directory>, Arc<Directory>)>,
+    /// What was in use before, to be dropped when the lock is released.
+    pub(super) former: Option<Arc<Directory>>,
+}
+
+impl Removal {
+    /// Of a server that `proxy` does not have any more, and `before` has; `None` when more follows from it.
+    pub(super) fn build(proxy: &Arc<Proxy>, before: Arc<Proxy>, server: &ServerState) -> Option<Removal> {
+        let config = server.config();
+        // Others are cut because of it, or it because of others.
+        let is_alone = !config.backup && config.check.on_marked_up != MarkedUp::ShutdownBackupSessions;
+        let place = server.index.load(Ordering::Relaxed);
+        let is_one = before.servers.len() == proxy.servers.len() + 1;
+        let is_plain = is_alone && is_one && place != GONE && is_alike(&before, proxy);
+        is_plain.then(|| Removal { proxy: Arc::clone(proxy), before, place, copy: None, former: None })
+    }
 }
 
 /// What came of entering a server in the directory.

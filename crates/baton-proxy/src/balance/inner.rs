@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use baton_model::{MarkedDown, MarkedUp, Proxy};
 
-use super::edit::{Addition, Edit, Entered};
+use super::edit::{Addition, Edit, Entered, Removal};
 use super::entry::{Entry, Settings};
 use super::group::{Choice, Group, Question, ServerLoad, WEIGHT_SCALE};
 use super::layout::Layouts;
@@ -167,6 +167,32 @@ impl Inner {
         self.group.append(member);
         self.reloads += 1;
         (std::mem::replace(&mut self.proxy, proxy), former)
+    }
+
+    /// Takes a server out that nobody uses; its place stays empty. What is returned with `Done` is to be dropped when the lock is released.
+    pub(super) fn remove(&mut self, removal: &mut Removal) -> Entered {
+        let place = removal.place;
+        let Some(Entry { state, queue, .. }) = self.entries.get(place) else { return Entered::Replaced };
+        let is_unused = queue.len() == 0 && state.occupied() == 0 && !state.is_running();
+        let empty = self.directory.servers.len().saturating_sub(removal.before.servers.len());
+        // A replacement has no empty places.
+        if !Arc::ptr_eq(&self.proxy, &removal.before) || !is_unused || empty >= removal.proxy.servers.len() {
+            return Entered::Replaced;
+        }
+        if let Some((of, copy)) = removal.copy.take()
+            && Arc::ptr_eq(&of, &self.directory)
+        {
+            drop(of);
+            removal.former = Some(std::mem::replace(&mut self.directory, copy));
+        }
+        let Some(directory) = Arc::get_mut(&mut self.directory) else { return Entered::NoRoom };
+        directory.remove(place);
+        self.entries[place].state.index.store(GONE, Ordering::Relaxed);
+        self.warming.remove(&place);
+        self.group.set_weight(place, 0, 0, 0);
+        std::mem::swap(&mut self.proxy, &mut removal.proxy);
+        self.reloads += 1;
+        Entered::Done
     }
 
     /// The queues of servers that are removed. Who waits for one that the file now disables must not wait for ever either.

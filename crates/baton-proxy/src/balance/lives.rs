@@ -79,9 +79,19 @@ pub(super) fn add(state: &Arc<BackendState>, proxy: &Proxy, now: Instant) {
     change(state, proxy, now, BackendState::add);
 }
 
-type Changing = fn(&Arc<BackendState>, &Arc<Proxy>, Effective<'_>, Encryptions<'_>, Instant);
+/// Takes this server out, which the configuration does not have any more, and the one in use has.
+pub(super) fn remove(state: &Arc<BackendState>, proxy: &Proxy, server: &ServerState, now: Instant) {
+    change(state, proxy, now, |state, proxy, effective, encryption, now| {
+        state.remove(proxy, server, effective, encryption, now);
+    });
+}
 
-fn change(state: &Arc<BackendState>, proxy: &Proxy, now: Instant, change: Changing) {
+fn change(
+    state: &Arc<BackendState>,
+    proxy: &Proxy,
+    now: Instant,
+    change: impl Fn(&Arc<BackendState>, &Arc<Proxy>, Effective<'_>, Encryptions<'_>, Instant),
+) {
     let effective = |server: &Server| match state.server(&server.name) {
         Some(known) => {
             let Admin { maintenance, drain, .. } = known.admin();
@@ -143,6 +153,9 @@ impl Life {
             Some(server) => {
                 server.set_admin(Admin { maintenance: true, ..server.admin() }, self.now);
                 other.servers.retain(|other| other.name != *server.name());
+                if self.random.below(2) == 0 {
+                    return remove(&self.state, &other, server, self.now);
+                }
             }
             None => {
                 let id = names + 1 + self.random.below(4);

@@ -50,6 +50,25 @@ impl Directory {
         self.cookies.push(server, entry.cookie.as_ref());
     }
 
+    /// A server leaves; its place stays empty.
+    pub(super) fn remove(&mut self, server: usize) {
+        let Some(state) = self.servers.get_mut(server).and_then(Option::take) else { return };
+        self.names.remove(server, Some(state.name()));
+        let cookie = state.notes().cookie.clone();
+        self.cookies.remove(server, cookie.as_ref());
+    }
+
+    /// A copy, for one who changes it while somebody reads this one.
+    pub(super) fn copied(&self) -> Directory {
+        let cookies: Vec<Option<Arc<str>>> =
+            self.servers.iter().map(|state| state.as_ref()?.notes().cookie.clone()).collect();
+        Directory {
+            names: Words::new(self.servers.iter().map(|state| state.as_ref().map(|state| state.name()))),
+            cookies: Words::new(cookies.iter().map(Option::as_ref)),
+            servers: self.servers.clone(),
+        }
+    }
+
     /// This one with one server more, and with room for as many again.
     pub(super) fn grown(&self, entry: &Entry) -> Directory {
         let mut servers = Vec::with_capacity(2 * (self.servers.len() + 1));

@@ -561,6 +561,7 @@ fn a_server_that_comes_or_leaves_unused_moves_no_other_one() {
             other => panic!("{other:?}"),
         };
         let change = |proxy: &Proxy| lives::edit(&state, proxy, now);
+        let remove = |proxy: &Proxy, server: &ServerState| lives::remove(&state, proxy, server, now);
 
         proxy.servers.push(server(9, true));
         lives::add(&state, &proxy, now);
@@ -580,7 +581,7 @@ fn a_server_that_comes_or_leaves_unused_moves_no_other_one() {
         let third = state.server("s3").unwrap();
         third.set_admin(Admin { maintenance: true, ..Admin::default() }, now);
         proxy.servers.remove(2);
-        change(&proxy);
+        remove(&proxy, &third);
         assert_eq!(
             (places(), names()),
             (9, ["s1", "s2", "s4", "s5", "s6", "s7", "s8", "s9"].map(String::from).to_vec())
@@ -593,16 +594,20 @@ fn a_server_that_comes_or_leaves_unused_moves_no_other_one() {
         assert_eq!((places(), names().last().map(String::as_str)), (10, Some("s3")));
 
         // One that somebody uses, or that is up, is taken out with all there is to do.
+        let first = state.server(&proxy.servers[0].name).unwrap();
         proxy.servers.remove(0);
-        change(&proxy);
+        remove(&proxy, &first);
         assert_eq!((places(), names().len(), state.active()), (8, 8, 7));
 
         // Never more empty places than servers.
         while proxy.servers.len() > 1 {
             let server = state.server(&proxy.servers[0].name).unwrap();
             server.set_admin(Admin { maintenance: true, ..Admin::default() }, now);
+            let is_read = proxy.servers.len() % 3 == 0;
+            let read = is_read.then(|| Arc::clone(&state.lock().directory));
             proxy.servers.remove(0);
-            change(&proxy);
+            remove(&proxy, &server);
+            assert!(read.is_none_or(|read| read.names.find(server.name().as_bytes()).next().is_some()));
             assert!(places() <= 2 * names().len(), "{} of {}", names().len(), places());
         }
         proxy.servers.clear();

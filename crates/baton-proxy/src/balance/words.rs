@@ -49,6 +49,30 @@ impl Words {
         }
     }
 
+    /// A server leaves: it is found by its word no more. The others are not looked at, but for those that have the same word.
+    pub(super) fn remove(&mut self, server: usize, word: Option<&Arc<str>>) {
+        let Some(word) = word else { return };
+        let next = match self.others.get_mut(server) {
+            Some(next) => std::mem::replace(next, NOBODY),
+            None => NOBODY,
+        };
+        match self.first.get_mut(word.as_bytes()) {
+            Some(first) if *first as usize == server && next == NOBODY => drop(self.first.remove(word.as_bytes())),
+            Some(first) if *first as usize == server => *first = next,
+            Some(first) => {
+                let mut at = *first;
+                while let Some(other) = self.others.get_mut(at as usize).filter(|other| **other != NOBODY) {
+                    if *other as usize == server {
+                        *other = next;
+                        break;
+                    }
+                    at = *other;
+                }
+            }
+            None => {}
+        }
+    }
+
     /// Who has that word, in the order of the configuration.
     pub(super) fn find(&self, word: &[u8]) -> impl Iterator<Item = usize> {
         let first = self.first.get(word).copied();
@@ -91,6 +115,22 @@ mod tests {
         assert_eq!(find(b"c"), [4]);
         assert!(find(b"").is_empty());
         assert!(find(b"\xff").is_empty());
+    }
+
+    #[test]
+    fn one_leaves_and_the_others_are_found() {
+        let [a, b] = ["a", "b"].map(Arc::<str>::from);
+        for (leaves, expect) in [(0, [2, 3]), (2, [0, 3]), (3, [0, 2])] {
+            let mut index = Words::new([Some(&a), Some(&b), Some(&a), Some(&a), None].into_iter());
+            index.remove(leaves, Some(&a));
+            index.remove(1, Some(&b));
+            index.remove(4, None);
+            assert_eq!(index.find(b"a").collect::<Vec<_>>(), expect, "{leaves}");
+            assert!(index.find(b"b").next().is_none());
+        }
+        let mut index = Words::new([Some(&a)].into_iter());
+        index.remove(0, Some(&a));
+        assert!(index.find(b"a").next().is_none() && index.first.is_empty());
     }
 
     #[test]

@@ -5,10 +5,12 @@ mod body;
 use baton_http::Parsed;
 
 use crate::body::Arrived;
+use crate::captures::Capture;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::messages::Messages;
+use crate::state::Counter;
 use crate::view::FrontendView;
 
 pub use body::{body, buffer_body};
@@ -27,12 +29,17 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
                     return complete(core, exchange, &view, len);
                 }
                 Ok(Parsed::Partial) if exchange.messages.request.is_hopeless(&exchange.messages.input) => {
+                    capture(core, exchange, &view, 0);
                     return Err(Ended::new(Cause::Proxy, Phase::Request));
                 }
                 Ok(Parsed::Partial) => {}
-                Err(error) => return Err(Ended::refused(Cause::Proxy, Phase::Request, error.request_status())),
+                Err(error) => {
+                    capture(core, exchange, &view, error.at);
+                    return Err(Ended::refused(Cause::Proxy, Phase::Request, error.request_status()));
+                }
             }
             if exchange.messages.input.is_full() {
+                capture(core, exchange, &view, exchange.messages.input.len());
                 return Err(Ended::new(Cause::Proxy, Phase::Request));
             }
         }
@@ -60,6 +67,22 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
     }
 }
 
+/// Keeps a malformed request for `show errors`.
+#[cold]
+fn capture(core: &Core, exchange: &Exchange<'_>, view: &FrontendView, position: usize) {
+    let (proxy, input) = (&view.plan.proxy, &exchange.messages.input);
+    view.plan.state.malformed.keep(Capture {
+        number: core.registry.captures.next(),
+        at: core.wall(),
+        source: exchange.connection.source,
+        frontend: (proxy.name.clone(), proxy.id),
+        server: None,
+        bytes: Capture::kept(input),
+        len: input.len(),
+        position,
+    });
+}
+
 /// The head is complete, in the first `len` bytes, which stay where they are. The log has its line as it is before rules change it.
 fn complete(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView, len: usize) -> Result<(), Ended> {
     let Exchange { client, messages, facts, .. } = exchange;
@@ -70,6 +93,7 @@ fn complete(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView, len: 
         return Err(Ended::new(Cause::Proxy, Phase::Request));
     }
     facts.head_received(len, core.now());
+    view.plan.state.counters.add(core.number, Counter::Requests, 1);
     if !view.sinks.is_empty() {
         facts.keep_line(messages.request());
     }

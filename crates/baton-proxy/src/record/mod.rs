@@ -129,7 +129,14 @@ fn count(core: &Core, exchange: Recorded<'_>, ended: Ended) {
         if is_http {
             // What no server answered is none of its answers; what was answered at all was a request, however bad.
             let status = if at < 2 { exchange.facts.status } else { exchange.facts.server_status };
-            block.add(Counter::Requests, u64::from((at < 2 && exchange.facts.has_request) || status > 0));
+            // A request was counted when its head was there, and when it came to its backend.
+            let was_counted = match at {
+                0 => exchange.facts.has_request,
+                1 => exchange.progress.is_request_counted(),
+                _ => false,
+            };
+            let is_request = (at < 2 && exchange.facts.has_request) || status > 0;
+            block.add(Counter::Requests, u64::from(!was_counted && is_request));
             // A request that ended without an answer is one with another code, as HAProxy counts it.
             block.add(class(status), u64::from(status > 0 || (at < 2 && exchange.facts.has_request)));
         }

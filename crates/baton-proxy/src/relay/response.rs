@@ -8,6 +8,7 @@ use baton_model::{ConnectionMode, Reuse};
 
 use crate::balance::{Observed, Slot};
 use crate::buffer::Buffer;
+use crate::captures::Capture;
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
@@ -90,12 +91,18 @@ impl Passage<'_, '_> {
     }
 
     fn no_response(&mut self, failure: NoResponse, connection: &ServerConnection) -> Failure {
-        if matches!(failure, NoResponse::Malformed | NoResponse::Late | NoResponse::Ended(_)) {
+        if let NoResponse::Malformed { at } = failure {
+            self.capture(at);
+        }
+        if matches!(failure, NoResponse::Malformed { .. } | NoResponse::Late | NoResponse::Ended(_)) {
             // Given up by us: a server that has a part of the request is not to take it for the whole.
             connection.stream.reset_on_close();
         }
         let Exchange { messages, facts, .. } = &mut *self.exchange;
-        if matches!(failure, NoResponse::Malformed) && messages.response.status == 101 && !messages.request.upgrade {
+        if matches!(failure, NoResponse::Malformed { .. })
+            && messages.response.status == 101
+            && !messages.request.upgrade
+        {
             // A 101 that nobody asked for is counted all the same.
             facts.sent_head(messages.response());
         }
@@ -103,6 +110,22 @@ impl Passage<'_, '_> {
             NoResponse::Ended(ended) => Failure::Ended(ended),
             other => Failure::NoResponse(other),
         }
+    }
+
+    /// Keeps a malformed response for `show errors`.
+    #[cold]
+    fn capture(&self, position: usize) {
+        let (proxy, received) = (&self.exchange.progress.frontend.plan.proxy, &self.exchange.messages.received);
+        self.backend.plan.figures.malformed.keep(Capture {
+            number: self.core.registry.captures.next(),
+            at: self.core.wall(),
+            source: self.exchange.connection.source,
+            frontend: (proxy.name.clone(), proxy.id),
+            server: Some(self.slot.server().name().clone()),
+            bytes: Capture::kept(received),
+            len: received.len(),
+            position,
+        });
     }
 
     fn may_try_status_again(&self, status: u16) -> bool {

@@ -48,7 +48,10 @@ pub enum NoResponse {
     /// It broke in the middle of the head.
     Truncated,
     /// The head is none.
-    Malformed,
+    Malformed {
+        /// Which byte is at fault.
+        at: usize,
+    },
     /// No head in time.
     Late,
     /// Something that no other server can mend.
@@ -60,7 +63,7 @@ impl NoResponse {
     pub fn ended(&self) -> Ended {
         match self {
             NoResponse::Empty | NoResponse::Truncated => Ended::new(Cause::ServerAborted, Phase::Headers),
-            NoResponse::Malformed => Ended::new(Cause::Proxy, Phase::Headers),
+            NoResponse::Malformed { .. } => Ended::new(Cause::Proxy, Phase::Headers),
             NoResponse::Late => Ended::new(Cause::ServerTimeout, Phase::Headers),
             NoResponse::Ended(ended) => *ended,
         }
@@ -83,7 +86,8 @@ pub async fn response_head(ends: &mut Ends<'_>, messages: &mut Messages) -> Resu
             match messages.response.parse(&messages.received, to, &limits) {
                 Ok(Parsed::Complete(len)) => return Ok(len),
                 Ok(Parsed::Partial) if !messages.received.is_full() => {}
-                Ok(Parsed::Partial) | Err(_) => return Err(NoResponse::Malformed),
+                Ok(Parsed::Partial) => return Err(NoResponse::Malformed { at: messages.received.len() }),
+                Err(error) => return Err(NoResponse::Malformed { at: error.at }),
             }
         }
         let waiting = head_waits(&up, messages, broken);

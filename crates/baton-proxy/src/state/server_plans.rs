@@ -41,6 +41,16 @@ impl ServerPlans {
         plans
     }
 
+    /// These without one.
+    pub fn without(&self, name: &str) -> ServerPlans {
+        let mut plans = self.clone();
+        let at = shard(name, plans.shards.len());
+        if Arc::make_mut(&mut plans.shards[at]).remove(name).is_some() {
+            plans.len -= 1;
+        }
+        plans
+    }
+
     fn insert(&mut self, plan: Arc<ServerPlan>) {
         let at = shard(&plan.server.name, self.shards.len());
         let before = Arc::make_mut(&mut self.shards[at]).insert(Arc::clone(&plan.server.name), plan);

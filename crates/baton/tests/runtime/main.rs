@@ -4,15 +4,20 @@
 mod browser;
 mod certificates;
 mod conversation;
+mod growth;
 mod hostile;
+mod levels;
 mod ocsp;
 mod output;
 mod page;
 mod peers;
+mod sessions;
 mod statistics;
+mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
 mod tools;
 mod top;
 mod unresolved;
+mod words;

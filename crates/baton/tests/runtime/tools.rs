@@ -96,7 +96,7 @@ fn hatop_shows_the_proxies() {
     let child = Ended(child);
     let mut screen = Vec::new();
     let mut room = [0; 4096];
-    let wanted = ["Baton", "shopfront", "FRONTEND", "kitchen", "stove", "oven", "BACKEND"];
+    let wanted = ["baton", "shopfront", "FRONTEND", "kitchen", "stove", "oven", "BACKEND"];
     let has_all = |screen: &[u8]| {
         let text = String::from_utf8_lossy(screen);
         wanted.iter().all(|word| text.contains(word))
@@ -108,4 +108,68 @@ fn hatop_shows_the_proxies() {
         }
     }
     drop(child);
+}
+
+/// What a program does that uses `haproxyadmin`, the library that many scripts are written with.
+const HAPROXYADMIN: &str = r#"
+import sys
+from haproxyadmin import haproxy
+h = haproxy.HAProxy(socket_file=sys.argv[1])
+web, kitchen = h.frontend('shopfront'), h.backend('kitchen')
+print([f.name for f in h.frontends()], [b.name for b in h.backends()], [s.name for s in kitchen.servers()])
+print(web.status, web.setmaxconn(33), web.maxconn, web.disable(), web.status, web.enable(), web.status)
+stove = kitchen.server('stove')
+print(stove.setstate(haproxy.STATE_DISABLE if hasattr(haproxy, 'STATE_DISABLE') else 'disable'), stove.status)
+print(stove.setstate('enable'), stove.setweight(20), stove.weight, stove.get_weight() if hasattr(stove, 'get_weight') else 20)
+print(h.setmaxconn(100), h.maxconn, h.setratelimitconn(1000), h.ratelimitconn, h.setratelimitsess(1001), h.ratelimitsess)
+print(h.errors()[0][1][0][:21], h.clearcounters(all=True), h.command('show version')[0][1][0][:4])
+oven = kitchen.server('oven')
+print(oven.setstate('disable'), oven.status)
+"#;
+
+#[test]
+fn haproxyadmin_manages_it() {
+    let has = Command::new("python3").args(["-c", "import haproxyadmin"]).stderr(Stdio::null()).status();
+    if !has.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: needs 'pip install haproxyadmin'");
+        return;
+    }
+    let (_proxy, _, folder, _origin) = start();
+    let socket = folder.path().join("a.sock");
+    let output =
+        Command::new("python3").args(["-c", HAPROXYADMIN]).arg(&socket).output().expect("python3 is installed");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let expect = "['shopfront'] ['kitchen'] ['stove', 'oven']\nOPEN True 33 True PAUSED True OPEN\nTrue MAINT\n\
+                  True True 20 20\nTrue 100 True 1000 True 1001\nTotal events captured True 2.6.\nTrue MAINT\n";
+    assert_eq!(said, expect);
+}
+
+#[test]
+fn scripts_of_the_manual_work_by_socat() {
+    let (_proxy, _, folder, _origin) = start();
+    let socket = folder.path().join("a.sock");
+    // As a shell has them, with socat's own end of lines and of input.
+    let run = |script: &str| {
+        let script = script.replace("/var/run/haproxy.sock", &socket.display().to_string());
+        let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let status = "echo \"show info;show stat\" | socat stdio unix-connect:/var/run/haproxy.sock | grep -c \
+                  \"^Name: HAProxy\\|^kitchen,BACKEND\"";
+    assert_eq!(run(status), "2\n");
+    let pid = "echo 'show info' | socat /var/run/haproxy.sock - | grep -c ^Pid";
+    assert_eq!(run(pid), "1\n");
+    let drain = "echo \"set server kitchen/stove state drain; set weight kitchen/oven 50%\" | socat /var/run/haproxy.sock stdio";
+    assert_eq!(run(drain), "\n\n");
+    let cut = "echo 'show stat' | socat stdio /var/run/haproxy.sock | cut -d, -f1,2,18 | grep stove";
+    assert_eq!(run(cut), "kitchen,stove,DRAIN\n");
+    let all =
+        "echo 'show servers state kitchen' | socat stdio /var/run/haproxy.sock | awk 'NR > 2 && NF {print $4, $7}'";
+    assert_eq!(run(all), "stove 8\noven 0\n");
+    let typed = "echo 'show info typed' | socat stdio /var/run/haproxy.sock | grep -c '^15.Maxconn.1:CLP:u32:'";
+    assert_eq!(run(typed), "1\n");
+    let several =
+        "printf 'prompt\\nset timeout cli 10s\\nshow cli level\\nquit\\n' | socat stdio /var/run/haproxy.sock";
+    assert_eq!(run(several), "\n> \n> admin\n\n> ");
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use baton_model::{Address, Algorithm, Mode, Observe, Proxy, Server, ServerTarget};
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
-use baton_proxy::{BackendPlan, Counter, CounterBlock};
+use baton_proxy::{BackendPlan, Counter, CounterBlock, Generation};
 
 use super::frontend::{TLS, address};
 use super::table::SERVERS_TOGETHER;
@@ -34,13 +34,13 @@ const COUNTED: &[(Column, Counter)] = &[
 
 /// A line for each of some servers, from that place on, and the backend's with the last of them. Gives the place to go on from.
 pub(super) fn lines(
-    control: &Control,
+    (control, generation): (&Control, &Generation),
     wanted: &StatFilter,
     proxy: &Arc<Proxy>,
     (from, now): (usize, Instant),
     out: &mut Vec<StatRow>,
 ) -> Option<usize> {
-    let plan = control.line.generation().and_then(|generation| generation.backends.get(&proxy.name))?;
+    let plan = generation.backends.get(&proxy.name)?;
     let states = plan.state.servers();
     let end = states.len().min(from.saturating_add(SERVERS_TOGETHER));
     if wanted.takes(ObjectKind::Server) {
@@ -93,7 +93,8 @@ fn common(
     }
 }
 
-fn backend(
+/// The backend's line.
+pub(super) fn backend(
     control: &Control,
     wanted: &StatFilter,
     plan: &BackendPlan,
@@ -108,6 +109,11 @@ fn backend(
     common(control, &mut line, &key, &plan.figures.counters, is_http, now);
     line.zero_proxy(is_http);
     line.count(&plan.figures.counters, TLS);
+    if is_http {
+        let total = |counter| plan.figures.counters.total(counter);
+        line.set(Column::H1TotalConnections, Value::U64(total(Counter::Connects)));
+        line.set(Column::H1TotalStreams, Value::U64(total(Counter::Connects) + total(Counter::Reuses)));
+    }
     let word = if active + backups > 0 || states.is_empty() { "UP" } else { "DOWN" };
     let status = match wanted.is_up || wanted.no_maintenance {
         true => format!("{word} ({}/{})", active + backups, states.len()),
@@ -181,8 +187,12 @@ fn server(
         line.set(Column::Hanafail, Value::U64(0));
     }
     use Column::{IdleConnCur, NeedConnEst, SafeConnCur, SrvIcur, UsedConnCur};
-    line.zero(&[SrvIcur, IdleConnCur, SafeConnCur, NeedConnEst]);
+    line.zero(&[IdleConnCur]);
+    let idle = plan.servers.get(state.name()).map_or(0, |server| server.counters.idle().sum());
+    line.set(SrvIcur, Value::count(idle));
+    line.set(SafeConnCur, Value::count(idle));
     line.set(UsedConnCur, Value::U32(state.served()));
+    line.set(NeedConnEst, Value::U32(state.served()));
     if let Ok(most) = u32::try_from(config.pool_max_conn) {
         line.set(Column::SrcIlim, Value::U32(most));
     }

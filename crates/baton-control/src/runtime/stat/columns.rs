@@ -140,10 +140,10 @@ columns! {
     H2BackendOpenStreams, "h2_backend_open_streams", "MGP", "Not counted";
     H2TotalConnections, "h2_total_connections", "MCP", "Not counted";
     H2BackendTotalStreams, "h2_backend_total_streams", "MCP", "Not counted";
-    H1OpenConnections, "h1_open_connections", "MGP", "Not counted";
+    H1OpenConnections, "h1_open_connections", "MGP", "Current HTTP/1 connections of a frontend";
     H1OpenStreams, "h1_open_streams", "MGP", "Not counted";
-    H1TotalConnections, "h1_total_connections", "MCP", "Not counted";
-    H1TotalStreams, "h1_total_streams", "MCP", "Not counted";
+    H1TotalConnections, "h1_total_connections", "MCP", "HTTP/1 connections since the start";
+    H1TotalStreams, "h1_total_streams", "MCP", "HTTP/1 requests since the start";
     H1BytesIn, "h1_bytes_in", "MCP", "Not counted";
     H1BytesOut, "h1_bytes_out", "MCP", "Not counted";
     H1SplicedBytesIn, "h1_spliced_bytes_in", "MCP", "Not counted";

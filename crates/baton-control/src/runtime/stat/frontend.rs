@@ -2,43 +2,46 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use baton_model::{Address, Mode, Proxy};
-use baton_proxy::{Counter, FrontendPlan, ListenerPlan};
+use baton_proxy::{Counter, FrontendPlan, FrontendService, FrontendState, Generation, ListenerPlan};
 
 use super::{Column, ObjectKind, RESPONSES, StatFilter, StatRow, TRAFFIC};
 use crate::control::Control;
 use crate::operators::figures::{self, ObjectKey, ObjectSample};
 use crate::runtime::field::Value;
 
-/// The sockets of each frontend, by its name.
-pub(super) type Sockets<'a> = HashMap<&'a str, &'a [Arc<ListenerPlan>]>;
+/// Where the sockets of each frontend stand in a generation's list, by the frontend's name.
+pub(super) type Sockets = HashMap<Arc<str>, Range<usize>>;
 
 /// The sockets of all frontends: those of one stand one after the other.
-pub(super) fn sockets(control: &Control) -> Sockets<'_> {
-    let listeners = control.line.generation().map(|generation| &*generation.listeners).unwrap_or_default();
-    let groups = listeners.chunk_by(|one, next| Arc::ptr_eq(&one.frontend, &next.frontend));
-    groups.filter_map(|group| Some((&*group.first()?.frontend.proxy.name, group))).collect()
+pub(super) fn sockets(generation: &Generation) -> Sockets {
+    let mut sockets = Sockets::new();
+    for (at, socket) in generation.listeners.iter().enumerate() {
+        sockets.entry(Arc::clone(&socket.frontend.proxy.name)).or_insert(at..at).end = at + 1;
+    }
+    sockets
 }
 
 /// The frontend's line, and one for each of its sockets if `option socket-stats` keeps their figures.
 pub(super) fn lines(
-    (control, sockets): (&Control, &Sockets<'_>),
+    (control, generation, sockets): (&Control, &Generation, &Sockets),
     wanted: &StatFilter,
     proxy: &Arc<Proxy>,
     now: Instant,
     out: &mut Vec<StatRow>,
 ) {
-    let Some(generation) = control.line.generation() else { return };
     let Some(plan) = generation.frontend(&proxy.name) else { return };
     if wanted.takes(ObjectKind::Frontend) {
         out.push(frontend(control, plan, generation.maxconn, now));
     }
     if wanted.takes(ObjectKind::Listener) && proxy.tcp.socket_stats {
-        let mut sockets: Vec<_> = sockets.get(&*proxy.name).into_iter().copied().flatten().collect();
+        let own = sockets.get(&proxy.name).and_then(|range| generation.listeners.get(range.clone()));
+        let mut sockets: Vec<_> = own.unwrap_or_default().iter().collect();
         sockets.sort_by_key(|socket| socket.number);
         let takes = |socket: &&&Arc<ListenerPlan>| wanted.takes_id(u32::try_from(socket.number).unwrap_or(u32::MAX));
         out.extend(sockets.iter().filter(takes).map(|socket| listener(control, wanted, socket)));
@@ -50,7 +53,7 @@ fn listener(control: &Control, wanted: &StatFilter, plan: &ListenerPlan) -> Stat
     let name = plan.bind.name.clone().unwrap_or_else(|| format!("sock-{number}"));
     let mut line = StatRow::new(ObjectKind::Listener, &plan.frontend.proxy, &name, number);
     let counters = &plan.state.counters;
-    line.set(Column::Status, Value::text(status(control)));
+    line.set(Column::Status, Value::text(status(control, &plan.frontend.state)));
     line.set(Column::Scur, Value::gauge(plan.state.open.load(Ordering::Relaxed)));
     line.set(Column::Smax, Value::gauge(plan.state.open_max.load(Ordering::Relaxed)));
     line.set(Column::Slim, Value::U32(plan.bind.options.maxconn.unwrap_or_default()));
@@ -84,8 +87,13 @@ const REQUESTS: &[(Column, Counter)] = &[
 const DENIED: &[(Column, Counter)] =
     &[(Column::Dcon, Counter::DeniedConnections), (Column::Dses, Counter::DeniedSessions)];
 
-fn status(control: &Control) -> &'static str {
-    if control.is_stopping() { "STOP" } else { "OPEN" }
+fn status(control: &Control, state: &FrontendState) -> &'static str {
+    match state.service() {
+        _ if control.is_stopping() => "STOP",
+        FrontendService::Open => "OPEN",
+        FrontendService::Paused => "PAUSED",
+        FrontendService::Stopped => "STOP",
+    }
 }
 
 fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) -> StatRow {
@@ -93,10 +101,10 @@ fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) 
     let is_http = proxy.mode == Mode::Http;
     let mut line = StatRow::new(ObjectKind::Frontend, proxy, "FRONTEND", 0);
     let counters = &plan.state.counters;
-    line.set(Column::Status, Value::text(status(control)));
+    line.set(Column::Status, Value::text(status(control, &plan.state)));
     line.set(Column::Scur, Value::gauge(plan.state.open.load(Ordering::Relaxed)));
     line.set(Column::Smax, Value::gauge(plan.state.open_max.load(Ordering::Relaxed)));
-    line.set(Column::Slim, Value::U32(proxy.maxconn.unwrap_or(maxconn)));
+    line.set(Column::Slim, Value::U32(plan.state.maxconn.or(proxy.maxconn.unwrap_or(maxconn))));
     line.set(Column::RateLim, Value::U32(proxy.rate_limit.unwrap_or_default()));
     line.count(counters, TRAFFIC);
     line.count(counters, REQUESTS);
@@ -119,6 +127,11 @@ fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) 
         line.count(counters, RESPONSES);
         line.count(counters, &[(Column::ReqTot, Counter::Requests)]);
         line.count(counters, &[(Column::Intercepted, Counter::Intercepted)]);
+        let total = |counter| Value::U64(counters.total(counter));
+        let open = u64::try_from(plan.state.open.load(Ordering::Relaxed)).unwrap_or_default();
+        line.set(Column::H1OpenConnections, Value::U64(open));
+        line.set(Column::H1TotalConnections, total(Counter::Connections));
+        line.set(Column::H1TotalStreams, total(Counter::Requests));
         let (rate, rate_max) = seen.requests();
         line.set(ReqRate, Value::count(rate));
         line.set(ReqRateMax, Value::count(rate_max));

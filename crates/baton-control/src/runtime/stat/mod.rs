@@ -10,6 +10,7 @@ use baton_proxy::{Counter, CounterBlock};
 
 use self::columns::{COLUMNS, Column, FIXED};
 use super::field::{self, Form, Format};
+use super::{Begun, Pieces};
 use crate::control::Control;
 use crate::operators::Call;
 use crate::operators::answer::CommandResponse;
@@ -201,22 +202,23 @@ fn has_part(name: &str, part: &str) -> bool {
 }
 
 /// The number at the beginning of a word.
-fn leading_number(word: &str) -> Option<i64> {
+pub(super) fn leading_number(word: &str) -> Option<i64> {
     let digits = word.strip_prefix('-').unwrap_or(word);
     let end = digits.find(|char: char| !char.is_ascii_digit()).unwrap_or(digits.len());
     word[..word.len() - digits.len() + end].parse().ok()
 }
 
 /// `show stat`.
-pub(super) fn show(control: &Control, call: &Call) -> CommandResponse {
-    let wanted = match StatFilter::understand(control.line.model(), call) {
-        Ok(wanted) => wanted,
-        Err(answer) => return answer,
-    };
-    let mut table = StatTable::new(control, wanted, Format::of(call.args()));
-    let mut out = String::new();
-    while table.piece(control, &mut out) {}
-    CommandResponse::Data(out)
+pub(super) fn show(control: &Control, call: &Call) -> Begun {
+    let wanted = StatFilter::understand(control.line.model(), call)?;
+    Ok(Box::new(StatTable::new(control, wanted, Format::of(call.args()))))
+}
+
+impl Pieces for StatTable {
+    fn next(&mut self, control: &Control) -> Option<String> {
+        let mut out = String::new();
+        self.piece(control, &mut out).then_some(out)
+    }
 }
 
 fn header(out: &mut String) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_model::Model;
+use baton_proxy::Generation;
 
 use super::{StatFilter, StatRow, backend, frontend, header, print};
 use crate::control::Control;
@@ -14,17 +14,34 @@ const PIECE_BYTES: usize = 32 * 1024;
 /// Servers that are looked at together.
 pub(super) const SERVERS_TOGETHER: usize = 32;
 
-/// The whole table of one configuration: proxies in the order of the files, and in each its frontend, sockets, servers, backend. What is
-/// deleted while it is printed is missing, what is added is not in it.
+/// The whole table of the configuration that was in use when it began: proxies in the order of the files, and in each its frontend, sockets,
+/// servers, backend. A server that is deleted while it is printed is missing, one that is added is not in it.
 #[derive(Debug)]
 pub(crate) struct StatTable {
-    model: Arc<Model>,
+    source: Option<Source>,
     filter: StatFilter,
     format: Format,
     at: Position,
-    /// Whether nothing was printed yet.
+    /// Whether something was printed.
     is_begun: bool,
     has_rows: bool,
+    is_over: bool,
+}
+
+/// A configuration, and where the sockets of its frontends are.
+#[derive(Debug)]
+struct Source {
+    generation: Arc<Generation>,
+    sockets: frontend::Sockets,
+}
+
+impl Source {
+    /// The configuration in use.
+    fn current(control: &Control) -> Option<Source> {
+        let generation = control.line.generation()?.clone();
+        let sockets = frontend::sockets(&generation);
+        Some(Source { generation, sockets })
+    }
 }
 
 /// How far it is: the proxy, and the first of its servers that is not done.
@@ -37,24 +54,28 @@ pub(crate) struct Position {
 impl StatTable {
     /// The table of the configuration in use.
     pub(crate) fn new(control: &Control, filter: StatFilter, format: Format) -> StatTable {
-        let model = control.line.model().clone();
-        StatTable { model, filter, format, at: Position::default(), is_begun: false, has_rows: false }
+        let source = Source::current(control);
+        StatTable { source, filter, format, at: Position::default(), is_begun: false, has_rows: false, is_over: false }
     }
 
-    /// Appends the next piece; false when it was the last.
+    /// Appends the next piece; false, and nothing, after the last one.
     pub(crate) fn piece(&mut self, control: &Control, out: &mut String) -> bool {
+        if self.is_over {
+            return false;
+        }
         if !std::mem::replace(&mut self.is_begun, true) && self.format.form == Form::Plain {
             header(out);
         }
         let end = out.len() + PIECE_BYTES;
-        let sockets = frontend::sockets(control);
         let mut rows = Vec::new();
         while out.len() < end {
-            if !self.at.rows((control, &sockets), &self.model, &self.filter, &mut rows) {
+            let source = self.source.as_ref();
+            if !source.is_some_and(|source| self.at.rows(control, source, &self.filter, &mut rows)) {
                 if self.format.form == Form::Json {
                     out.push_str(if self.has_rows { "]\n" } else { "[]\n" });
                 }
-                return false;
+                self.is_over = true;
+                return true;
             }
             for row in rows.drain(..) {
                 if self.format.form == Form::Json {
@@ -76,26 +97,20 @@ impl Position {
 
     /// The next rows of the configuration in use; false when there are no more.
     pub(crate) fn next(&mut self, control: &Control, filter: &StatFilter, out: &mut Vec<StatRow>) -> bool {
-        let model = control.line.model().clone();
-        self.rows((control, &frontend::sockets(control)), &model, filter, out)
+        Source::current(control).is_some_and(|source| self.rows(control, &source, filter, out))
     }
 
-    fn rows(
-        &mut self,
-        (control, sockets): (&Control, &frontend::Sockets<'_>),
-        model: &Model,
-        filter: &StatFilter,
-        out: &mut Vec<StatRow>,
-    ) -> bool {
-        let Some(proxy) = model.proxies.get(self.proxy) else { return false };
+    fn rows(&mut self, control: &Control, source: &Source, filter: &StatFilter, out: &mut Vec<StatRow>) -> bool {
+        let Source { generation, sockets } = source;
+        let Some(proxy) = generation.model.proxies.get(self.proxy) else { return false };
         let mut next = None;
         if !proxy.disabled && filter.takes_proxy(proxy) {
             let now = Instant::now();
             if proxy.role.is_frontend() && self.server == 0 {
-                frontend::lines((control, sockets), filter, proxy, now, out);
+                frontend::lines((control, generation, sockets), filter, proxy, now, out);
             }
             if proxy.role.is_backend() {
-                next = backend::lines(control, filter, proxy, (self.server, now), out);
+                next = backend::lines((control, generation), filter, proxy, (self.server, now), out);
             }
         }
         *self = match next {

@@ -1,0 +1,81 @@
+//! Commands about what no configuration has here: stick tables, maps and ACLs that change at run time, caches, peers, resolvers. They
+//! answer as HAProxy does when there are none.
+
+use crate::control::Control;
+use crate::operators::Call;
+use crate::operators::answer::CommandResponse;
+
+const UNKNOWN_MAP: &str = "Unknown map identifier. Please use #<id> or <file>.";
+const UNKNOWN_ACL: &str = "Unknown ACL identifier. Please use #<id> or <file>.";
+
+/// `show map`, `show acl`.
+pub(super) fn patterns(_: &Control, call: &Call) -> CommandResponse {
+    match call.arg(0) {
+        "" => CommandResponse::Data("# id (file) description\n".into()),
+        _ => CommandResponse::error(unknown(call)),
+    }
+}
+
+/// Every other command about a map or an ACL.
+pub(super) fn pattern(_: &Control, call: &Call) -> CommandResponse {
+    let kind = if call.words[1] == "map" { "map" } else { "ACL" };
+    match (call.words[0].as_str(), call.arg(0), call.arg(1)) {
+        ("add", _, "") if kind == "map" => CommandResponse::error(
+            "'add map' expects three parameters (map identifier, key and value) or one parameter (map identifier) and a payload",
+        ),
+        ("commit", version, _) if !version.starts_with('@') => CommandResponse::error("Missing version number."),
+        (_, "", _) => CommandResponse::error(format!("Missing {kind} identifier.")),
+        // So HAProxy says of either.
+        ("del", _, _) => CommandResponse::error(UNKNOWN_MAP),
+        _ => CommandResponse::error(unknown(call)),
+    }
+}
+
+fn unknown(call: &Call) -> &'static str {
+    if call.words[1] == "map" { UNKNOWN_MAP } else { UNKNOWN_ACL }
+}
+
+/// `show table`.
+pub(super) fn tables(_: &Control, call: &Call) -> CommandResponse {
+    nothing_or(call, "No such table")
+}
+
+/// `clear table`.
+pub(super) fn clear_table(_: &Control, call: &Call) -> CommandResponse {
+    let usage = "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>";
+    CommandResponse::error(if call.arg(0).is_empty() { usage } else { "No such table" })
+}
+
+/// `set table`.
+pub(super) fn set_table(_: &Control, call: &Call) -> CommandResponse {
+    let usage = "Required arguments: <table> key <key> [data.<store_data_type> <value>]*";
+    CommandResponse::error(if call.arg(0).is_empty() { usage } else { "No such table" })
+}
+
+/// `show peers [dict|-] [<section>]`.
+pub(super) fn peers(_: &Control, call: &Call) -> CommandResponse {
+    let section = if matches!(call.arg(0), "dict" | "-") { call.arg(1) } else { call.arg(0) };
+    if section.is_empty() { CommandResponse::Done } else { CommandResponse::error("No such peers") }
+}
+
+/// `show resolvers [<section>]`.
+pub(super) fn resolvers(_: &Control, call: &Call) -> CommandResponse {
+    nothing_or(call, "Can't find that resolvers section")
+}
+
+/// `show cache`.
+pub(super) fn caches(_: &Control, _: &Call) -> CommandResponse {
+    CommandResponse::Done
+}
+
+/// `get var <name>`: no rule can set a variable of the process.
+pub(super) fn variable(_: &Control, call: &Call) -> CommandResponse {
+    CommandResponse::error(match call.arg(0) {
+        "" => "Missing process-wide variable identifier.",
+        _ => "Variable not found.",
+    })
+}
+
+fn nothing_or(call: &Call, missing: &str) -> CommandResponse {
+    if call.arg(0).is_empty() { CommandResponse::Done } else { CommandResponse::error(missing) }
+}

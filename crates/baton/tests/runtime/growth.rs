@@ -1,0 +1,81 @@
+//! Servers that are added and deleted one by one under load: no request fails, and the cost of one does not grow with their number.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use baton_prove::{Origin, OriginOptions};
+
+use crate::support::clients::{assert_clean, under_load};
+use crate::support::{PATIENCE, Proxy, free_address};
+
+/// How many servers; all 5,000 of the promise with this variable.
+const SERVERS: &str = "BATON_TEST_SERVERS";
+
+struct Session(UnixStream);
+
+impl Session {
+    /// Gives a command; how long the response took.
+    fn command(&mut self, command: &str, expect: &str) -> Duration {
+        let begun = Instant::now();
+        self.0.write_all(format!("{command}\n").as_bytes()).expect("it reads");
+        let mut text = Vec::new();
+        let mut room = [0; 4096];
+        while !text.ends_with(b"\n> ") {
+            let count = self.0.read(&mut room).expect("a response");
+            assert!(count > 0, "{command}: the end");
+            text.extend_from_slice(&room[..count]);
+        }
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.starts_with(expect), "{command}: {text}");
+        begun.elapsed()
+    }
+}
+
+/// The one in the middle: what the machine did besides is in none of the few slow ones.
+fn median(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn servers_come_and_go_by_the_thousand_at_the_same_cost_each() {
+    let count: usize = std::env::var(SERVERS).ok().and_then(|text| text.parse().ok()).unwrap_or(1200);
+    let origin = Origin::start(OriginOptions::new("o1")).expect("loopback has a free port");
+    let (folder, web) = (tempfile::tempdir().unwrap(), free_address());
+    let text = format!(
+        "global\n nbthread 1\n stats timeout 60s\n stats socket {}/a.sock level admin\n\
+         defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
+         frontend web\n bind {web}\n default_backend app\nbackend app\n server s {}\n",
+        folder.path().display(),
+        origin.address(),
+    );
+    let proxy = Proxy::start(&text);
+    let stream = UnixStream::connect(folder.path().join("a.sock")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut session = Session(stream);
+    session.command("prompt", "\n");
+    let (mut added, mut deleted) = (Vec::new(), Vec::new());
+    let result = under_load(&web.to_string(), || {
+        for number in 0..count {
+            let line = format!("add server app/n{number} 127.0.0.1:9 weight 5");
+            added.push(session.command(&line, "New server registered.\n"));
+        }
+        // Neither the first nor the last ones first.
+        let mut places: Vec<usize> = (0..count).collect();
+        places.sort_by_key(|place| (place % 7, *place));
+        for number in places {
+            deleted.push(session.command(&format!("del server app/n{number}"), "Server deleted.\n"));
+        }
+    });
+    assert_clean(&result, &proxy.said());
+    session.command("show servers state app", "1\n");
+    let (tenth, few) = (count / 10, Duration::from_micros(200));
+    for (what, times) in [("add server", &added), ("del server", &deleted)] {
+        // Of additions the last ones meet the most servers, of deletions the first ones.
+        let (first, last) = (median(&times[..tenth]), median(&times[count - tenth..]));
+        let (small, large) = if what == "add server" { (first, last) } else { (last, first) };
+        assert!(large < small * 4 + few, "{what}: {small:?} each with few servers, {large:?} with {count}");
+    }
+}
