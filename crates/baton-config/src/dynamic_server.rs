@@ -215,6 +215,7 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
         compiled: Default::default(),
         told: Default::default(),
         tls: Default::default(),
+        rings: Default::default(),
         objects: 0,
     };
     context.tls.bases = BaseDirectories::of(&model.global.tls);

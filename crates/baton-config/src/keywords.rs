@@ -12,6 +12,7 @@ mod limits;
 pub(crate) mod option;
 mod process;
 pub(crate) mod proxy;
+pub(crate) mod ring;
 mod rows;
 mod rule;
 pub(crate) mod server;
@@ -132,7 +133,7 @@ pub const SECTIONS: &[SectionKind] = &[
     section("peers", Status::NotYet, "Other processes to share stick tables with."),
     section("program", Status::NotYet, "A program started with the master."),
     section("resolvers", Status::NotYet, "Name servers for resolution at run time."),
-    section("ring", Status::NotYet, "A buffer of log lines."),
+    section("ring", Status::Done, "A buffer of log lines, which are sent to syslog servers by TCP."),
     section("userlist", Status::NotYet, "Users and passwords."),
 ];
 

@@ -116,6 +116,7 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
         variables: &syntax.variables,
         told: Default::default(),
         tls: Default::default(),
+        rings: Default::default(),
         objects: 0,
     };
     let model = lower::lower(&syntax, &mut context);

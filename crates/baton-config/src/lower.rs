@@ -14,7 +14,7 @@ pub(crate) use direct::MAX_SERVICES;
 pub(crate) use draft::{Draft, Drafts, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
 pub(crate) use judge::{judge_server, late};
 pub(crate) use line::{Call, Context, DefaultPath, MAX_OBJECTS, Prefix, Subject};
-pub(crate) use log::log_target;
+pub(crate) use log::{FORMATS as LOG_FORMATS, log_target};
 pub(crate) use rule_files::RuleFiles;
 
 use std::sync::Arc;
@@ -56,6 +56,7 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
                 }
             }
             "crt-store" => keywords::tls::crt_store(section, context),
+            "ring" => keywords::ring::section(section, context),
             _ => refuse_section(section, context),
         }
     }

@@ -83,6 +83,29 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
 }
 
 #[test]
+fn rings_are_named_and_described() {
+    check(
+        "ring r\n backing-file /var/log/ring\n",
+        "[ALERT] parsing [a.cfg:2] : 'backing-file' is not supported: a ring is kept in memory; to keep its lines, send them \
+         to a 'server'\n   |  backing-file /var/log/ring\n   |  ^^^^^^^^^^^^\n",
+    );
+    check(
+        "ring r\n sizes 10000\n",
+        "[ALERT] parsing [a.cfg:2] : unknown statement 'sizes'; did you mean 'size' maybe ?\n   |  sizes 10000\n   |  ^^^^^\n",
+    );
+    check(
+        "ring r\n server s 127.0.0.1:99 check\n",
+        "[ALERT] parsing [a.cfg:2] : 'server r/s' : 'check' is not supported for a server of a ring: only 'log-proto' is\n   \
+         |  server s 127.0.0.1:99 check\n   |                        ^^^^^\n",
+    );
+    check(
+        "global\n log ring@tin local0\nring tiny\n",
+        "[WARNING] parsing [a.cfg:2] : there is no section 'ring tin': lines are kept in memory alone, for 'show events \
+         tin'\n   |  log ring@tin local0\n   |      ^^^^^^^^\n   | help: did you mean 'tiny'?\n",
+    );
+}
+
+#[test]
 fn all_faults_are_told_in_the_order_of_the_lines() {
     let text =
         "frontend f\n bind :x\n timeout client 1x\n default_backend nosuch\nbackend b\n balance foo\n description \"\n";

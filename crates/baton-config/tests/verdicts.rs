@@ -58,6 +58,11 @@ const TEMPLATES: &[(&str, &str, &str)] = &[
         include_str!("verdicts/server.txt"),
         "listen l\n    bind 127.0.0.1:1\n    server s1 127.0.0.1:1 check\n    server s @\n",
     ),
+    (
+        "ring",
+        include_str!("verdicts/ring.txt"),
+        "ring r\n    timeout connect 1s\n    timeout server 1s\n@\nlisten l\n    bind 127.0.0.1:1\n",
+    ),
     ("words", include_str!("verdicts/words.txt"), "listen l\n    bind 127.0.0.1:1\n@\n"),
     ("tls_bind", include_str!("verdicts/tls_bind.txt"), "listen l\n    bind 127.0.0.1:1\n    bind @\n"),
     (

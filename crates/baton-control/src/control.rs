@@ -32,6 +32,7 @@ use crate::losses::LossReports;
 use crate::messages::Messages;
 use crate::reload::{Change, ChangeLine, Changed, Open};
 use crate::rights::Rights;
+use crate::rings::Rings;
 use crate::sayings;
 use crate::servant::Servant;
 use crate::servant::duties::DutyEvent;
@@ -82,6 +83,8 @@ pub struct Control {
     pub(crate) losses: LossReports,
     /// What changed lately.
     pub(crate) history: History,
+    /// Buffers of log lines, and who gets them.
+    pub(crate) rings: Rings,
 }
 
 impl Control {
@@ -102,6 +105,8 @@ impl Control {
             .map_err(|error| format!("cannot start {cores} threads: {error}"))?;
         line.commit(open, &workers).await;
         messages.apply(line.model());
+        let mut rings = Rings::default();
+        rings.apply(line.model());
         Ok(Control {
             settings: Arc::new(settings),
             socket,
@@ -118,6 +123,7 @@ impl Control {
             servant: None,
             losses: LossReports::default(),
             history: History::default(),
+            rings,
         })
     }
 

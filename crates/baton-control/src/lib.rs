@@ -1,10 +1,10 @@
 //! The change path: everything that touches live state goes through [`reload::ChangeLine`].
 //!
 //! [`control::Control`] is the running process, and its loop is `run`: signals, questions ([`protocol`], [`endpoint`]), commands
-//! ([`operators`], [`runtime`]) and time come in. [`plan`] says in words what a change does and which connections it affects; [`listeners`]
-//! keeps addresses open for as long as they are wanted; [`handover`] lets another process take over; [`servant`] is the end of the line to a master; [`drain`] and
-//! [`retirement`] are the pure cores of stopping. This crate never touches a connection's bytes. Each module uses those below it only
-//! (`tests/order.rs`).
+//! ([`operators`], [`runtime`]) and time come in. [`plan`] says in words what a change does and which
+//! connections it affects; [`listeners`] keeps addresses open for as long as they are wanted; [`handover`] lets another process take over;
+//! [`servant`] is the end of the line to a master; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a
+//! connection's bytes. Each module uses those below it only (`tests/order.rs`).
 
 #![cfg_attr(
     not(test),
@@ -37,6 +37,7 @@ pub mod protocol;
 pub mod reload;
 pub mod retirement;
 pub mod rights;
+mod rings;
 mod run;
 pub mod runtime;
 mod sayings;

@@ -1,20 +1,23 @@
-//! When lost log lines are reported: at the first loss of a target, and then at most once a minute. Pure but for the counts,
-//! which all threads add to.
+//! When lost log lines are reported: when a target is missing at the start or after a reload, at the first loss of a target, and then at
+//! most once a minute. Pure but for the counts, which all threads add to.
 
+use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_config::Severity;
 use baton_kernel::output::losses::{self, Losses};
 use baton_kernel::panics;
-use baton_model::Level;
+use baton_model::{Level, LogAddress, Model};
+use baton_proxy::log_target_is_there;
 
 use crate::messages::Messages;
 
 /// How often a target's losses are reported at most.
 const EVERY: Duration = Duration::from_secs(60);
-/// `warning`.
-const WARNING: Level = Level(4);
+/// `alert`.
+const ALERT: Level = Level(1);
 /// `crit`.
 const CRITICAL: Level = Level(2);
 
@@ -51,13 +54,43 @@ impl LossReports {
     /// standard error when they happened.
     pub fn report(&mut self, messages: &Messages) {
         for Report { target, text } in self.step(Instant::now(), losses::all()) {
-            messages.event_except(Severity::Warning, WARNING, &target, &text);
+            messages.event_except(Severity::Alert, ALERT, &target, &text);
         }
         let panics = panics::count();
         if panics > std::mem::replace(&mut self.panics, panics) {
             let text = format!("{panics} internal errors since the start: see standard error, and please report them.");
             messages.log(CRITICAL, &text);
         }
+    }
+
+    /// Reports targets of a configuration that just came into use and that are not there. Of those that take datagrams from afar nothing
+    /// is known before a line was sent.
+    pub fn check(&mut self, messages: &Messages, model: &Model) {
+        let of_proxies = model.proxies.iter().flat_map(|proxy| &proxy.logging.targets);
+        let targets = model.global.log.iter().chain(of_proxies);
+        let addresses: HashSet<&LogAddress> = targets.map(|target| &target.address).collect();
+        for address in addresses {
+            let Err(error) = log_target_is_there(address) else { continue };
+            if let Some(Report { target, text }) =
+                self.missing(Instant::now(), losses::of(&address.to_string()), &error)
+            {
+                messages.event_except(Severity::Alert, ALERT, &target, &text);
+            }
+        }
+    }
+
+    /// What is to be reported of a target that is not there at `now`.
+    fn missing(&mut self, now: Instant, losses: Arc<Losses>, error: &io::Error) -> Option<Report> {
+        let next = Some(now + EVERY);
+        let lost = losses.lost();
+        match self.targets.iter_mut().find(|reported| Arc::ptr_eq(&reported.losses, &losses)) {
+            Some(reported) if reported.next.is_some_and(|next| now < next) => return None,
+            Some(reported) => (reported.lost, reported.next) = (lost, next),
+            None => self.targets.push(Reported { losses: losses.clone(), lost, next }),
+        }
+        losses.wake_by_next(false);
+        let text = unavailable(&losses, &losses::describe(error));
+        Some(Report { target: losses.name().to_owned(), text })
     }
 
     /// What is to be reported at `now`.
@@ -74,9 +107,14 @@ impl LossReports {
         // From here on a loss wakes us, so none is overlooked that comes after the look.
         losses.wake_by_next(true);
         let (lost, before) = (losses.lost(), known.as_ref().map_or(0, |reported| reported.lost));
-        let next = (lost > before).then_some(now + EVERY);
+        let text = match (losses.take_missing(), lost > before) {
+            (_, true) => Some(sentence(&losses, lost, before)),
+            (Some(reason), false) => Some(unavailable(&losses, &reason)),
+            (None, false) => None,
+        };
+        let next = text.is_some().then_some(now + EVERY);
         losses.wake_by_next(next.is_none());
-        let report = next.map(|_| Report { target: losses.name().to_owned(), text: sentence(&losses, lost, before) });
+        let report = text.map(|text| Report { target: losses.name().to_owned(), text });
         match known {
             Some(reported) => (reported.lost, reported.next) = (lost, next),
             None if next.is_some() => self.targets.push(Reported { losses, lost, next }),
@@ -84,6 +122,10 @@ impl LossReports {
         }
         report
     }
+}
+
+fn unavailable(losses: &Losses, reason: &str) -> String {
+    format!("Log target '{}': not available ({reason}), lines to it may be lost until it is.", losses.name())
 }
 
 fn sentence(losses: &Losses, lost: u64, before: u64) -> String {
@@ -120,5 +162,26 @@ mod tests {
         check(0, 120, "", None);
         let third = "Log target 'test: reports': 1 line lost (No such file or directory), 7 since the start.";
         check(1, 300, third, Some(360));
+    }
+
+    #[test]
+    fn a_target_that_is_missing_is_reported_before_and_with_its_losses_once_a_minute() {
+        let mine = losses::of("test: missing");
+        let mut reports = LossReports::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let error = || io::Error::from_raw_os_error(nix::libc::ENOENT);
+        let text = "Log target 'test: missing': not available (No such file or directory), lines to it may be lost until it is.";
+        let missing = |reports: &mut LossReports, seconds| {
+            reports.missing(at(seconds), mine.clone(), &error()).map(|report| report.text)
+        };
+        assert_eq!(missing(&mut reports, 0).as_deref(), Some(text));
+        assert_eq!(missing(&mut reports, 1), None, "a reload in the same minute");
+        mine.add(2, Some(&error()));
+        assert_eq!(reports.step(at(2), vec![mine.clone()]), []);
+        let report = reports.step(at(60), vec![mine.clone()]).remove(0);
+        assert_eq!(report.text, "Log target 'test: missing': 2 lines lost (No such file or directory).");
+        assert_eq!(missing(&mut reports, 61), None);
+        assert_eq!(missing(&mut reports, 120).as_deref(), Some(text));
     }
 }

@@ -281,7 +281,7 @@ fn is_stderr(target: &LogAddress) -> bool {
                 journal.is_some_and(|journal| std::env::var("JOURNAL_STREAM").is_ok_and(|of| of == journal));
             is_journal && path.canonicalize().is_ok_and(|path| path == std::path::Path::new(JOURNAL))
         }
-        LogAddress::Udp(_) | LogAddress::Fd(_) => false,
+        LogAddress::Udp(_) | LogAddress::Fd(_) | LogAddress::Ring(_) => false,
     }
 }
 

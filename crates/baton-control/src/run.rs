@@ -95,6 +95,7 @@ impl Control {
             Ok(()) => {
                 self.begin_direct().await;
                 self.begin_service().await;
+                self.losses.check(&self.messages, self.line.model());
                 // No introduction before it, and none of the start's messages.
                 self.messages.is_serving();
                 self.say_where_it_serves();
@@ -161,6 +162,7 @@ impl Control {
                 self.workers.join();
                 self.report_last(&mut conversations).await;
                 self.leave_direct();
+                self.rings.flush(output::FLUSHED_WITHIN).await;
                 return Ok(code);
             }
         }

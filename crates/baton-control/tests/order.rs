@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From the loop of the running process down to what uses no other module.
-const ORDER: [&str; 39] = [
+const ORDER: [&str; 40] = [
     "run",
     "services",
     "metrics",
@@ -35,6 +35,7 @@ const ORDER: [&str; 39] = [
     "capacity",
     "tidy",
     "losses",
+    "rings",
     "messages",
     "environment",
     "apart",

@@ -156,7 +156,7 @@ impl ChangeSet {
 /// Compares two models object by object, by name.
 pub fn diff(old: &Model, new: &Model) -> ChangeSet {
     let mut changes = Vec::new();
-    let Model { global: _, proxies: _, crt_stores } = new;
+    let Model { global: _, proxies: _, crt_stores, rings } = new;
     effects::compare_globals(&old.global, &new.global, &mut |setting, from, to, effects| {
         changes.push(ObjectChange::Global { setting, from, to, effects });
     });
@@ -169,6 +169,18 @@ pub fn diff(old: &Model, new: &Model) -> ChangeSet {
             setting: "crt-store",
             from: loads(old),
             to: loads(new),
+            effects: Effects::NONE,
+        });
+    }
+    if old.rings != *rings {
+        let names = |model: &Model| {
+            let names: Vec<&str> = model.rings.iter().map(|ring| &*ring.name).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(" ") }
+        };
+        changes.push(ObjectChange::Global {
+            setting: "ring",
+            from: names(old),
+            to: names(new),
             effects: Effects::NONE,
         });
     }

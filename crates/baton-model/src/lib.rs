@@ -22,6 +22,7 @@ mod options;
 mod overrides;
 mod process;
 mod proxy;
+mod ring;
 mod rule;
 mod server;
 mod share;
@@ -50,6 +51,7 @@ pub use overrides::{
 };
 pub use process::{Capability, CpuMap, Process};
 pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role, StateFile};
+pub use ring::{Ring, RingServer, SyslogFraming};
 pub use rule::{Rule, Ruleset, Service};
 pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, ServerTarget, SourceAddress};
 pub use source::{KeywordLines, Source, Written};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A proxy's logging.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -70,6 +71,8 @@ pub enum LogAddress {
     Stderr,
     /// `fd@N`: a descriptor that was passed to the process when it was started.
     Fd(i32),
+    /// `ring@NAME`: a buffer in memory, see [`Ring`](crate::Ring).
+    Ring(Arc<str>),
 }
 
 impl fmt::Display for LogAddress {
@@ -80,6 +83,7 @@ impl fmt::Display for LogAddress {
             LogAddress::Stdout => out.write_str("stdout"),
             LogAddress::Stderr => out.write_str("stderr"),
             LogAddress::Fd(number) => write!(out, "fd@{number}"),
+            LogAddress::Ring(name) => write!(out, "ring@{name}"),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, KeywordLines, Logging, RetryOn,
-    Rule, Ruleset, Server, Source, StatsPage, TcpOptions, Timeouts,
+    Ring, Rule, Ruleset, Server, Source, StatsPage, TcpOptions, Timeouts,
 };
 
 /// Everything that was asked for.
@@ -19,6 +19,8 @@ pub struct Model {
     pub proxies: Vec<Arc<Proxy>>,
     /// `crt-store` sections.
     pub crt_stores: Vec<Arc<CrtStore>>,
+    /// `ring` sections.
+    pub rings: Vec<Arc<Ring>>,
 }
 
 /// Pipes for splicing where `maxpipes` is not set, at most: beyond that the kernel gives small ones to a process without

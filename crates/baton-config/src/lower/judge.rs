@@ -19,16 +19,18 @@ use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft}
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
-use crate::keywords::{server, statistics, tls};
+use crate::keywords::{ring, server, statistics, tls};
 use crate::own::Own;
 use crate::syntax::Line;
 
 /// Turns the drafts into a model and complains about what does not fit together.
 pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut Context<'_>) -> Model {
     let mut model =
-        Model { crt_stores: Vec::new(), global: global.model.clone(), proxies: Vec::with_capacity(drafts.len()) };
+        Model { global: global.model.clone(), proxies: Vec::with_capacity(drafts.len()), ..Model::default() };
     let lines = global.lines.iter().map(|(keyword, line)| (*keyword, line.source()));
     model.global.lines = KeywordLines { own: lines.collect(), inherited: Arc::default() };
+    model.global.log.iter_mut().for_each(|target| ring::settle(target, &context.rings));
+    ring::check_names(context);
     command_line(&mut model, context);
     number_proxies(&mut drafts, context);
     let nobody = Own::new(Proxy::new("", Role::Backend));
@@ -54,6 +56,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     direct::whole(&drafts, &heads, context);
     tracking(&drafts, context);
     model.crt_stores = std::mem::take(&mut context.tls.stores).into_iter().map(Arc::new).collect();
+    model.rings = ring::finish(&mut context.rings);
     tls::references(&model, &drafts, context);
     crate::free(drafts, context.env);
     model
@@ -147,6 +150,7 @@ fn finish_proxy(
             LogEntry::Target(target) => proxy.logging.targets.push(target.clone()),
         }
     }
+    proxy.logging.targets.iter_mut().for_each(|target| ring::settle(target, &context.rings));
     if proxy.role.is_frontend() && proxy.maxconn.is_none() {
         proxy.maxconn = context.options.proxy_maxconn;
     }

@@ -13,6 +13,7 @@ use baton_rules::{CompiledRules, suggestion};
 use crate::Options;
 use crate::diagnostic::{Report, Severity};
 use crate::environment::Environment;
+use crate::keywords::ring::Rings;
 use crate::keywords::tls::{self, FilePaths};
 use crate::syntax::Line;
 use crate::values::{self, TimeError, Unit};
@@ -36,6 +37,8 @@ pub(crate) struct Context<'a> {
     pub told: BTreeSet<((u32, Arc<str>), String)>,
     /// What `global` and `crt-store` sections say about TLS, for the lines below them.
     pub tls: tls::Defaults,
+    /// `ring` sections so far, and where `log` lines name them.
+    pub rings: Rings,
     /// Servers and listening addresses so far, see `MAX_OBJECTS`.
     pub objects: usize,
 }

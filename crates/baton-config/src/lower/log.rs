@@ -1,6 +1,7 @@
 //! `log` lines, which `global` and proxies share (configuration manual, 3.1 and 4.2).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use baton_model::{Facility, Level, LogAddress, LogTarget};
 
@@ -17,7 +18,7 @@ const FACILITIES: [&str; 24] = [
 const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
 /// Formats of a line's head.
-const FORMATS: [&str; 8] = ["local", "rfc3164", "rfc5424", "priority", "short", "timed", "iso", "raw"];
+pub(crate) const FORMATS: [&str; 8] = ["local", "rfc3164", "rfc5424", "priority", "short", "timed", "iso", "raw"];
 
 /// Reads `ADDRESS [len N] [format F] [sample R:N] FACILITY [MAX [MIN]]`.
 pub(crate) fn log_target(call: &mut Call<'_, '_>) -> Option<LogTarget> {
@@ -122,7 +123,12 @@ fn address(call: &mut Call<'_, '_>) -> Result<LogAddress, String> {
         _ => {}
     }
     if let Some(name) = text.strip_prefix("ring@") {
-        return Err(format!("'ring@{name}' is not supported yet: use an address, stdout, stderr or fd@N"));
+        if name.is_empty() {
+            return Err(format!("missing name of a ring in '{text}'"));
+        }
+        let name: Arc<str> = name.into();
+        call.context.rings.named.push((name.clone(), call.line.clone(), call.first));
+        return Ok(LogAddress::Ring(name));
     }
     // Logs go out as datagrams, so their prefixes mean the plain address here.
     let plain = ["udp@", "udp4@", "udp6@", "uxdg@"].iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);

@@ -232,7 +232,7 @@ impl Control {
     }
 
     /// Says what became of a reload, on standard error and in the log.
-    fn tell(&self, outcome: &Outcome) {
+    fn tell(&mut self, outcome: &Outcome) {
         for message in &outcome.messages {
             self.messages.rendered(&message.rendered);
         }
@@ -242,6 +242,8 @@ impl Control {
             return;
         }
         self.messages.apply(self.line.model());
+        self.rings.apply(self.line.model());
+        self.losses.check(&self.messages, self.line.model());
         let mut text = match outcome.plan.changes.len() {
             0 => format!("Reload: configuration {} is in use, nothing changed.", outcome.generation),
             1 => format!("Reload: configuration {} is in use, 1 change.", outcome.generation),

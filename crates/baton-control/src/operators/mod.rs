@@ -2,12 +2,13 @@
 //! there are and who may give them.
 //!
 //! `listener` accepts, `session` speaks with one peer, [`mod@line`] takes its bytes apart, `own` has the commands that are about the session
-//! alone, [`answer`] is what goes back. A command that looks at live state is passed to the change path's thread as a `Question`, answered
+//! alone, `events` shows what rings hold, [`answer`] is what goes back. A command that looks at live state is passed to the change path's thread as a `Question`, answered
 //! between two events, and written by its session's task, so that a peer that does not read holds up nobody. What objects counted, and their
 //! rates, are in `figures` and [`rates`].
 
 pub mod answer;
 mod connection;
+pub(crate) mod events;
 pub(crate) mod figures;
 pub mod line;
 mod listener;

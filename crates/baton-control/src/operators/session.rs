@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::time::Duration;
 
+use baton_kernel::output::ring::RingReader;
 use baton_model::{AccessLevel, Author, SeverityOutput, StatsSocket};
 use socket2::Socket;
 use tokio::sync::oneshot;
@@ -22,6 +23,8 @@ use super::{Commands, Kind};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 4096;
+/// Bytes of a ring that are written at a time.
+const EVENTS_BYTES: usize = 16 * 1024;
 /// Bytes that are read and dropped after the last answer, so that closing does not take it away from a peer that still sends.
 const LINGER_BYTES_MAX: usize = 64 * 1024;
 /// How long that may take.
@@ -104,9 +107,19 @@ pub(crate) struct Session {
     pub timeout: Duration,
     /// `quit`.
     pub is_over: bool,
+    /// `show events`: what the response consists of.
+    pub following: Option<Following>,
     exposes_listeners: bool,
     /// What it understands.
     pub commands: Commands,
+}
+
+/// The lines of a ring as a response.
+#[derive(Debug)]
+pub(crate) struct Following {
+    pub reader: RingReader,
+    /// It goes on with lines that come, until the peer sends something.
+    pub waits: bool,
 }
 
 /// How a line ended.
@@ -129,6 +142,7 @@ pub(super) async fn serve(connection: Connection, socket: StatsSocket, by: Autho
         is_experimental: false,
         timeout: settings.timeout,
         is_over: false,
+        following: None,
         exposes_listeners: socket.exposes_listeners,
         commands: place.shared.commands,
     };
@@ -203,6 +217,11 @@ async fn obey(connection: &Connection, session: &mut Session, place: &SessionSlo
         if session.is_over {
             return After::Close;
         }
+        if let Some(following) = session.following.take()
+            && !follow(connection, session, following).await
+        {
+            return After::Close;
+        }
         let mut bytes = answer.render(session.severity);
         if session.is_interactive {
             bytes.extend_from_slice(b"> ");
@@ -248,6 +267,32 @@ async fn asked(
                 tokio::time::sleep(time).await;
                 rest = Some(next);
             }
+        }
+    }
+}
+
+/// Writes lines of a ring, some at a time; false when the peer is gone.
+async fn follow(connection: &Connection, session: &Session, Following { mut reader, waits }: Following) -> bool {
+    let mut room = [0; READ_BYTES];
+    loop {
+        if waits {
+            tokio::select! {
+                biased;
+                // Whatever it is, it ends this and means nothing else.
+                read = connection.read(&mut room) => return matches!(read, Ok(1..)),
+                () = reader.news() => {}
+            }
+        }
+        let mut bytes = Vec::new();
+        reader.next_lines(EVENTS_BYTES, |line| {
+            bytes.extend_from_slice(line);
+            bytes.push(b'\n');
+        });
+        if bytes.is_empty() && !waits {
+            return true;
+        }
+        if !write(connection, session, &bytes).await {
+            return false;
         }
     }
 }

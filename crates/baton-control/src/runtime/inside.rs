@@ -4,7 +4,6 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use baton_kernel::output::losses;
 use baton_kernel::process::{procfs, usage};
 use baton_proxy::{Counter, Generation};
 
@@ -57,22 +56,6 @@ pub(super) fn threads(control: &Control, _: &Call) -> CommandResponse {
         let number = number + 1;
         // Writing to a string cannot fail.
         let _ = writeln!(out, "  Thread {number:<2}: name=baton/{number} conn={open}");
-    }
-    CommandResponse::Data(out)
-}
-
-/// `show events [<sink>]`: where lines of logs go, and what was lost there.
-pub(super) fn events(_: &Control, call: &Call) -> CommandResponse {
-    let all = losses::all();
-    let wanted = call.args().iter().find(|word| !word.starts_with('-'));
-    if let Some(wanted) = wanted
-        && !all.iter().any(|losses| losses.name() == wanted)
-    {
-        return CommandResponse::error("No such event sink");
-    }
-    let mut out = String::from("Supported events sinks are listed below.\n");
-    for losses in all.iter().filter(|losses| wanted.is_none_or(|wanted| losses.name() == wanted)) {
-        let _ = writeln!(out, "    {:<10} : {} dropped", losses.name(), losses.lost());
     }
     CommandResponse::Data(out)
 }

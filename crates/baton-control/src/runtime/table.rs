@@ -15,7 +15,7 @@ use crate::control::Control;
 use crate::operators::answer::CommandResponse;
 use crate::operators::row::{Row, hidden, row};
 use crate::operators::sessions::SessionFilter;
-use crate::operators::{Call, Commands, Given, Kind, Question, Rest, Session, own};
+use crate::operators::{Call, Commands, Given, Kind, Question, Rest, Session, events, own};
 use crate::reload::Change as LiveChange;
 
 /// What a command needs to be answered.
@@ -398,7 +398,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Operator,
         Long(errors::show),
     ),
-    row(&["show", "events"], "[<sink>]", "the targets of log lines", User, Ask(inside::events)),
+    row(&["show", "events"], "[<ring>] [-w] [-n]", "rings of log lines, or the lines of one", User, Own(events::show)),
     row(&["show", "fd"], "[<number>]", "open descriptors", Operator, Long(inside::descriptors)),
     row(&["show", "info"], "[desc|json|typed|float]*", "information about the process", User, Ask(info::show)),
     row(&["show", "libs"], "", "the program and its libraries", Operator, Ask(inside::libraries)),

@@ -16,6 +16,8 @@ pub struct Losses {
     lost: AtomicU64,
     /// `errno` of the last loss.
     error: AtomicI32,
+    /// `errno` of a failure to reach the target that was not reported yet; 0 without one.
+    missing: AtomicI32,
     /// Whether the reader of [`reports`](crate::output::losses::reported) knows that there is something to read.
     is_told: AtomicBool,
 }
@@ -41,6 +43,7 @@ pub fn of(name: &str) -> Arc<Losses> {
         name: name.to_owned(),
         lost: AtomicU64::new(0),
         error: AtomicI32::new(0),
+        missing: AtomicI32::new(0),
         is_told: AtomicBool::new(false),
     });
     all.push(new.clone());
@@ -67,6 +70,15 @@ pub(crate) fn tell() {
     NEWS.notify_one();
 }
 
+fn number_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(nix::libc::EIO)
+}
+
+/// An error as [`Losses::reason`] has it.
+pub fn describe(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |number| nix::errno::Errno::from_raw(number).desc().into())
+}
+
 impl Losses {
     /// The target's name.
     pub fn name(&self) -> &str {
@@ -88,9 +100,27 @@ impl Losses {
 
     /// Counts lines that were lost by this error; `None`: by a queue that was full.
     pub fn add(&self, lines: u64, error: Option<&io::Error>) {
-        self.error.store(error.map_or(0, |error| error.raw_os_error().unwrap_or(nix::libc::EIO)), Ordering::Relaxed);
+        self.error.store(error.map_or(0, number_of), Ordering::Relaxed);
         TOTAL.fetch_add(lines, Ordering::Relaxed);
         self.lost.fetch_add(lines, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// The target cannot be reached, by this error; no line was lost yet.
+    pub fn is_missing(&self, error: &io::Error) {
+        self.missing.store(number_of(error), Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Why it could not be reached, if that was not asked for before.
+    pub fn take_missing(&self) -> Option<String> {
+        match self.missing.swap(0, Ordering::Relaxed) {
+            0 => None,
+            number => Some(nix::errno::Errno::from_raw(number).desc().into()),
+        }
+    }
+
+    fn wake(&self) {
         // Looked at before it is changed: nothing is written to shared memory while the report is due anyway.
         if !self.is_told.load(Ordering::SeqCst) && !self.is_told.swap(true, Ordering::SeqCst) {
             tell();

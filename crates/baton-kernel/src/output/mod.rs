@@ -8,6 +8,7 @@
 mod descriptor;
 pub mod losses;
 mod queue;
+pub mod ring;
 
 use std::io;
 use std::os::fd::RawFd;

@@ -16,6 +16,7 @@ use crate::ended::{Cause, Ended};
 use crate::facts::LogFacts;
 use crate::log::date::Dates;
 use crate::log::route::LogRoute;
+pub use crate::log::route::log_target_is_there;
 
 /// `err`.
 const ERROR: Level = Level(3);

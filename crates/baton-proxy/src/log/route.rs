@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_kernel::output::losses::{self, Losses};
+use baton_kernel::output::ring::{self, Ring};
 use baton_kernel::output::{self, Output};
 use baton_model::LogAddress;
 
@@ -29,6 +30,7 @@ enum Carrier {
     Udp(UdpSocket),
     Unix(UnixDatagram),
     Stream(Arc<Output>),
+    Ring(Arc<Ring>),
     /// The system refused it.
     Refused(io::Error),
 }
@@ -39,7 +41,9 @@ impl LogRoute {
         let carrier = Carrier::open(address);
         let losses = match &carrier {
             Carrier::Stream(output) => output.losses().clone(),
-            Carrier::Udp(_) | Carrier::Unix(_) | Carrier::Refused(_) => losses::of(&address.to_string()),
+            Carrier::Udp(_) | Carrier::Unix(_) | Carrier::Ring(_) | Carrier::Refused(_) => {
+                losses::of(&address.to_string())
+            }
         };
         LogRoute { address: address.clone(), losses, carrier: RefCell::new(carrier), again: Cell::new(None) }
     }
@@ -64,12 +68,25 @@ impl LogRoute {
             // The path is looked up for each line: a syslog daemon that comes back is found.
             (Carrier::Unix(socket), LogAddress::Unix(path)) => socket.send_to(line, path).map(drop),
             (Carrier::Stream(output), _) => return output.write(line),
+            (Carrier::Ring(ring), _) => return ring.push(line.strip_suffix(b"\n").unwrap_or(line)),
             (Carrier::Refused(error), _) => return self.losses.add(1, Some(error)),
             (Carrier::Udp(_) | Carrier::Unix(_), _) => Ok(()),
         };
         if let Err(error) = sent {
             self.losses.add(1, Some(&error));
         }
+    }
+}
+
+/// Whether a log target takes lines, as far as that can be known without sending one.
+///
+/// # Errors
+/// Why not.
+pub fn log_target_is_there(address: &LogAddress) -> io::Result<()> {
+    match (Carrier::open(address), address) {
+        (Carrier::Refused(error), _) => Err(error),
+        (Carrier::Unix(socket), LogAddress::Unix(path)) => socket.connect(path),
+        (Carrier::Udp(_) | Carrier::Unix(_) | Carrier::Stream(_) | Carrier::Ring(_), _) => Ok(()),
     }
 }
 
@@ -81,6 +98,7 @@ impl Carrier {
             LogAddress::Stdout => Ok(Carrier::Stream(output::stdout().clone())),
             LogAddress::Stderr => Ok(Carrier::Stream(output::stderr().clone())),
             LogAddress::Fd(number) => output::descriptor(*number).map(Carrier::Stream),
+            LogAddress::Ring(name) => Ok(Carrier::Ring(ring::of(name))),
         };
         opened.unwrap_or_else(Carrier::Refused)
     }
@@ -123,6 +141,21 @@ mod tests {
             reason(2 + turn, "Connection refused");
             std::fs::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn it_is_known_at_once_whether_a_unix_socket_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let address = LogAddress::Unix(path.clone());
+        let reason = || log_target_is_there(&address).err().and_then(|error| error.raw_os_error());
+        assert_eq!(reason(), Some(libc::ENOENT));
+        let collector = UnixDatagram::bind(&path).unwrap();
+        assert_eq!(reason(), None);
+        drop(collector);
+        assert_eq!(reason(), Some(libc::ECONNREFUSED));
+        assert!(log_target_is_there(&LogAddress::Fd(12345)).is_err());
+        assert!(log_target_is_there(&LogAddress::Stdout).is_ok());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod ocsp;
 mod output;
 mod page;
 mod peers;
+mod rings;
 mod sessions;
 mod statistics;
 mod storm;
