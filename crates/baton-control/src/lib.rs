@@ -1,7 +1,7 @@
 //! The change path: everything that touches live state goes through [`reload::ChangeLine`].
 //!
 //! [`control::Control`] is the running process, and its loop is `run`: signals, questions ([`protocol`], [`endpoint`]), commands
-//! ([`operators`], [`runtime`]) and time come in. [`plan`] says in words what a change does and which
+//! ([`operators`], [`runtime`]), requests for metrics (`metrics`) and time come in. [`plan`] says in words what a change does and which
 //! connections it affects; [`listeners`] keeps addresses open for as long as they are wanted; [`handover`] lets another process take over;
 //! [`servant`] is the end of the line to a master; [`drain`] and [`retirement`] are the pure cores of stopping. This crate never touches a
 //! connection's bytes. Each module uses those below it only (`tests/order.rs`).

@@ -73,11 +73,4 @@ impl Service {
             Service::PrometheusExporter => "prometheus-exporter",
         }
     }
-
-    /// Whether rules may name it; one that cannot respond yet is refused.
-    pub fn is_available(self) -> bool {
-        match self {
-            Service::PrometheusExporter => false,
-        }
-    }
 }

@@ -6,19 +6,20 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use baton_kernel::process::priority;
 use baton_model::diff::is_changed;
-use baton_model::{Bind, BindKey, EffectiveServer, Model, Proxy, Server};
+use baton_model::{Bind, BindKey, EffectiveServer, Mode, Model, Proxy, Server};
 use baton_rules::{CompiledRules, Files, ProxyRules};
 use baton_tls::{Acceptor, Connector, Connectors};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::{BackendState, ServerState};
 use crate::state::{
-    BackendFigures, ByName, FrontendState, ListenerId, ListenerState, Registry, ServerPlan, ServerPlans,
+    BackendFigures, ByName, Counter, FrontendState, ListenerId, ListenerState, Registry, ServerPlan, ServerPlans,
 };
 use crate::transport::Multiplexer;
 use crate::upstream::ServerTlsContext;
@@ -350,6 +351,13 @@ impl Generation {
         if let Some(server) = self.removed.clone() {
             return self.commit_removal(&server, registry, now);
         }
+        let removed = before.iter().flat_map(|before| &before.frontends);
+        for plan in removed.filter(|plan| self.frontend(&plan.proxy.name).is_none()) {
+            let count = |sum: &AtomicU64, amount| sum.fetch_add(amount, Ordering::Relaxed);
+            count(&registry.removed.connections, plan.state.counters.total(Counter::Connections));
+            count(&registry.removed.requests, plan.requests());
+            count(&registry.removed.bytes_out, plan.state.counters.total(Counter::BytesOut));
+        }
         registry.keep(
             self.listeners.iter().map(|plan| plan.id),
             self.frontends.iter().map(|plan| &plan.state),
@@ -415,6 +423,15 @@ impl Generation {
 }
 
 impl FrontendPlan {
+    /// How many requests it counted; a connection of `mode tcp` is one. The kernel's, of `mode direct`, did not come here.
+    pub fn requests(&self) -> u64 {
+        match self.proxy.mode {
+            Mode::Http => self.state.counters.total(Counter::Requests),
+            Mode::Tcp => self.state.counters.total(Counter::Sessions),
+            Mode::Direct => 0,
+        }
+    }
+
     /// Whether it would be the same again.
     fn is_of(&self, proxy: &Arc<Proxy>, rules: &Arc<ProxyRules>, backend: Option<&Arc<BackendPlan>>) -> bool {
         Arc::ptr_eq(&self.proxy, proxy)

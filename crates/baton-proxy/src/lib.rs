@@ -68,8 +68,8 @@ pub use log::{LogWriter, Sinks, log_target_is_there};
 pub use proxy_protocol::{Addresses, write_header};
 pub use state::{
     BackendFigures, Counter, CounterBlock, FrontendService, FrontendState, Limit, ListenerId, ListenerState, Registry,
-    ServerPlan,
+    RemovedFrontends, ServerPlan,
 };
 pub use transport::{Frame, HeadWriter, MalformedFrame, Multiplexer, MuxCodec, PairsOf};
 pub use upstream::{ServerTlsContext, dialer};
-pub use workers::{Command, SessionReader, Workers};
+pub use workers::{Command, LoopLatency, SessionReader, Workers};

@@ -402,6 +402,17 @@ impl BackendFigures {
     }
 }
 
+/// What frontends counted that were removed, for the sums of the process, which never go back.
+#[derive(Debug, Default)]
+pub struct RemovedFrontends {
+    /// Connections.
+    pub connections: AtomicU64,
+    /// Requests; of a frontend in `mode tcp`, sessions.
+    pub requests: AtomicU64,
+    /// Bytes to clients.
+    pub bytes_out: AtomicU64,
+}
+
 /// Everything that is keyed by name and survives reloads.
 #[derive(Debug)]
 pub struct Registry {
@@ -426,6 +437,8 @@ pub struct Registry {
     pub session_rate: Rate,
     /// Malformed messages so far.
     pub captures: CaptureCount,
+    /// What removed frontends counted.
+    pub removed: RemovedFrontends,
     inner: Mutex<Names>,
     /// What operators set at run time. Written by the change path alone.
     overrides: Mutex<Arc<Overrides>>,
@@ -453,6 +466,7 @@ impl Registry {
             limits: ProcessLimits::default(),
             session_rate: Rate::default(),
             captures: CaptureCount::default(),
+            removed: RemovedFrontends::default(),
             inner: Mutex::default(),
             overrides: Mutex::default(),
         }

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_kernel::process::{cpus, priority};
 use baton_model::CpuMap;
@@ -40,6 +40,8 @@ pub enum Command {
         /// `close-spread-time`; `None` leaves idle connections to their timeouts.
         spread: Option<Duration>,
     },
+    /// Report that the event loop got to this.
+    Measure(Arc<LoopLatency>),
     /// An order to one connection; obeyed by the core whose it is.
     Order(ConnectionId, Order),
     /// End the sessions that are on this server now.
@@ -102,7 +104,52 @@ pub struct Workers {
 struct Worker {
     commands: mpsc::UnboundedSender<(Command, oneshot::Sender<()>)>,
     open: Arc<AtomicUsize>,
+    latency: Arc<LoopLatency>,
     thread: JoinHandle<()>,
+}
+
+/// How long the event loop of a core takes to get to a command.
+#[derive(Debug, Default)]
+pub struct LoopLatency(Mutex<Measurement>);
+
+/// The last measurements.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measurement {
+    /// When the command was sent that the core has not got to.
+    sent: Option<Instant>,
+    /// How long it took the last time.
+    took: Duration,
+}
+
+impl LoopLatency {
+    fn lock(&self) -> MutexGuard<'_, Measurement> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to measure; false when the core has not got to the command before.
+    fn begin(&self, now: Instant) -> bool {
+        let mut measurement = self.lock();
+        let begins = measurement.sent.is_none();
+        if begins {
+            measurement.sent = Some(now);
+        }
+        begins
+    }
+
+    /// The core got to it.
+    fn end(&self, now: Instant) {
+        let mut measurement = self.lock();
+        if let Some(sent) = measurement.sent.take() {
+            measurement.took = now.saturating_duration_since(sent);
+        }
+    }
+
+    /// The last one, or the one in progress once that takes longer.
+    fn at(&self, now: Instant) -> Duration {
+        let measurement = *self.lock();
+        let so_far = measurement.sent.map_or(Duration::ZERO, |sent| now.saturating_duration_since(sent));
+        measurement.took.max(so_far)
+    }
 }
 
 impl Workers {
@@ -149,6 +196,19 @@ impl Workers {
         self.threads.iter().map(|worker| worker.open.load(Ordering::Relaxed)).sum()
     }
 
+    /// Begins to measure how long the event loops take to get to a command.
+    pub fn measure(&self, now: Instant) {
+        for worker in self.threads.iter().filter(|worker| worker.latency.begin(now)) {
+            // Nobody waits for the end, and a core that ended meanwhile has no event loop.
+            let _ = worker.commands.send((Command::Measure(worker.latency.clone()), oneshot::channel().0));
+        }
+    }
+
+    /// How long it took each event loop, by the last measurement.
+    pub fn latencies(&self, now: Instant) -> Vec<Duration> {
+        self.threads.iter().map(|worker| worker.latency.at(now)).collect()
+    }
+
     /// Waits for all threads to end after `Abort`, or after `Drain` once the last connection is closed.
     pub fn join(&mut self) {
         for worker in self.threads.drain(..) {
@@ -174,7 +234,7 @@ impl Worker {
             run(number, registry, shared, bufsize, commands, &report);
         })?;
         reported.recv().map_err(|_| io::Error::other("a thread ended at once"))??;
-        Ok(Worker { commands: sender, open, thread })
+        Ok(Worker { commands: sender, open, latency: Arc::default(), thread })
     }
 }
 
@@ -256,7 +316,8 @@ impl CoreOrders {
             Command::Reopen(id) => self.closed.retain(|(closed, _)| closed != id),
             Command::Leave(id, place) => self.closed.push((*id, Some(*place))),
             Command::Drain { .. } => self.drain = Some(command.clone()),
-            Command::Order(..)
+            Command::Measure(_)
+            | Command::Order(..)
             | Command::EndSessions(_)
             | Command::Describe { .. }
             | Command::DescribeOne(..)
@@ -298,6 +359,10 @@ async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told:
             Command::Close(id) | Command::Reopen(id) => acceptors.close(id),
             Command::Leave(id, place) => acceptors.leave(id, place),
             Command::Drain { spread } => core.drain(spread),
+            Command::Measure(latency) => {
+                core.clock.refresh();
+                latency.end(core.clock.now());
+            }
             Command::Order(connection, order) => drop(core.order(connection, order)),
             Command::EndSessions(server) => drop(core.end_sessions_of(server)),
             Command::Describe { from, most, reply } => drop(reply.send(core.describe(from, most))),

@@ -13,6 +13,7 @@ use super::Control;
 use super::readings::{self, Turn};
 use super::service::Found;
 use crate::apart::{Apart, Lost};
+use crate::certificates::wall_seconds;
 use crate::environment::Outside;
 use crate::plan::restart_pending;
 use crate::protocol::{Outcome, Reply};
@@ -179,7 +180,11 @@ impl Control {
                 // Who does not wait any more does not want to know.
                 let _ = planning.reply.send(reply);
             }
-            Purpose::Reload(waiting) => self.conclude_reload(waiting, outcome),
+            Purpose::Reload(waiting) => {
+                let is_applied = outcome.as_ref().is_ok_and(|outcome| outcome.accepted);
+                self.reloads.add(is_applied, reading.since.elapsed(), wall_seconds());
+                self.conclude_reload(waiting, outcome);
+            }
         }
         self.reload_again();
     }

@@ -31,6 +31,10 @@ impl ChangeLine {
             }
         }
         if all {
+            let removed = &self.registry.removed;
+            for sum in [&removed.connections, &removed.requests, &removed.bytes_out] {
+                sum.store(0, Ordering::Relaxed);
+            }
             self.checker.clear();
         }
         self.runtime.rates.clear_max();

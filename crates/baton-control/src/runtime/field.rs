@@ -47,6 +47,17 @@ impl Value {
         Value::count(u64::try_from(number).unwrap_or_default())
     }
 
+    /// The number; `None` for a text, and when there is none.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Value::None | Value::Text(_) => None,
+            Value::U32(number) => Some((*number).into()),
+            Value::U64(number) => Some(*number as f64),
+            Value::S32(number) => Some((*number).into()),
+            Value::Float(number) => Some(*number),
+        }
+    }
+
     fn kind(&self) -> &'static str {
         match self {
             Value::None => "",

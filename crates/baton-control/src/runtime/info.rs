@@ -1,7 +1,7 @@
 //! `show info`: information about the process, under the names HAProxy 2.6 gives to it (management guide, 9.3).
 
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use baton_config::condition::COMPATIBLE_VERSION;
@@ -11,7 +11,7 @@ use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::usage;
 use baton_model::Global;
 use baton_proxy::state::ProcessLimits;
-use baton_proxy::{Counter, Limit};
+use baton_proxy::{Counter, Limit, RemovedFrontends};
 
 use super::field::{self, Field, Form, Format, Value};
 use crate::capacity::Capacity;
@@ -100,7 +100,7 @@ static ROWS: &[Row] = &[
         18,
         "CumConns",
         "MCP",
-        |facts| Value::count(facts.total(Counter::Connections) + facts.sessions),
+        |facts| Value::count(facts.cumulated_connections() + facts.sessions),
         "Client connections since the start, including the runtime API",
     ),
     row(
@@ -263,13 +263,7 @@ static ROWS: &[Row] = &[
     ),
     zero(59, "BusyPolling", "MGP", "1 with busy polling, which is not supported"),
     zero(60, "FailedResolutions", "MGP", "Names that could not be resolved at run time"),
-    row(
-        61,
-        "TotalBytesOut",
-        "MGP",
-        |facts| Value::U64(facts.total(Counter::BytesOut)),
-        "Bytes sent to clients since the start",
-    ),
+    row(61, "TotalBytesOut", "MGP", |facts| Value::U64(facts.bytes_out()), "Bytes sent to clients since the start"),
     row(
         62,
         "TotalSplicdedBytesOut",
@@ -327,6 +321,12 @@ pub(super) fn show(control: &Control, call: &Call) -> CommandResponse {
         out.push_str("]\n");
     }
     CommandResponse::Data(out)
+}
+
+/// Every value with its line, for another form of output.
+pub(crate) fn values(control: &Control) -> Vec<(&'static Field, Value)> {
+    let facts = Facts::look(control, false);
+    ROWS.iter().map(|row| (&row.field, (row.value)(&facts))).collect()
 }
 
 /// `show version`.
@@ -465,21 +465,25 @@ impl Facts<'_> {
         self.connections() + self.control.line.checker().len() as u64
     }
 
-    /// A counter of all frontends.
-    fn total(&self, counter: Counter) -> u64 {
-        let Some(generation) = self.control.line.generation() else { return 0 };
-        generation.frontends.iter().map(|plan| plan.state.counters.total(counter)).sum()
+    /// A counter of all frontends, those that were removed included.
+    fn total(&self, counter: Counter, removed: fn(&RemovedFrontends) -> &AtomicU64) -> u64 {
+        let removed = removed(&self.control.line.registry().removed).load(Ordering::Relaxed);
+        let Some(generation) = self.control.line.generation() else { return removed };
+        removed + generation.frontends.iter().map(|plan| plan.state.counters.total(counter)).sum::<u64>()
+    }
+
+    fn cumulated_connections(&self) -> u64 {
+        self.total(Counter::Connections, |removed| &removed.connections)
+    }
+
+    fn bytes_out(&self) -> u64 {
+        self.total(Counter::BytesOut, |removed| &removed.bytes_out)
     }
 
     fn requests(&self) -> u64 {
-        let Some(generation) = self.control.line.generation() else { return 0 };
-        let of = |plan: &std::sync::Arc<baton_proxy::FrontendPlan>| match plan.proxy.mode {
-            baton_model::Mode::Http => plan.state.counters.total(Counter::Requests),
-            baton_model::Mode::Tcp => plan.state.counters.total(Counter::Sessions),
-            // The kernel's, of which no connection came here.
-            baton_model::Mode::Direct => 0,
-        };
-        generation.frontends.iter().map(of).sum()
+        let removed = self.control.line.registry().removed.requests.load(Ordering::Relaxed);
+        let Some(generation) = self.control.line.generation() else { return removed };
+        removed + generation.frontends.iter().map(|plan| plan.requests()).sum::<u64>()
     }
 
     /// Nothing without `mode direct`.

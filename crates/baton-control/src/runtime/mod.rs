@@ -13,7 +13,7 @@ mod errors;
 pub mod field;
 mod frontends;
 mod give;
-mod info;
+pub(crate) mod info;
 mod inside;
 mod overridden;
 mod process;

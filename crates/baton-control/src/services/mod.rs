@@ -69,7 +69,7 @@ impl Services {
         reply: oneshot::Sender<ServiceResponse>,
     ) {
         let response = match &request.service {
-            ServiceKind::Named(Service::PrometheusExporter) => metrics::respond(control, &request),
+            ServiceKind::Named(Service::PrometheusExporter) => return metrics::respond(control, &request, reply),
             ServiceKind::Statistics { page, .. } if request.is_post() => {
                 let page = page.clone();
                 if control.succession.is_giving() && self.postponed.len() < POSTPONED_MAX {
@@ -97,7 +97,7 @@ impl Services {
             Err(cursor) => cursor,
         };
         let piece = match cursor.downcast::<metrics::MetricsCursor>() {
-            Ok(cursor) => metrics::go_on(control, *cursor),
+            Ok(cursor) => cursor.go_on(control, Instant::now()),
             // Only services make cursors.
             Err(_) => Piece::default(),
         };

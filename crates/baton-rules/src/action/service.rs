@@ -33,8 +33,5 @@ fn use_service(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError
         let names = Service::ALL.iter().map(|service| service.word());
         return Err(words.blame(RuleError::new(format!("'{name}' unknown service name")).suggest(name, names)));
     };
-    match service.is_available() {
-        true => Ok(Action::UseService(service)),
-        false => Err(words.blame(RuleError::new(format!("the service '{name}' is not supported yet")))),
-    }
+    Ok(Action::UseService(service))
 }

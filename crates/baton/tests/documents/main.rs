@@ -54,6 +54,7 @@ documents! {
     keep: "docs/keep.md",
     load: "docs/load.md",
     master: "docs/master.md",
+    metrics: "docs/metrics.md",
     migrate: "docs/migrate.md",
     operate: "docs/operate.md",
     origin: "docs/origin.md",

@@ -7,6 +7,7 @@ mod conversation;
 mod growth;
 mod hostile;
 mod levels;
+mod metrics;
 mod ocsp;
 mod output;
 mod page;

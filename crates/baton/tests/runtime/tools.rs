@@ -10,7 +10,7 @@ use crate::peers::socat;
 use crate::support::{PATIENCE, Proxy, free_address, until};
 use crate::table::{cell, table};
 
-struct Ended(Child);
+pub struct Ended(pub Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {

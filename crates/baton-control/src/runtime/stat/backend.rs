@@ -148,7 +148,7 @@ pub(super) fn backend(
     line
 }
 
-fn server(
+pub(super) fn server(
     control: &Control,
     wanted: &StatFilter,
     plan: &BackendPlan,

@@ -48,7 +48,7 @@ pub(super) fn lines(
     }
 }
 
-fn listener(control: &Control, wanted: &StatFilter, plan: &ListenerPlan) -> StatRow {
+pub(super) fn listener(control: &Control, wanted: &StatFilter, plan: &ListenerPlan) -> StatRow {
     let number = u32::try_from(plan.number).unwrap_or(u32::MAX);
     let name = plan.bind.name.clone().unwrap_or_else(|| format!("sock-{number}"));
     let mut line = StatRow::new(ObjectKind::Listener, &plan.frontend.proxy, &name, number);
@@ -96,7 +96,7 @@ fn status(control: &Control, state: &FrontendState) -> &'static str {
     }
 }
 
-fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) -> StatRow {
+pub(super) fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now: Instant) -> StatRow {
     let proxy = &plan.proxy;
     let is_http = proxy.mode == Mode::Http;
     let mut line = StatRow::new(ObjectKind::Frontend, proxy, "FRONTEND", 0);

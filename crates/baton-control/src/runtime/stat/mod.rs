@@ -5,8 +5,12 @@ pub mod columns;
 mod frontend;
 mod table;
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use baton_model::{AccessLevel, Model, Proxy};
-use baton_proxy::{Counter, CounterBlock};
+use baton_proxy::balance::ServerState;
+use baton_proxy::{BackendPlan, Counter, CounterBlock, FrontendPlan, Generation, ListenerPlan};
 
 use self::columns::{COLUMNS, Column, FIXED};
 use super::field::{self, Form, Format};
@@ -52,7 +56,7 @@ pub(crate) struct StatRow {
 }
 
 impl StatRow {
-    fn new(kind: ObjectKind, proxy: &Proxy, name: &str, id: u32) -> StatRow {
+    pub(crate) fn new(kind: ObjectKind, proxy: &Proxy, name: &str, id: u32) -> StatRow {
         let mut line = StatRow { kind, proxy: proxy.id, id, values: vec![Value::None; COLUMNS.len()] };
         line.set(Column::Pxname, Value::text(&*proxy.name));
         line.set(Column::Svname, Value::text(name));
@@ -72,7 +76,7 @@ impl StatRow {
         &self.values[column as usize]
     }
 
-    fn set(&mut self, column: Column, value: Value) {
+    pub(crate) fn set(&mut self, column: Column, value: Value) {
         self.values[column as usize] = value;
     }
 
@@ -117,6 +121,41 @@ const RESPONSES: &[(Column, Counter)] = &[
     (Column::HrspOther, Counter::ResponsesOther),
 ];
 
+/// Makes the rows of single objects, for another form of output.
+pub(crate) struct RowReader<'a> {
+    control: &'a Control,
+    generation: &'a Generation,
+    filter: StatFilter,
+    now: Instant,
+}
+
+impl<'a> RowReader<'a> {
+    /// Of objects of a generation.
+    pub(crate) fn new(control: &'a Control, generation: &'a Generation, now: Instant) -> RowReader<'a> {
+        RowReader { control, generation, filter: StatFilter::all(), now }
+    }
+
+    /// A frontend.
+    pub(crate) fn frontend(&self, plan: &FrontendPlan) -> StatRow {
+        frontend::frontend(self.control, plan, self.generation.maxconn, self.now)
+    }
+
+    /// A socket of a frontend.
+    pub(crate) fn listener(&self, plan: &ListenerPlan) -> StatRow {
+        frontend::listener(self.control, &self.filter, plan)
+    }
+
+    /// A server of a backend.
+    pub(crate) fn server(&self, plan: &BackendPlan, state: &ServerState) -> StatRow {
+        backend::server(self.control, &self.filter, plan, state, &state.config(), self.now)
+    }
+
+    /// A backend with these servers.
+    pub(crate) fn backend(&self, plan: &BackendPlan, states: &[Arc<ServerState>]) -> StatRow {
+        backend::backend(self.control, &self.filter, plan, states, self.now)
+    }
+}
+
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct StatFilter {
@@ -139,6 +178,11 @@ pub(crate) struct StatFilter {
 }
 
 impl StatFilter {
+    /// Everything, without addresses and cookies.
+    fn all() -> StatFilter {
+        StatFilter::of_page(Vec::new(), String::new(), false)
+    }
+
     fn understand(model: &Model, call: &Call) -> Result<StatFilter, CommandResponse> {
         let mut words = call.args();
         if words.first().is_some_and(|word| word == "domain") {
