@@ -3,7 +3,6 @@
 mod directing;
 mod pausing;
 mod readings;
-pub(crate) mod reload_figures;
 pub(crate) mod reloading;
 pub(crate) mod service;
 mod stuck;
@@ -20,7 +19,6 @@ use baton_model::Level;
 use baton_proxy::{Command, Workers};
 
 use self::pausing::Pausing;
-use self::reload_figures::ReloadFigures;
 use self::reloading::Readings;
 pub use self::service::Begun;
 use self::succeeding::Succession;
@@ -87,8 +85,6 @@ pub struct Control {
     pub(crate) history: History,
     /// Buffers of log lines, and who gets them.
     pub(crate) rings: Rings,
-    /// What became of reloads.
-    pub(crate) reloads: ReloadFigures,
     /// Held by every scrape that is in progress.
     pub(crate) scrapes: Arc<()>,
 }
@@ -130,7 +126,6 @@ impl Control {
             losses: LossReports::default(),
             history: History::default(),
             rings,
-            reloads: ReloadFigures::default(),
             scrapes: Arc::default(),
         })
     }

@@ -106,7 +106,8 @@ impl LossReports {
         }
         // From here on a loss wakes us, so none is overlooked that comes after the look.
         losses.wake_by_next(true);
-        let (lost, before) = (losses.lost(), known.as_ref().map_or(0, |reported| reported.lost));
+        let (lost, inherited) = (losses.lost(), losses.inherited());
+        let before = known.as_ref().map_or(inherited, |reported| reported.lost);
         let text = match (losses.take_missing(), lost > before) {
             (_, true) => Some(sentence(&losses, lost, before)),
             (Some(reason), false) => Some(unavailable(&losses, &reason)),

@@ -9,6 +9,7 @@ mod change;
 mod clearing;
 mod cookies;
 mod counters;
+pub(crate) mod figures;
 mod limits;
 mod overriding;
 mod servers;
@@ -35,7 +36,8 @@ use crate::certificates::Upcoming;
 use crate::direct::{Direct, Foreseen, Foresight};
 use crate::encryption::{self, TlsShared};
 use crate::environment::Outside;
-use crate::handover::{self, memory::ProcessMemory};
+use crate::handover;
+use crate::handover::memory::{Counters, Named, ProcessMemory};
 use crate::listeners::{self, Inherited, Listeners};
 use crate::messages::Said;
 use crate::operators::{Commands, Runtime};
@@ -47,6 +49,7 @@ use crate::tidy::Tidy;
 
 pub(crate) use self::change::{Change, Changed};
 pub(crate) use self::cookies::DynamicCookie;
+use self::figures::ReloadFigures;
 pub(crate) use self::limits::LimitedObject;
 
 /// How long a reload waits for addresses that a process before us has still: those of one without clients are closed within a second.
@@ -94,6 +97,10 @@ pub struct ChangeLine {
     refused: u64,
     /// Why the last one was, if it was.
     last_refused: Option<String>,
+    /// What became of all of them.
+    reloads: ReloadFigures,
+    /// What sockets counted in the process before this one, until they are open.
+    counted_sockets: Named<Counters>,
     /// A process that we took over from has not ended yet.
     is_somebody_ending: bool,
     /// Of backends whose servers come and go at run time.
@@ -253,6 +260,8 @@ impl ChangeLine {
             untold: Vec::new(),
             refused: 0,
             last_refused: None,
+            reloads: ReloadFigures::default(),
+            counted_sockets: Named::default(),
             is_somebody_ending: false,
             server_ids: servers::CountedIds::default(),
             cookie_keys: HashMap::new(),
@@ -455,6 +464,8 @@ impl ChangeLine {
         handover::state::recall(state, &ready.generation, &mut self.checker, now);
         tickets::recall(&self.tickets, &state.tickets);
         self.direct.recall(state.direct);
+        self.recall_totals(&state.totals);
+        self.counted_sockets.0.extend_from_slice(&state.sockets.0);
         ended
     }
 
@@ -502,6 +513,7 @@ impl ChangeLine {
         self.checker.apply(&model, |name| self.registry.backend_state(name), changed, gone);
         priority::yield_cpu();
         self.generation = Some(generation);
+        self.recall_sockets();
         self.runtime.apply(&model, open.stats);
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
         (self.asked, self.model, self.rules) = (asked, model, rules);

@@ -182,7 +182,7 @@ impl Control {
             }
             Purpose::Reload(waiting) => {
                 let is_applied = outcome.as_ref().is_ok_and(|outcome| outcome.accepted);
-                self.reloads.add(is_applied, reading.since.elapsed(), wall_seconds());
+                self.line.note_reload(is_applied, reading.since.elapsed(), wall_seconds());
                 self.conclude_reload(waiting, outcome);
             }
         }

@@ -160,6 +160,8 @@ impl Control {
         }
         let mut state = state::remember(&generation, self.line.checker(), Instant::now());
         state.tickets = self.line.tickets().remember();
+        state.totals = self.line.totals();
+        state.sockets = self.line.remember_sockets();
         state.overrides = overrides::records(&self.line.registry().overrides());
         self.succession.offer(hello.pid, places, state.counts.clone());
         let (program, lineage) = (self.settings.version.clone(), self.succession.lineage().pids().to_vec());

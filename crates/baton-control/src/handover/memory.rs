@@ -49,6 +49,8 @@ pub enum MemoryKind {
     Health,
     /// Servers of which there is nothing to remember.
     Quiet,
+    /// Counters of sockets.
+    Sockets,
     /// What operators set at run time.
     Overrides,
     /// Keys of session tickets.
@@ -57,11 +59,12 @@ pub enum MemoryKind {
 
 impl MemoryKind {
     /// All of them.
-    pub(super) const ALL: [(MemoryKind, &str); 6] = [
+    pub(super) const ALL: [(MemoryKind, &str); 7] = [
         (MemoryKind::Frontends, "frontends"),
         (MemoryKind::Backends, "backends"),
         (MemoryKind::Health, "health"),
         (MemoryKind::Quiet, "quiet"),
+        (MemoryKind::Sockets, "socket-counters"),
         (MemoryKind::Overrides, "overrides"),
         (MemoryKind::TicketKeys, "ticket-keys"),
     ];
@@ -92,6 +95,9 @@ pub struct ProcessMemory {
     /// For how long, milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub quiet_ms: u64,
+    /// Counters of sockets with `option socket-stats`, by frontend and number.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub sockets: Named<Counters>,
     /// What operators set at run time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<OverrideRecord>,
@@ -99,6 +105,9 @@ pub struct ProcessMemory {
     /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<TicketKey>,
+    /// Sums that no proxy has.
+    #[serde(skip_serializing_if = "is_default")]
+    pub totals: ProcessTotals,
     /// It has services in the kernel (`mode direct`), which go when the taker asks for none.
     #[serde(skip_serializing_if = "is_default")]
     pub direct: bool,
@@ -123,6 +132,7 @@ impl ProcessMemory {
             .chain(Packed::map(MemoryKind::Backends, counts.backends.0.into_iter().flat_map(split)))
             .chain(Packed::map(MemoryKind::Health, take(&mut self.backends).0.into_iter().flat_map(health)))
             .chain(Packed::map(MemoryKind::Quiet, take(&mut self.quiet).0.into_iter().flat_map(quiet)))
+            .chain(Packed::map(MemoryKind::Sockets, take(&mut self.sockets).0.into_iter()))
             .chain(Packed::list(MemoryKind::Overrides, take(&mut self.overrides).into_iter()))
             .chain(Packed::list(MemoryKind::TicketKeys, take(&mut self.tickets).into_iter()))
     }
@@ -137,6 +147,7 @@ impl ProcessMemory {
             MemoryKind::Backends => serde_json::to_vec(&self.counts.backends),
             MemoryKind::Health => serde_json::to_vec(&self.backends),
             MemoryKind::Quiet => serde_json::to_vec(&self.quiet),
+            MemoryKind::Sockets => serde_json::to_vec(&self.sockets),
             MemoryKind::Overrides => serde_json::to_vec(&self.overrides),
             MemoryKind::TicketKeys => serde_json::to_vec(&self.tickets),
         };
@@ -153,6 +164,8 @@ impl ProcessMemory {
             MemoryKind::Backends => join_named(&mut self.counts.backends, read(piece)?, ProxyCounts::join),
             MemoryKind::Health => join_named(&mut self.backends, read(piece)?, BackendMemory::join),
             MemoryKind::Quiet => join_named(&mut self.quiet, read(piece)?, join_names),
+            // One of a name is all of it.
+            MemoryKind::Sockets => join_named(&mut self.sockets, read(piece)?, |counters, more| *counters = more),
             MemoryKind::Overrides => self.overrides.append(&mut read(piece)?),
             MemoryKind::TicketKeys => self.tickets.append(&mut read(piece)?),
         }
@@ -161,14 +174,57 @@ impl ProcessMemory {
 
     /// Adds what was remembered beside the parts, and parts that were not taken apart.
     pub(super) fn join_rest(&mut self, rest: ProcessMemory) {
-        let ProcessMemory { counts, backends, quiet, quiet_ms, mut overrides, mut tickets, direct } = rest;
+        let ProcessMemory { counts, backends, quiet, quiet_ms, sockets, mut overrides, mut tickets, totals, direct } =
+            rest;
+        join_named(&mut self.sockets, sockets, |counters, more| *counters = more);
         self.counts.append(counts);
         join_named(&mut self.backends, backends, BackendMemory::join);
         join_named(&mut self.quiet, quiet, join_names);
         self.quiet_ms = self.quiet_ms.max(quiet_ms);
         self.overrides.append(&mut overrides);
         self.tickets.append(&mut tickets);
+        self.totals.add(totals);
         self.direct |= direct;
+    }
+}
+
+/// Sums of a process that no proxy has, and that never go back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessTotals {
+    /// Connections of frontends that were removed, and sessions of the runtime API.
+    pub connections: u64,
+    /// Requests of frontends that were removed.
+    pub requests: u64,
+    /// Bytes to clients of frontends that were removed.
+    pub bytes_out: u64,
+    /// TLS handshakes with clients.
+    pub tls_handshakes: u64,
+    /// Reloads whose configuration came into use.
+    pub reloads_applied: u64,
+    /// The others.
+    pub reloads_rejected: u64,
+    /// How long all of them took, nanoseconds.
+    pub reloads_ns: u64,
+    /// Lost lines, by log target.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub lost_lines: Named<u64>,
+}
+
+impl ProcessTotals {
+    fn add(&mut self, mut more: ProcessTotals) {
+        for (sum, more) in [
+            (&mut self.connections, more.connections),
+            (&mut self.requests, more.requests),
+            (&mut self.bytes_out, more.bytes_out),
+            (&mut self.tls_handshakes, more.tls_handshakes),
+            (&mut self.reloads_applied, more.reloads_applied),
+            (&mut self.reloads_rejected, more.reloads_rejected),
+            (&mut self.reloads_ns, more.reloads_ns),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.lost_lines.0.append(&mut more.lost_lines.0);
     }
 }
 
@@ -533,6 +589,8 @@ mod tests {
             quiet: [("q".into(), vec!["srv"; 20_000].join(" ")), ("r".into(), "s".into())].into_iter().collect(),
             overrides: (0..1000).map(set).collect(),
             tickets: vec![TicketKey(SavedTicketKey { key: "AAEC".to_owned().into(), since: 7 })],
+            sockets: (0..100).map(|number| (name(number), counts(number).counters)).collect(),
+            totals: ProcessTotals::default(),
             quiet_ms: 9,
             direct: true,
         }
@@ -573,6 +631,7 @@ mod tests {
         check(MemoryKind::Backends, br#"{"a":{},"b":7}"#);
         check(MemoryKind::Health, br#"{"a":{"servers":{"s":{"downs":-1}}}}"#);
         check(MemoryKind::Quiet, br#"{"a":"b"} "#.split_at(8).0);
+        check(MemoryKind::Sockets, br#"{"a":7}"#);
         check(MemoryKind::Overrides, b"[{}");
         check(MemoryKind::TicketKeys, b"\"\xff\"");
     }

@@ -167,11 +167,6 @@ impl<R, M> Succession<R, M> {
         !self.predecessors.is_empty()
     }
 
-    /// How many of them there are.
-    pub fn predecessors(&self) -> usize {
-        self.predecessors.len()
-    }
-
     /// Whether connections are not waited for.
     pub fn is_cut(&self) -> bool {
         matches!(&self.stage, Stage::Given(given) if given.is_cut)

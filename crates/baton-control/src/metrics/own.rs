@@ -67,7 +67,7 @@ pub static OWN: &[OwnMetric] = &[
         |control, _| one(control.line.number() as f64),
     ),
     row("reloads_total", Counter, "result", "Reloads, applied or rejected", |control, _| {
-        let results = [("applied", control.reloads.applied), ("rejected", control.reloads.rejected)];
+        let results = [("applied", control.line.reloads().applied), ("rejected", control.line.reloads().rejected)];
         results.into_iter().map(|(result, count)| (labels(&[("result", result)]), count as f64)).collect()
     }),
     seconds(row(
@@ -75,28 +75,30 @@ pub static OWN: &[OwnMetric] = &[
         Counter,
         "",
         "Duration of all reloads, from the reading of the files on",
-        |control, _| one(control.reloads.spent.as_secs_f64()),
+        |control, _| one(control.line.reloads().spent.as_secs_f64()),
     )),
     seconds(row(
         "last_reload_duration_seconds",
         Gauge,
         "",
         "Duration of the last reload, from the reading of the files on",
-        |control, _| control.reloads.last.as_ref().map_or(Vec::new(), |last| one(last.took.as_secs_f64())),
+        |control, _| control.line.reloads().last.as_ref().map_or(Vec::new(), |last| one(last.took.as_secs_f64())),
     )),
     row(
         "last_reload_successful",
         Gauge,
         "",
         "1 when the last reload was applied, 0 when it was rejected",
-        |control, _| control.reloads.last.as_ref().map_or(Vec::new(), |last| one(f64::from(u8::from(last.is_applied)))),
+        |control, _| {
+            control.line.reloads().last.as_ref().map_or(Vec::new(), |last| one(f64::from(u8::from(last.is_applied))))
+        },
     ),
     row(
         "last_reload_timestamp_seconds",
         Gauge,
         "",
         "When the last reload was over, in seconds since 1970",
-        |control, _| control.reloads.last.as_ref().map_or(Vec::new(), |last| one(last.at as f64)),
+        |control, _| control.line.reloads().last.as_ref().map_or(Vec::new(), |last| one(last.at as f64)),
     ),
     row("overrides", Gauge, "", "Settings that operators changed at run time", |control, _| {
         one(control.line.registry().overrides().len() as f64)
@@ -109,7 +111,17 @@ pub static OWN: &[OwnMetric] = &[
         Gauge,
         "",
         "Processes that this one took over from and that still have connections",
-        |control, _| one(control.succession.predecessors() as f64),
+        |control, _| one(control.succession.predecessors().count() as f64),
+    ),
+    row(
+        "predecessor_connections",
+        Gauge,
+        "",
+        "Client connections of those processes, as they last reported",
+        |control, _| {
+            let reported = control.succession.predecessors().filter_map(|(_, connections)| connections);
+            one(reported.sum::<u64>() as f64)
+        },
     ),
     row(
         "draining_addresses",

@@ -14,6 +14,8 @@ const UNUSED_MAX: usize = 64;
 pub struct Losses {
     name: String,
     lost: AtomicU64,
+    /// How many of them a process before this one had lost.
+    inherited: AtomicU64,
     /// `errno` of the last loss.
     error: AtomicI32,
     /// `errno` of a failure to reach the target that was not reported yet; 0 without one.
@@ -42,6 +44,7 @@ pub fn of(name: &str) -> Arc<Losses> {
     let new = Arc::new(Losses {
         name: name.to_owned(),
         lost: AtomicU64::new(0),
+        inherited: AtomicU64::new(0),
         error: AtomicI32::new(0),
         missing: AtomicI32::new(0),
         is_told: AtomicBool::new(false),
@@ -85,9 +88,21 @@ impl Losses {
         &self.name
     }
 
-    /// Lines lost so far.
+    /// Lines lost so far, with those of processes before this one.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// How many of them a process before this one had lost.
+    pub fn inherited(&self) -> u64 {
+        self.inherited.load(Ordering::Relaxed)
+    }
+
+    /// Counts lines that a process before this one had lost, and reported.
+    pub fn inherit(&self, lines: u64) {
+        TOTAL.fetch_add(lines, Ordering::Relaxed);
+        self.inherited.fetch_add(lines, Ordering::Relaxed);
+        self.lost.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Why the last one was lost.

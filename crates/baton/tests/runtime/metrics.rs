@@ -539,3 +539,53 @@ fn thousands_of_servers_and_a_reader_that_does_not_read_delay_nobody() {
     assert_eq!(scrape(metrics, "?scope=global").0, "200");
     drop(slow);
 }
+
+/// What begins anew in a process that took over: how long a backend had no server.
+const BEGIN_ANEW: [&str; 2] = ["haproxy_backend_downtime_seconds_total", "haproxy_backend_check_up_down_total"];
+
+#[test]
+fn counters_never_go_back() {
+    let origin = origin();
+    let (folder, addresses) = (tempfile::tempdir().unwrap(), [(); 3].map(|()| free_address()));
+    let [metrics, web, _] = addresses;
+    let missing = folder.path().join("log");
+    let text = config(folder.path(), addresses, origin.address())
+        .replace("global\n", &format!("global\n log {} local0\n", missing.display()))
+        .replace("defaults\n", "defaults\n log global\n option httplog\n");
+    let proxy = Proxy::start(&text);
+    until("the servers are checked", || is_settled(&folder.path().join("admin.sock")));
+    let mut before = Exposition::default();
+    let mut step = |what: &str| {
+        let now = Exposition::read(&scrape(metrics, "").1);
+        let is_counter = |name: &str| now.types.get(name).is_some_and(|kind| kind == "counter");
+        let counters =
+            before.series.iter().filter(|(series, _)| is_counter(series.split('{').next().unwrap_or_default()));
+        let mut compared = 0;
+        for (series, value) in counters.filter(|(series, _)| !series.contains("\"gone\"")) {
+            let (old, new): (f64, f64) = (value.parse().unwrap(), now.value(series));
+            if what == "a takeover" && BEGIN_ANEW.iter().any(|name| series.starts_with(name)) {
+                continue;
+            }
+            assert!(new >= old || new.is_nan() && old.is_nan(), "{series} goes from {old} to {new} by {what}");
+            compared += 1;
+        }
+        before = now;
+        compared
+    };
+    step("nothing");
+    let gone = free_address();
+    let more = format!("{text}frontend gone\n bind {gone}\n http-request return status 200\n");
+    proxy.change(&more);
+    for _ in 0..20 {
+        for address in [web, gone] {
+            Command::new("curl").args(["-s", &format!("http://{address}/x")]).output().unwrap();
+        }
+    }
+    assert!(step("traffic") > 100);
+    proxy.change(&text);
+    assert!(step("a frontend that a reload removes") > 100);
+    let next = proxy.replace(&[]);
+    assert!(proxy.wait().0.success());
+    assert!(step("a takeover") > 100);
+    assert!(next.status().log_targets.iter().any(|target| target.target == missing.display().to_string()));
+}
