@@ -603,7 +603,7 @@ fn a_server_that_comes_or_leaves_unused_moves_no_other_one() {
         while proxy.servers.len() > 1 {
             let server = state.server(&proxy.servers[0].name).unwrap();
             server.set_admin(Admin { maintenance: true, ..Admin::default() }, now);
-            let is_read = proxy.servers.len() % 3 == 0;
+            let is_read = proxy.servers.len().is_multiple_of(3);
             let read = is_read.then(|| Arc::clone(&state.lock().directory));
             proxy.servers.remove(0);
             remove(&proxy, &server);

@@ -93,9 +93,11 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
 fn title(app: &App) -> Line<'static> {
     let info = |name: &str| app.sample.info.get(name).cloned().unwrap_or_default();
     let uptime = duration(app.sample.number("Uptime_sec"));
+    // The name is HAProxy's for either, as clients want it; the version says whose it is.
+    let name = if info("Version").contains("-baton") { "Baton".into() } else { info("Name") };
     let text = match app.sample.info.is_empty() {
         true => format!("baton top - {}", app.source),
-        false => format!("{} {} - {} - PID {}, up {uptime}", info("Name"), info("Version"), app.source, info("Pid")),
+        false => format!("{name} {} - {} - PID {}, up {uptime}", info("Version"), app.source, info("Pid")),
     };
     Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
 }
