@@ -205,6 +205,8 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
     let line = Line::cut(Arc::from(ADDED), format!("server {name} {text}"))?;
     let options = Options::default();
     let mut context = Context {
+        userlists: Vec::new(),
+        users: Vec::new(),
         env,
         options: &options,
         report: Report::default(),

@@ -20,6 +20,7 @@ mod source;
 pub(crate) mod statistics;
 mod stats;
 pub(crate) mod tls;
+pub(crate) mod userlist;
 
 use std::sync::LazyLock;
 
@@ -124,6 +125,7 @@ pub const SECTIONS: &[SectionKind] = &[
     section("backend", Status::Done, "Servers, and how one of them is chosen."),
     section("listen", Status::Done, "A frontend and a backend in one."),
     section("crt-store", Status::Done, "Certificate files, under names for 'crt' (as in HAProxy 3.0)."),
+    section("userlist", Status::Done, "Users and passwords, for 'http-request auth' and 'http_auth'."),
     section("cache", Status::NotYet, "A cache of responses."),
     section("fcgi-app", Status::NotYet, "An application that speaks FastCGI."),
     section("http-errors", Status::NotYet, "A group of error pages."),
@@ -134,7 +136,6 @@ pub const SECTIONS: &[SectionKind] = &[
     section("program", Status::NotYet, "A program started with the master."),
     section("resolvers", Status::NotYet, "Name servers for resolution at run time."),
     section("ring", Status::Done, "A buffer of log lines, which are sent to syslog servers by TCP."),
-    section("userlist", Status::NotYet, "Users and passwords."),
 ];
 
 /// The rows of `global`.

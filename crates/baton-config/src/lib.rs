@@ -106,6 +106,8 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
     let mut report = Report::default();
     let syntax = read(options, env, &mut report);
     let mut context = Context {
+        userlists: Vec::new(),
+        users: Vec::new(),
         env,
         options,
         report,

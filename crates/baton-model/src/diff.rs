@@ -156,7 +156,7 @@ impl ChangeSet {
 /// Compares two models object by object, by name.
 pub fn diff(old: &Model, new: &Model) -> ChangeSet {
     let mut changes = Vec::new();
-    let Model { global: _, proxies: _, crt_stores, rings } = new;
+    let Model { global: _, proxies: _, crt_stores, rings, userlists } = new;
     effects::compare_globals(&old.global, &new.global, &mut |setting, from, to, effects| {
         changes.push(ObjectChange::Global { setting, from, to, effects });
     });
@@ -181,6 +181,18 @@ pub fn diff(old: &Model, new: &Model) -> ChangeSet {
             setting: "ring",
             from: names(old),
             to: names(new),
+            effects: Effects::NONE,
+        });
+    }
+    if old.userlists != *userlists {
+        let users = |model: &Model| {
+            let count: usize = model.userlists.iter().map(|list| list.users.len()).sum();
+            format!("of {count} users")
+        };
+        changes.push(ObjectChange::Global {
+            setting: "userlist",
+            from: users(old),
+            to: users(new),
             effects: Effects::NONE,
         });
     }

@@ -30,6 +30,7 @@ mod source;
 mod stats;
 mod timeouts;
 mod tls;
+mod users;
 
 pub use address::{Address, Family};
 pub use balance::{Algorithm, Avalanche, Balance, HashFunction, HashType, UriHash};
@@ -61,3 +62,4 @@ pub use tls::{
     BindTls, ClientVerify, CrtLine, CrtLoad, CrtSource, CrtStore, ExtraFiles, GlobalTls, IgnoredErrors, ServerTls,
     ServerTlsDefaults, TlsOptions, TlsVersion,
 };
+pub use users::{Password, User, UserList};

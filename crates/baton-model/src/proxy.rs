@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, KeywordLines, Logging, RetryOn,
-    Ring, Rule, Ruleset, Server, Source, StatsPage, TcpOptions, Timeouts,
+    Ring, Rule, Ruleset, Server, Source, StatsPage, TcpOptions, Timeouts, UserList,
 };
 
 /// Everything that was asked for.
@@ -21,6 +21,8 @@ pub struct Model {
     pub crt_stores: Vec<Arc<CrtStore>>,
     /// `ring` sections.
     pub rings: Vec<Arc<Ring>>,
+    /// `userlist` sections. Names are unique.
+    pub userlists: Vec<Arc<UserList>>,
 }
 
 /// Pipes for splicing where `maxpipes` is not set, at most: beyond that the kernel gives small ones to a process without

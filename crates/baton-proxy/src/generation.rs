@@ -5,6 +5,7 @@
 //! [`Registry`], which is why nothing is lost between two generations.
 
 use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use baton_kernel::process::priority;
 use baton_model::diff::is_changed;
-use baton_model::{Bind, BindKey, EffectiveServer, Mode, Model, Proxy, Server};
+use baton_model::{Bind, BindKey, EffectiveServer, Mode, Model, Proxy, Server, UserList};
 use baton_rules::{CompiledRules, Files, ProxyRules};
 use baton_tls::{Acceptor, Connector, Connectors};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -158,6 +159,7 @@ impl Generation {
         now: Instant,
     ) -> Result<Generation, Vec<Refused>> {
         let mut refused = Vec::new();
+        let outside = RuleSources { model: &model, files };
         let fullconns = default_fullconns(&model, maxconn);
         let mut backends = ByName::with_capacity_and_hasher(model.proxies.len(), FxBuildHasher);
         let backends_asked = model.proxies.iter().filter(|proxy| proxy.role.is_backend() && !proxy.disabled);
@@ -165,7 +167,7 @@ impl Generation {
             if count % BACKENDS_PER_SLICE == BACKENDS_PER_SLICE - 1 {
                 priority::yield_cpu();
             }
-            if let Some(rules) = rules.of(proxy).or_else(|| compile(proxy, files, &mut refused)) {
+            if let Some(rules) = rules.of(proxy).or_else(|| compile(proxy, &outside, &mut refused)) {
                 let used = before.and_then(|before| before.backends.get(&proxy.name));
                 let used = used.filter(|plan| Arc::ptr_eq(&plan.proxy, proxy) && Arc::ptr_eq(&plan.rules, &rules));
                 let fullconn = fullconn(proxy, &fullconns);
@@ -182,7 +184,7 @@ impl Generation {
         }
         let mut frontends = Vec::new();
         for proxy in model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled) {
-            if let Some(rules) = rules.of(proxy).or_else(|| compile(proxy, files, &mut refused)) {
+            if let Some(rules) = rules.of(proxy).or_else(|| compile(proxy, &outside, &mut refused)) {
                 let own = proxy.role.is_backend().then(|| &*proxy.name);
                 let default_backend =
                     proxy.default_backend.as_deref().or(own).and_then(|name| backends.get(name)).cloned();
@@ -579,6 +581,30 @@ impl BackendPlan {
             }
         };
         self.servers = Arc::new(self.servers.values().map(encrypted).collect());
+    }
+}
+
+/// What rules are compiled from that were not compiled with their model.
+struct RuleSources<'a> {
+    model: &'a Model,
+    files: &'a dyn Files,
+}
+
+impl Files for RuleSources<'_> {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.files.read(path)
+    }
+
+    fn environment(&self, name: &str) -> Option<String> {
+        self.files.environment(name)
+    }
+
+    fn users(&self, list: &str) -> Option<Arc<UserList>> {
+        self.model.userlists.iter().find(|users| *users.name == *list).cloned()
+    }
+
+    fn hostname(&self) -> String {
+        self.files.hostname()
     }
 }
 

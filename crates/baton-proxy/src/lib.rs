@@ -35,6 +35,7 @@ mod log;
 mod messages;
 mod mux;
 mod parse;
+mod passwords;
 mod patience;
 mod pipes;
 mod pool;

@@ -20,6 +20,7 @@ use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::{Exchange, RuleEffects};
 use crate::messages::Messages;
 use crate::parse;
+use crate::passwords;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::state::Counter;
@@ -176,6 +177,7 @@ fn run<T>(
         response,
         log_level: None,
         variables: VariableScopes { session: &mut of_session, exchange: variables },
+        matches_hash: &passwords::matches,
         random: &random,
         scratch: &mut scratch,
     };

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 50] = [
+const ORDER: [&str; 51] = [
     "workers",
     "accept",
     "http1",
@@ -52,6 +52,7 @@ const ORDER: [&str; 50] = [
     "ended",
     "deadline",
     "proxy_protocol",
+    "passwords",
     "patience",
     "body",
     "lib",

@@ -119,6 +119,9 @@ impl Criterion {
         for (word, path) in pattern_files {
             read_file(&mut reader, path, files).map_err(|fault| fault.at(word))?;
         }
+        if words.len() == at {
+            expr.judge_no_pattern().map_err(|fault| fault.at(0))?;
+        }
         for (word, pattern) in words.iter().enumerate().skip(at) {
             if pattern.is_empty() {
                 return Err(RuleError::new("empty pattern").hint("use '-m len 0' to match an empty text").at(word));
@@ -127,6 +130,7 @@ impl Criterion {
                 true => Cow::Owned(dotted(pattern)),
                 false => Cow::Borrowed(pattern.as_str()),
             };
+            expr.judge_pattern(&pattern).map_err(|fault| fault.at(word))?;
             reader.add(&pattern, false).map_err(|fault| fault.at(word))?;
         }
         Ok(Criterion { expr, patterns: reader.finish() })

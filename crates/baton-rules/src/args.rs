@@ -1,6 +1,9 @@
 //! Arguments of fetches and converters: `name(arg,arg,…)` read into typed values (configuration manual 2.2 and 7.3).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use baton_model::UserList;
 
 use crate::problem::RuleError;
 use crate::substitute::Substitution;
@@ -27,6 +30,8 @@ pub(crate) enum ArgKind {
     IntOrVariable,
     /// One of these words.
     Word(&'static [&'static str]),
+    /// The name of a `userlist` section.
+    Users,
 }
 
 /// One argument of a row.
@@ -57,6 +62,7 @@ pub(crate) enum Value {
     Mask6(u128),
     Variable(VariableName),
     Substitution(Box<Substitution>),
+    Users(Arc<UserList>),
 }
 
 /// Checks the arguments of a row further than their types, and may replace them.
@@ -142,6 +148,8 @@ fn one(kind: ArgKind, text: &str) -> Result<Value, RuleError> {
     let wrong = |wanted: &str| RuleError::new(format!("'{text}' is not {wanted}"));
     Ok(match kind {
         ArgKind::Int => Value::Int(text.parse().map_err(|_| wrong("an integer"))?),
+        // Replaced by the section itself, which only the caller knows.
+        ArgKind::Users => Value::Str(text.as_bytes().into()),
         ArgKind::Str => Value::Str(text.as_bytes().into()),
         ArgKind::Ipv4 => Value::Ip(IpAddr::V4(text.parse().map_err(|_| wrong("an IPv4 address"))?)),
         ArgKind::Ipv6 => Value::Ip(IpAddr::V6(text.parse().map_err(|_| wrong("an IPv6 address"))?)),

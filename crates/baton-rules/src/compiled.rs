@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use baton_model::{Algorithm, Proxy, Role};
+use baton_model::{Algorithm, Proxy, Role, UserList};
 
 use crate::outside::Files;
 use crate::rules::{ProxyRules, has_rules};
@@ -56,6 +56,7 @@ impl CompiledRules {
 pub(crate) struct Recorder<'a> {
     files: &'a dyn Files,
     digest: RefCell<DefaultHasher>,
+    users: RefCell<Vec<Arc<UserList>>>,
 }
 
 impl<'a> Recorder<'a> {
@@ -69,12 +70,17 @@ impl<'a> Recorder<'a> {
         if let Algorithm::Hash(text) = &proxy.balance.algorithm {
             text.hash(&mut digest);
         }
-        Recorder { files, digest: RefCell::new(digest) }
+        Recorder { files, digest: RefCell::new(digest), users: RefCell::default() }
     }
 
     /// The digest of all until now.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.borrow().finish()
+    }
+
+    /// The lists of users that were asked for, each once, if they have hashes of passwords.
+    pub(crate) fn hashed_users(&self) -> Vec<Arc<UserList>> {
+        self.users.take()
     }
 
     fn note(&self, what: impl Hash) {
@@ -93,6 +99,18 @@ impl Files for Recorder<'_> {
         let value = self.files.environment(name);
         self.note((name, &value));
         value
+    }
+
+    fn users(&self, list: &str) -> Option<Arc<UserList>> {
+        let users = self.files.users(list);
+        self.note((list, &users));
+        if let Some(users) = users.as_ref().filter(|users| users.has_hashes()) {
+            let mut known = self.users.borrow_mut();
+            if !known.contains(users) {
+                known.push(Arc::clone(users));
+            }
+        }
+        users
     }
 
     fn hostname(&self) -> String {

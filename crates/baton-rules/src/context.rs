@@ -54,6 +54,8 @@ pub struct Context<'a> {
     pub variables: VariableScopes<'a>,
     /// What `set-log-level` asked for; read it after the evaluation.
     pub log_level: Option<LogLevel>,
+    /// Whether a password matches a hash of crypt(5): the caller may know it already, since some take long to compute.
+    pub matches_hash: &'a dyn Fn(&str, &[u8]) -> bool,
     /// Gives a random number at each call.
     pub random: &'a dyn Fn() -> u32,
     /// Working memory: keep one per core, its content does not matter.

@@ -69,6 +69,11 @@ impl Expr {
         }
         match fetch.names[0] {
             "env" => args[0] = Value::Str(files.environment(&given[0]).unwrap_or_default().into_bytes().into()),
+            "http_auth" | "http_auth_group" => {
+                let list = &given[0];
+                let missing = || RuleError::new(format!("unable to find userlist '{list}'"));
+                args[0] = Value::Users(files.users(list).ok_or_else(missing)?);
+            }
             "hostname" => args = vec![Value::Str(files.hostname().into_bytes().into())],
             _ => {}
         }
@@ -111,6 +116,25 @@ impl Expr {
     /// The type of its result.
     pub fn gives(&self) -> Type {
         self.converters.last().map_or(self.fetch.gives, |(row, _)| row.gives)
+    }
+
+    /// Whether a pattern can be a value of this expression at all: a group of `http_auth_group` must be one of the userlist.
+    pub(crate) fn judge_pattern(&self, pattern: &str) -> Result<(), RuleError> {
+        match (self.fetch.names[0], self.args.first()) {
+            ("http_auth_group", Some(Value::Users(list))) if !list.groups.iter().any(|group| **group == *pattern) => {
+                let message = format!("userlist '{}' has no group '{pattern}'", list.name);
+                Err(RuleError::new(message).suggest(pattern, list.groups.iter().map(|group| &**group)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an ACL of this expression may have no pattern beside it.
+    pub(crate) fn judge_no_pattern(&self) -> Result<(), RuleError> {
+        match self.fetch.names[0] {
+            "http_auth_group" => Err(RuleError::new("'http_auth_group' needs the names of groups")),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn has_converters(&self) -> bool {

@@ -62,6 +62,7 @@ fn shape(kind: ArgKind) -> String {
         ArgKind::Variable => "VARIABLE".into(),
         ArgKind::IntOrVariable => "INTEGER|VARIABLE".into(),
         ArgKind::Word(words) => words.join("|"),
+        ArgKind::Users => "USERLIST".into(),
     }
 }
 

@@ -36,6 +36,7 @@ mod keywords;
 mod later;
 mod nearest;
 mod outside;
+pub mod passwords;
 mod pattern;
 mod place;
 mod problem;

@@ -1,6 +1,9 @@
 //! What compiling needs from outside: files of patterns, the environment, the host's name.
 
 use std::io;
+use std::sync::Arc;
+
+use baton_model::UserList;
 
 /// Where patterns and names come from. The rules themselves open nothing.
 pub trait Files {
@@ -10,6 +13,12 @@ pub trait Files {
     /// A variable of the environment, for `env(NAME)`.
     fn environment(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
+    }
+
+    /// The `userlist` section of that name, for `http_auth(NAME)`.
+    fn users(&self, list: &str) -> Option<Arc<UserList>> {
+        let _ = list;
+        None
     }
 
     /// The host's name, for `hostname` and `%H`.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Algorithm, Proxy, Rule as Line, Ruleset, Service, Source};
+use baton_model::{Algorithm, Proxy, Rule as Line, Ruleset, Service, Source, UserList};
 
 use crate::acl::{Acl, Criterion};
 use crate::action::{Action, RedirectRule, Rule, RuleArguments, sets};
@@ -12,6 +12,7 @@ use crate::compiled::Recorder;
 use crate::condition::{Condition, Surroundings};
 use crate::context::Context;
 use crate::expr::Expr;
+use crate::fetch::auth;
 use crate::format::Format;
 use crate::outside::Files;
 use crate::place::RulePosition;
@@ -27,6 +28,8 @@ pub struct ProxyRules {
     pub inspect_delay: Option<Duration>,
     /// A digest of all that they were compiled from: words, and what those had read.
     pub(crate) compiled_from: u64,
+    /// The lists of users that conditions ask for and that have hashes of passwords.
+    hashed_users: Vec<Arc<UserList>>,
     acls: Vec<Acl>,
     http_request: Vec<Rule>,
     http_response: Vec<Rule>,
@@ -96,7 +99,7 @@ pub fn compile(proxy: &Proxy, files: &dyn Files) -> Result<ProxyRules, Vec<RuleD
     compiler.run();
     let Compiler { rules, problems, .. } = compiler;
     match problems.is_empty() {
-        true => Ok(ProxyRules { compiled_from: recorder.digest(), ..rules }),
+        true => Ok(ProxyRules { compiled_from: recorder.digest(), hashed_users: recorder.hashed_users(), ..rules }),
         false => Err(problems),
     }
 }
@@ -341,6 +344,17 @@ impl ProxyRules {
             Ruleset::StatsRequest => self.stats_request.is_empty(),
             Ruleset::StatsAdmin => self.stats_admin.is_empty(),
         }
+    }
+
+    /// Whether conditions may ask for the comparison of a password with a hash, which takes long.
+    #[inline]
+    pub fn asks_for_hashes(&self) -> bool {
+        !self.hashed_users.is_empty()
+    }
+
+    /// The hashes that conditions will ask to compare the request's password with: to be compared beforehand, where that delays nobody else.
+    pub fn hashes_to_compare(&self, cx: &Context<'_>) -> Vec<(Arc<str>, Vec<u8>)> {
+        auth::hashes_to_compare(cx, &self.hashed_users)
     }
 
     /// Whether there are rules between a request's head and the choice of a backend: `tcp-request content`, `http-request`,

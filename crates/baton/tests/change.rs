@@ -14,6 +14,8 @@ mod saved;
 #[path = "change/state_files.rs"]
 mod state_files;
 mod support;
+#[path = "change/users.rs"]
+mod users;
 #[path = "change/verdict.rs"]
 mod verdict;
 

@@ -19,14 +19,19 @@ use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft}
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
-use crate::keywords::{ring, server, statistics, tls};
+use crate::keywords::{ring, server, statistics, tls, userlist};
 use crate::own::Own;
 use crate::syntax::Line;
 
 /// Turns the drafts into a model and complains about what does not fit together.
 pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut Context<'_>) -> Model {
-    let mut model =
-        Model { global: global.model.clone(), proxies: Vec::with_capacity(drafts.len()), ..Model::default() };
+    let userlists = userlist::finish(context);
+    let mut model = Model {
+        global: global.model.clone(),
+        proxies: Vec::with_capacity(drafts.len()),
+        userlists,
+        ..Model::default()
+    };
     let lines = global.lines.iter().map(|(keyword, line)| (*keyword, line.source()));
     model.global.lines = KeywordLines { own: lines.collect(), inherited: Arc::default() };
     model.global.log.iter_mut().for_each(|target| ring::settle(target, &context.rings));

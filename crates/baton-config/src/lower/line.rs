@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::Family;
+use baton_model::{Family, UserList};
 use baton_rules::{CompiledRules, suggestion};
 
 use crate::Options;
@@ -15,6 +15,7 @@ use crate::diagnostic::{Report, Severity};
 use crate::environment::Environment;
 use crate::keywords::ring::Rings;
 use crate::keywords::tls::{self, FilePaths};
+use crate::keywords::userlist::UserListDraft;
 use crate::syntax::Line;
 use crate::values::{self, TimeError, Unit};
 
@@ -39,6 +40,10 @@ pub(crate) struct Context<'a> {
     pub tls: tls::Defaults,
     /// `ring` sections so far, and where `log` lines name them.
     pub rings: Rings,
+    /// `userlist` sections so far.
+    pub userlists: Vec<UserListDraft>,
+    /// The whole `userlist` sections, for the rules that name them.
+    pub users: Vec<Arc<UserList>>,
     /// Servers and listening addresses so far, see `MAX_OBJECTS`.
     pub objects: usize,
 }

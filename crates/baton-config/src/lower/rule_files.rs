@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use baton_model::UserList;
+
 use super::Context;
 
 /// What rules ask for while they are compiled.
@@ -28,6 +30,10 @@ impl baton_rules::Files for RuleFiles<'_, '_> {
             Some(value) => value.clone(),
             None => self.context.env.var(name),
         }
+    }
+
+    fn users(&self, list: &str) -> Option<Arc<UserList>> {
+        self.context.users.iter().find(|users| *users.name == *list).cloned()
     }
 
     fn hostname(&self) -> String {

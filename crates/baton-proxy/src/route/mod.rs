@@ -1,5 +1,6 @@
 //! Where a request goes: rules, the backend, the headers we add, and persistence.
 
+mod credentials;
 mod dates;
 mod forwarded;
 mod key;
@@ -93,6 +94,7 @@ async fn judge_in_frontend(
     view: &FrontendView,
 ) -> Result<Option<Routed>, Ended> {
     let (proxy, rules) = (&view.plan.proxy, &view.plan.rules);
+    credentials::compare(core, exchange, rules).await?;
     if rules.judge_requests() {
         rules::content(core, exchange, rules, None).await?;
     }
@@ -144,7 +146,7 @@ async fn judge_in_backend(
     backend: &Rc<BackendView>,
 ) -> Result<Option<Routed>, Ended> {
     let (proxy, rules) = (&backend.plan.proxy, &backend.plan.rules);
-    if !(rules.judge_requests() || proxy.http.buffer_request || proxy.stats.is_some())
+    if !(rules.judge_requests() || proxy.http.buffer_request || proxy.stats.is_some() || rules.asks_for_hashes())
         || proxy.name == exchange.progress.frontend.plan.proxy.name
     {
         return Ok(None);
@@ -153,6 +155,7 @@ async fn judge_in_backend(
         if proxy.http.buffer_request {
             parse::buffer_body(core, exchange, proxy).await?;
         }
+        credentials::compare(core, exchange, rules).await?;
         rules::content(core, exchange, rules, Some(backend)).await?;
         judge(core, exchange, (proxy, rules), Some(backend)).await
     };

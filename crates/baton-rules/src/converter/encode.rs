@@ -71,7 +71,11 @@ fn digits(bytes: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
 
 /// Nothing for what is not Base64 with its padding.
 fn b64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
-    let text = sample.into_text();
+    from_base64(&sample.into_text()).map(|bytes| Sample::Bin(Cow::Owned(bytes)))
+}
+
+/// What Base64 with its padding stands for.
+pub(crate) fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;
     }
@@ -85,11 +89,12 @@ fn b64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<
 /// Nothing for what is no Base64 for URLs; padding is none of its characters.
 fn ub64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
     let text = sample.into_text();
-    if text.len() % 4 == 1 { None } else { bytes_of(&text, URL_ALPHABET) }
+    let bytes = if text.len() % 4 == 1 { None } else { bytes_of(&text, URL_ALPHABET) };
+    bytes.map(|bytes| Sample::Bin(Cow::Owned(bytes)))
 }
 
 /// The bytes that digits of six bits stand for.
-fn bytes_of<'c>(digits: &[u8], alphabet: &[u8; 64]) -> Option<Sample<'c>> {
+fn bytes_of(digits: &[u8], alphabet: &[u8; 64]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(digits.len().div_ceil(4) * 3);
     for group in digits.chunks(4) {
         let mut bits = 0u32;
@@ -99,7 +104,7 @@ fn bytes_of<'c>(digits: &[u8], alphabet: &[u8; 64]) -> Option<Sample<'c>> {
         bits <<= 6 * (4 - group.len());
         out.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
     }
-    Some(Sample::Bin(Cow::Owned(out)))
+    Some(out)
 }
 
 /// Nothing for a `%` without two digits. A `+` is a blank in a query: everywhere with argument 1, else after a `?`.

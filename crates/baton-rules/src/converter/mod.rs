@@ -5,7 +5,7 @@ mod hash;
 mod number;
 mod text;
 
-pub(crate) use encode::hex_pair;
+pub(crate) use encode::{from_base64, hex_pair};
 pub use hash::crc32c;
 pub(crate) use number::Network;
 

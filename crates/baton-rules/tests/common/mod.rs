@@ -146,6 +146,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         response: response.map(|_| Response { head: ResponseMut::new(&mut response_head, response_buf) }),
         variables: VariableScopes { session: &mut Variables::new(), exchange: Some(&mut Variables::new()) },
         log_level: None,
+        matches_hash: &baton_rules::passwords::matches,
         random: &random,
         scratch: &mut Vec::new(),
     };
