@@ -99,7 +99,8 @@ fn what_does_not_fit_is_said() {
     check("ssl crt a no-tlsv12 no-tlsv13", Severity::Alert, "all SSL/TLS versions are disabled");
     check("ssl crt a no-tlsv12 ssl-min-ver TLSv1.2", Severity::Warning, "are ignored beside");
     check("ssl crt a force-tlsv11", Severity::Alert, "RFC 8996");
-    check("ssl crt a ssl-min-ver TLSv1.0", Severity::Alert, "RFC 8996");
+    check("ssl crt a ssl-min-ver TLSv1.0", Severity::Warning, "'ssl-min-ver TLSv1.0' is raised to TLSv1.2");
+    check("ssl crt a ssl-max-ver TLSv1.1", Severity::Alert, "RFC 8996");
     check("ssl crt a generate-certificates", Severity::Alert, "is not supported yet");
     let http = said("frontend f\n mode http\n bind :443 ssl crt a alpn h2,http/1.1\n", Severity::Warning);
     assert!(http.contains("'h2' of 'alpn' is not offered"), "{http}");
