@@ -25,8 +25,6 @@ use crate::view::FrontendView;
 pub struct Connection {
     /// The socket, or TLS over it.
     pub stream: Stream,
-    /// The client's address, or what a PROXY header says it is; `None` on unix sockets.
-    pub source: Option<SocketAddr>,
     /// The address that the client connected to, once somebody asked for it.
     pub destination: OnceCell<Option<SocketAddr>>,
     /// When it was accepted, or its TLS handshake was done.
@@ -48,29 +46,32 @@ impl Connection {
             socket.set_keepalive(true)?;
         }
         let accepted = membership.registered.core.now();
-        let source = peer.as_socket();
         let Registered { core, orders, .. } = &membership.registered;
-        orders.notes.accepted(socket.as_raw_fd(), source, core.moment(accepted));
+        orders.notes.accepted(socket.as_raw_fd(), peer.as_socket(), core.moment(accepted));
         let (stream, destination) = (Stream::accepted(socket), OnceCell::new());
-        Ok(Connection { stream, source, destination, accepted, membership })
+        Ok(Connection { stream, destination, accepted, membership })
+    }
+
+    /// The client's address, or what a PROXY header says it is; `None` on unix sockets.
+    pub fn source(&self) -> Option<SocketAddr> {
+        self.orders().notes.source()
     }
 
     /// The address that the client connected to, or what a PROXY header says it is; `None` on unix sockets. The kernel is asked
     /// when somebody asks for the first time: most requests need it for nothing.
     pub fn destination(&self) -> Option<SocketAddr> {
         let ask = || self.stream.socket().local_addr().ok().and_then(|local| local.as_socket());
-        *self.destination.get_or_init(|| self.source.and_then(|_| ask()))
+        *self.destination.get_or_init(|| self.source().and_then(|_| ask()))
     }
 
     /// Who talks to whom.
     pub fn addresses(&self) -> Addresses {
-        Addresses { source: self.source, destination: self.destination() }
+        Addresses { source: self.source(), destination: self.destination() }
     }
 
     /// Who talks to whom, as a PROXY header says.
     pub fn speak_for(&mut self, addresses: Addresses) {
-        self.source = addresses.source;
-        self.orders().notes.comes_from(self.source);
+        self.orders().notes.comes_from(addresses.source);
         self.destination = OnceCell::from(addresses.destination);
     }
 

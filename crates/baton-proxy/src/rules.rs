@@ -158,7 +158,7 @@ fn run<T>(
     let listener = connection.listener();
     let mut cx = Context {
         now: core.wall(),
-        client: connection.source,
+        client: connection.source(),
         destination: &|| connection.destination(),
         client_tls: connection.tls(),
         server_tls: about.server_tls,

@@ -63,7 +63,7 @@ fn request(exchange: &Exchange<'_>, service: ServiceKind) -> ServiceRequest {
         },
         is_whole,
         proxy: progress.proxy().name.clone(),
-        client: connection.source,
+        client: connection.source(),
     }
 }
 

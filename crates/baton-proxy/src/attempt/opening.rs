@@ -76,7 +76,7 @@ impl Opening<'_> {
         let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
         // Without an address the server may have one for the next attempt, after a reload, or another server has.
         let peer = self.peer().ok_or_else(refused)?;
-        let mut dialer = Dialer::new(config, backend, client.source);
+        let mut dialer = Dialer::new(config, backend, client.source());
         dialer.options.fast_open = self.may_open_fast();
         let started = dialer.start(&peer, core.random()).map_err(|failed| {
             if failed.is_ours() {

@@ -42,7 +42,8 @@ pub struct Moment(NonZeroU32);
 impl Moment {
     /// What time it is in a process that began at `started`.
     pub fn at(now: Instant, started: Instant) -> Moment {
-        let tenths = now.saturating_duration_since(started).as_millis() / 100;
+        let since = now.saturating_duration_since(started);
+        let tenths = since.as_secs().saturating_mul(10).saturating_add(u64::from(since.subsec_millis() / 100));
         Moment(u32::try_from(tenths).ok().and_then(|tenths| NonZeroU32::new(tenths + 1)).unwrap_or(NonZeroU32::MAX))
     }
 
@@ -108,6 +109,11 @@ impl SessionNotes {
     /// Another address than that of the socket is the client's.
     pub fn comes_from(&self, source: Option<SocketAddr>) {
         self.source.set(source);
+    }
+
+    /// The client's address; `None` on unix sockets.
+    pub fn source(&self) -> Option<SocketAddr> {
+        self.source.get()
     }
 
     /// Its session belongs to this frontend.

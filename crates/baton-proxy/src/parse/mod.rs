@@ -74,7 +74,7 @@ fn capture(core: &Core, exchange: &Exchange<'_>, view: &FrontendView, position: 
     view.plan.state.malformed.keep(Capture {
         number: core.registry.captures.next(),
         at: core.wall(),
-        source: exchange.connection.source,
+        source: exchange.connection.source(),
         frontend: (proxy.name.clone(), proxy.id),
         server: None,
         bytes: Capture::kept(input),

@@ -33,7 +33,7 @@ pub fn connect_line(connection: &Connection, frontend: &FrontendView, out: &mut 
         baton_model::Mode::Direct => "DIRECT",
     };
     out.extend_from_slice(b"Connect from ");
-    address(connection.source, out);
+    address(connection.source(), out);
     out.extend_from_slice(b" to ");
     address(connection.destination(), out);
     out.extend_from_slice(format!(" ({}/{mode})", frontend.plan.proxy.name).as_bytes());
@@ -109,7 +109,7 @@ fn http(core: &Core, exchange: Recorded<'_>, ended: Ended, out: &mut Vec<u8>) {
 /// %CS %hrl %hsl` (8.2.3).
 fn clf(core: &Core, exchange: Recorded<'_>, ended: Ended, out: &mut Vec<u8>) {
     let time = wall(core, exchange);
-    match exchange.connection.source {
+    match exchange.connection.source() {
         Some(source) => out.extend_from_slice(source.ip().to_string().as_bytes()),
         None => out.push(b'-'),
     }
@@ -121,7 +121,7 @@ fn clf(core: &Core, exchange: Recorded<'_>, ended: Ended, out: &mut Vec<u8>) {
     status(exchange, out);
     out.push(b' ');
     number(exchange.facts.bytes_out, out);
-    let port = exchange.connection.source.map_or(0, |source| source.port());
+    let port = exchange.connection.source().map_or(0, |source| source.port());
     let ms = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.subsec_millis());
     out.extend_from_slice(format!(" \"\" \"\" {port} {ms:03} \"").as_bytes());
     let mut names = Vec::new();
@@ -166,8 +166,8 @@ fn address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
 
 /// The client's address and port; of a unix socket the number of the `bind` it came in by.
 fn client_address(connection: &Connection, out: &mut Vec<u8>) {
-    if connection.source.is_some() {
-        return address(connection.source, out);
+    if connection.source().is_some() {
+        return address(connection.source(), out);
     }
     out.extend_from_slice(b"unix:");
     number(connection.listener().number, out);

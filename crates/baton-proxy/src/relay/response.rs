@@ -119,7 +119,7 @@ impl Passage<'_, '_> {
         self.backend.plan.figures.malformed.keep(Capture {
             number: self.core.registry.captures.next(),
             at: self.core.wall(),
-            source: self.exchange.connection.source,
+            source: self.exchange.connection.source(),
             frontend: (proxy.name.clone(), proxy.id),
             server: Some(self.slot.server().name().clone()),
             bytes: Capture::kept(received),

@@ -12,7 +12,7 @@ pub fn add(connection: &Connection, mut request: RequestMut<'_>, frontend: &Http
     let forwarded = backend.forwarded_for.as_ref().or(frontend.forwarded_for.as_ref());
     let original = backend.original_to.as_ref().or(frontend.original_to.as_ref());
     if let Some(option) = forwarded {
-        add_one(option, connection.source, &mut request);
+        add_one(option, connection.source(), &mut request);
     }
     if let Some(option) = original {
         add_one(option, connection.destination(), &mut request);

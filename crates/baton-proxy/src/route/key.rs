@@ -12,7 +12,7 @@ pub fn of_request(proxy: &Proxy, connection: &Connection, messages: &Messages) -
     let kind = &proxy.balance.hash;
     let request = messages.request();
     match &proxy.balance.algorithm {
-        Algorithm::Source => connection.source.map(|source| keys::source(kind, source.ip())),
+        Algorithm::Source => connection.source().map(|source| keys::source(kind, source.ip())),
         Algorithm::Uri(what) => Some(keys::uri(kind, what, request.target())),
         Algorithm::UrlParam { name, .. } => {
             let query = request.query().unwrap_or_default();
@@ -43,7 +43,7 @@ pub fn is_in_body(proxy: &Proxy, request: RequestView<'_>) -> bool {
 /// The balancing key of a connection in `mode tcp`.
 pub fn of_connection(proxy: &Proxy, connection: &Connection) -> Option<u32> {
     match &proxy.balance.algorithm {
-        Algorithm::Source => connection.source.map(|source| keys::source(&proxy.balance.hash, source.ip())),
+        Algorithm::Source => connection.source().map(|source| keys::source(&proxy.balance.hash, source.ip())),
         _ => None,
     }
 }

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use baton_http::Method;
 use baton_model::{Ruleset, StatsPage, StatsUser};
+use baton_rules::passwords::is_equal;
 use baton_rules::{ProxyRules, Verdict};
 
 use super::Routed;
@@ -86,12 +87,7 @@ fn credentials(value: Option<&[u8]>) -> Option<(String, Vec<u8>)> {
 
 /// Whether it is one of these users. How long that takes says nothing about a password.
 fn is_known(users: &[StatsUser], (name, password): &(String, Vec<u8>)) -> bool {
-    let is_same = |user: &StatsUser| {
-        let known = user.password.as_bytes();
-        let differs = known.iter().zip(password).fold(0, |differs, (one, other)| differs | (one ^ other));
-        user.name == *name && known.len() == password.len() && differs == 0
-    };
-    users.iter().any(is_same)
+    users.iter().any(|user| user.name == *name && is_equal(user.password.as_bytes(), password))
 }
 
 #[cfg(test)]
