@@ -31,7 +31,7 @@ fn kind(hash: &str) -> Option<HashKind> {
     PREFIXES.iter().find(|(prefix, _)| hash.starts_with(prefix)).map(|(_, kind)| *kind)
 }
 
-/// Whether a hash is of a kind that [`matches`] checks.
+/// Whether a hash is of a kind that [`matches()`] checks.
 pub fn is_known(hash: &str) -> bool {
     kind(hash).is_some()
 }
