@@ -46,10 +46,20 @@ impl Connection {
             socket.set_keepalive(true)?;
         }
         let accepted = membership.registered.core.now();
+        Ok(Connection::assemble(Stream::accepted(socket), peer.as_socket(), OnceCell::new(), accepted, membership))
+    }
+
+    /// Puts the parts of a connection together: those of an accepted socket, or of a connection that was taken apart elsewhere.
+    pub fn assemble(
+        stream: Stream,
+        source: Option<SocketAddr>,
+        destination: OnceCell<Option<SocketAddr>>,
+        accepted: Instant,
+        membership: Membership,
+    ) -> Connection {
         let Registered { core, orders, .. } = &membership.registered;
-        orders.notes.accepted(socket.as_raw_fd(), peer.as_socket(), core.moment(accepted));
-        let (stream, destination) = (Stream::accepted(socket), OnceCell::new());
-        Ok(Connection { stream, destination, accepted, membership })
+        orders.notes.accepted(stream.socket().as_raw_fd(), source, core.moment(accepted));
+        Connection { stream, destination, accepted, membership }
     }
 
     /// The client's address, or what a PROXY header says it is; `None` on unix sockets.

@@ -318,7 +318,9 @@ mod tests {
             assert_eq!((next, open()), (Next::Request, [1; 3]));
 
             let Client { connection, mut session, input, deadline: _ } = *client;
-            let Connection { stream, source, destination, accepted, membership } = connection;
+            let source = connection.source();
+            assert_eq!(source, from.into());
+            let Connection { stream, destination, accepted, membership } = connection;
             let before = membership.registered.id();
             drop((membership, session.take_private()));
             assert_eq!((open(), session.requests()), ([0; 3], 1));
@@ -327,7 +329,8 @@ mod tests {
             let membership = enter(&second.core, &generation);
             let now = membership.registered.id();
             session.slot = second.core.frontend("web").expect("applied");
-            let connection = Connection { stream, source, destination, accepted, membership };
+            let connection = Connection::assemble(stream, source, destination, accepted, membership);
+            assert_eq!(connection.source(), source, "it is still the client's");
             let client = Box::new(Client { connection, session, input, deadline: Deadline::default() });
             let (answered, mut is_answered) = tokio::sync::oneshot::channel();
             let reader = std::thread::spawn(move || {
