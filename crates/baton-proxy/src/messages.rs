@@ -116,6 +116,11 @@ impl Messages {
         }
     }
 
+    /// Bytes of the request's body that are in the input, decoded.
+    pub fn body_received(&self) -> u64 {
+        baton_rules::Body::of(self.request.framing, &self.input, &self.request_chunks).length() as u64
+    }
+
     /// Takes the memory that only a request to a server needs.
     pub fn prepare_exchange(&mut self, buffers: &BufferPool) {
         if self.received.capacity() == 0 {

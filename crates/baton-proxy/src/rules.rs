@@ -1,5 +1,7 @@
 //! Running compiled rules: what they may look at, and what their verdicts mean here.
 
+mod wait;
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,8 +9,8 @@ use std::sync::Arc;
 use baton_http::{ChunkDecoder, Parsed, RequestHead, RequestMut};
 use baton_model::{Proxy, Ruleset, Service};
 use baton_rules::{
-    Body, Context, Denial, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, TcpContent,
-    VariableScopes, Variables, Verdict,
+    Body, Context, Denial, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, RuleCursor, RuleWait,
+    TcpContent, VariableScopes, Variables, Verdict,
 };
 use baton_tls::Facts;
 
@@ -217,7 +219,7 @@ pub async fn content(
                 note_rejection(exchange, &view, backend);
                 return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
             }
-            Verdict::Wait if !last_chance => {}
+            Verdict::Wait(_) if !last_chance => {}
             _ => return Ok(()),
         }
         exchange.deadline.set(due);
@@ -259,7 +261,7 @@ pub async fn stream_content(
     loop {
         match with_stream(core, exchange, backend, last_chance, |cx| rules.tcp_content(cx)) {
             Verdict::Reject => return Err(Ended::refused(Cause::Proxy, Phase::Request, 0)),
-            Verdict::Wait if !last_chance => {}
+            Verdict::Wait(_) if !last_chance => {}
             _ => return Ok(()),
         }
         exchange.deadline.set(due);
@@ -318,18 +320,24 @@ pub async fn request(
         return Ok(None);
     }
     let view = exchange.progress.frontend.clone();
-    let verdict = with_request(core, exchange, backend, |cx| {
-        let verdict = if has_rules { rules.http_request(cx) } else { Verdict::Continue };
+    let mut at = RuleCursor::default();
+    let mut evaluate = |cx: &mut Context<'_>| {
+        let verdict = if has_rules { rules.http_request(cx, &mut at) } else { Verdict::Continue };
         match verdict {
             Verdict::Continue | Verdict::Allow if has_redirects => {
                 rules.redirect(cx).map_or(Verdict::Continue, Verdict::Redirect)
             }
             verdict => verdict,
         }
-    });
+    };
+    let mut verdict = with_request(core, exchange, backend, &mut evaluate);
+    while let Verdict::Wait(wait) = verdict {
+        // Apart, so that the memory of requests that do not wait has no room for it.
+        Box::pin(wait::in_request(core, exchange, wait)).await?;
+        verdict = with_request(core, exchange, backend, &mut evaluate);
+    }
     match verdict {
-        // Only content rules wait.
-        Verdict::Continue | Verdict::Allow | Verdict::Wait => Ok(None),
+        Verdict::Continue | Verdict::Allow | Verdict::Wait(_) => Ok(None),
         Verdict::Deny(denial) => {
             exchange.facts.denied();
             deny(denial, Phase::Request).map(answer)
@@ -401,23 +409,25 @@ fn page(reply: &Reply) -> Vec<u8> {
     page
 }
 
-/// `http-response` rules of one proxy, on the server's response.
+/// `http-response` rules of one proxy, on the server's response. `Some`: what to wait for before they go on from `at`.
 pub fn response(
     core: &Core,
     exchange: &mut Exchange<'_>,
     rules: &ProxyRules,
     backend: &Rc<BackendView>,
     server_tls: Option<&Facts>,
-) -> Result<(), Ended> {
+    at: &mut RuleCursor,
+) -> Result<Option<RuleWait>, Ended> {
     if !rules.has(Ruleset::HttpResponse) {
-        return Ok(());
+        return Ok(None);
     }
     let about =
         EvaluationContext { backend: Some(backend), sees_server: true, server_tls, ..EvaluationContext::default() };
-    let verdict = response_with(core, exchange, about, None, |cx| rules.http_response(cx));
+    let verdict = response_with(core, exchange, about, None, |cx| rules.http_response(cx, at));
     match verdict {
+        Verdict::Wait(wait) => Ok(Some(wait)),
         // Services and the question for a password answer requests, of which this is the response.
-        Verdict::Continue | Verdict::Allow | Verdict::Wait | Verdict::Auth(_) | Verdict::UseService(_) => Ok(()),
+        Verdict::Continue | Verdict::Allow | Verdict::Auth(_) | Verdict::UseService(_) => Ok(None),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
             exchange.facts.denied();
             exchange.progress.replace_response(denial.reply.as_ref().map(page));
@@ -464,15 +474,8 @@ pub fn after(core: &Core, exchange: &mut Exchange<'_>, page: Option<&[u8]>, serv
 /// Holds the client for `timeout tarpit`.
 async fn tarpit(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -> Result<(), Ended> {
     let timeouts = &view.plan.proxy.timeouts;
-    exchange.deadline.set(timeouts.tarpit.or(timeouts.connect).map(|limit| core.now() + limit));
-    if exchange.deadline.due().is_none() {
-        return Ok(());
-    }
-    let Exchange { client, orders, deadline, .. } = exchange;
-    // A client that only ends its direction gets its answer all the same.
-    match until(core, orders, deadline, |cx| client.poll_broken(cx)).await {
-        Ok(()) => Err(Ended::new(Cause::ClientAborted, Phase::Tarpit)),
-        Err(Interrupt::Timeout) => Ok(()),
-        Err(Interrupt::Abort) => Err(Ended::aborted(Phase::Tarpit)),
+    match timeouts.tarpit.or(timeouts.connect) {
+        Some(time) => wait::hold(core, exchange, time, Phase::Tarpit).await,
+        None => Ok(()),
     }
 }

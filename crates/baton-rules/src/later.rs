@@ -80,5 +80,4 @@ pub(crate) const ACTIONS: &[&str] = &[
     "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "send-spoe-group", "set-bandwidth-limit", "set-bc-mark", "set-dst",
     "set-dst-port", "set-map", "set-mark", "set-nice", "set-priority-class", "set-priority-offset", "set-src",
     "set-src-port", "set-timeout", "set-tos", "silent-drop", "switch-mode", "track-sc", "track-sc0", "track-sc1", "track-sc2",
-    "wait-for-body", "wait-for-handshake",
 ];

@@ -44,7 +44,9 @@ mod reply;
 mod rules;
 mod sample;
 mod substitute;
+mod units;
 mod variable;
+mod wait;
 
 pub use body::Body;
 pub use compiled::CompiledRules;
@@ -62,3 +64,4 @@ pub use reply::{Redirect, Reply, reason};
 pub use rules::{Denial, ProxyRules, Verdict, compile, has_rules};
 pub use sample::{Sample, Type};
 pub use variable::{VARIABLE_BYTES_MAX, VARIABLES_MAX, VariableName, VariableScope, VariableScopes, Variables};
+pub use wait::{BodyWait, RuleCursor, RuleWait};

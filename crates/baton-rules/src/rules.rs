@@ -18,6 +18,8 @@ use crate::outside::Files;
 use crate::place::RulePosition;
 use crate::problem::{LocatedError, RuleDiagnostic, RuleError};
 use crate::reply::{Redirect, Reply};
+use crate::units;
+use crate::wait::{RuleCursor, RuleWait};
 
 /// The rules of one proxy. Sets without rules are empty lists and cost one test of a length.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +28,8 @@ pub struct ProxyRules {
     pub warnings: Vec<RuleDiagnostic>,
     /// `tcp-request inspect-delay`: how long content rules may wait for data.
     pub inspect_delay: Option<Duration>,
+    /// `tcp-response inspect-delay`, likewise.
+    pub response_inspect_delay: Option<Duration>,
     /// A digest of all that they were compiled from: words, and what those had read.
     pub(crate) compiled_from: u64,
     /// The lists of users that conditions ask for and that have hashes of passwords.
@@ -72,9 +76,8 @@ pub enum Verdict {
     Reject,
     /// A rewrite failed, and `strict-mode` is on: answer 500. What the rule was to change must not go on unchanged.
     Failed,
-    /// A `tcp-request content` rule wants more data: ask again with more, or with
-    /// [`last_chance`](crate::Context::last_chance) when `inspect-delay` is over.
-    Wait,
+    /// Evaluate again, from where the cursor is, when this has come.
+    Wait(RuleWait),
 }
 
 /// The answer of `deny` and `tarpit`.
@@ -211,8 +214,12 @@ impl Compiler<'_> {
     fn actions(&mut self, set: Ruleset, place: RulePosition, bit: u8, keyword: &str) {
         self.each(set, |it, line| {
             let words = &line.words;
-            if set == Ruleset::TcpContent && words.first().is_some_and(|word| word == "inspect-delay") {
-                it.rules.inspect_delay = Some(inspect_delay(words)?);
+            if words.first().is_some_and(|word| word == "inspect-delay") {
+                match set {
+                    Ruleset::TcpContent => it.rules.inspect_delay = Some(inspect_delay(words)?),
+                    Ruleset::TcpResponse => it.rules.response_inspect_delay = Some(inspect_delay(words)?),
+                    _ => return Err(RuleError::new(format!("'{keyword}' has no action 'inspect-delay'")).at(0)),
+                }
                 return Ok(());
             }
             let mut around = it.around(line, place);
@@ -281,26 +288,12 @@ impl Compiler<'_> {
     }
 }
 
-/// A number of milliseconds, or with a unit (configuration manual 2.5).
+/// The longest wait for data.
 fn inspect_delay(words: &[String]) -> Result<Duration, LocatedError> {
     let text = words.get(1).ok_or_else(|| RuleError::new("the delay is missing").at(1))?;
-    let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
-    let unit_us: u64 = match &text[digits..] {
-        "us" => 1,
-        "" | "ms" => 1_000,
-        "s" => 1_000_000,
-        "m" => 60_000_000,
-        "h" => 3_600_000_000,
-        "d" => 86_400_000_000,
-        unit => {
-            return Err(RuleError::new(format!("unknown time unit '{unit}'")).hint("use us, ms, s, m, h or d").at(1));
-        }
-    };
-    let delay = text[..digits].parse::<u64>().ok().and_then(|number| number.checked_mul(unit_us));
-    match (delay, words.get(2)) {
-        (_, Some(word)) => Err(RuleError::new(format!("unexpected argument '{word}'")).at(2)),
-        (Some(us), None) => Ok(Duration::from_micros(us)),
-        (None, None) => Err(RuleError::new(format!("invalid time '{text}'")).at(1)),
+    match words.get(2) {
+        Some(word) => Err(RuleError::new(format!("unexpected argument '{word}'")).at(2)),
+        None => units::time(text).map_err(|fault| fault.at(1)),
     }
 }
 
@@ -371,51 +364,42 @@ impl ProxyRules {
     }
 
     /// `http-request` rules.
-    pub fn http_request(&self, cx: &mut Context<'_>) -> Verdict {
-        self.run(&self.http_request, cx)
+    pub fn http_request(&self, cx: &mut Context<'_>, at: &mut RuleCursor) -> Verdict {
+        self.run(&self.http_request, cx, at)
     }
 
     /// `http-response` rules. `req.` variables end before them.
-    pub fn http_response(&self, cx: &mut Context<'_>) -> Verdict {
-        cx.variables.end_request();
-        self.run(&self.http_response, cx)
+    pub fn http_response(&self, cx: &mut Context<'_>, at: &mut RuleCursor) -> Verdict {
+        if at.next == 0 {
+            cx.variables.end_request();
+        }
+        self.run(&self.http_response, cx, at)
     }
 
     /// `http-after-response` rules: for every answer, also for our own. Only `Continue`, `Allow` and `Failed` come out.
     pub fn http_after_response(&self, cx: &mut Context<'_>) -> Verdict {
-        self.run(&self.http_after_response, cx)
+        self.run(&self.http_after_response, cx, &mut RuleCursor::default())
     }
 
     /// `tcp-request connection` rules: `Continue`, `Allow` or `Reject`.
     pub fn tcp_connection(&self, cx: &mut Context<'_>) -> Verdict {
-        self.run(&self.tcp_connection, cx)
+        self.run(&self.tcp_connection, cx, &mut RuleCursor::default())
     }
 
     /// `tcp-request session` rules: `Continue`, `Allow` or `Reject`.
     pub fn tcp_session(&self, cx: &mut Context<'_>) -> Verdict {
-        self.run(&self.tcp_session, cx)
+        self.run(&self.tcp_session, cx, &mut RuleCursor::default())
     }
 
-    /// `tcp-request content` rules: `Continue`, `Allow`, `Reject` or `Wait`.
+    /// `tcp-request content` rules: `Continue`, `Allow`, `Reject` or `Wait`. As in HAProxy, all of them are evaluated again when
+    /// there is more data.
     pub fn tcp_content(&self, cx: &mut Context<'_>) -> Verdict {
-        for Rule { action, condition } in &self.tcp_content {
-            let holds = condition.as_ref().map_or(Some(true), |condition| condition.decides(&self.acls, cx));
-            match (holds, action) {
-                (None, _) => return Verdict::Wait,
-                (Some(false), _) => {}
-                (Some(true), Action::Allow) => return Verdict::Allow,
-                (Some(true), action) => match action.run(cx) {
-                    Verdict::Continue => {}
-                    verdict => return verdict,
-                },
-            }
-        }
-        Verdict::Continue
+        self.inspect(&self.tcp_content, cx)
     }
 
-    /// `tcp-response content` rules: `Continue`, `Allow` or `Reject`.
+    /// `tcp-response content` rules: `Continue`, `Allow`, `Reject` or `Wait`, likewise.
     pub fn tcp_response(&self, cx: &mut Context<'_>) -> Verdict {
-        self.run(&self.tcp_response, cx)
+        self.inspect(&self.tcp_response, cx)
     }
 
     /// The first `redirect` rule that applies. They come after the `http-request` rules.
@@ -440,7 +424,7 @@ impl ProxyRules {
 
     /// `stats http-request` rules: `Continue`, `Allow`, `Deny` or `Auth`.
     pub fn stats_request(&self, cx: &mut Context<'_>) -> Verdict {
-        self.run(&self.stats_request, cx)
+        self.run(&self.stats_request, cx, &mut RuleCursor::default())
     }
 
     /// Whether `stats admin` applies: who sees the statistics page may change servers by it.
@@ -495,18 +479,38 @@ impl ProxyRules {
         condition.as_ref().is_none_or(|condition| self.matches(condition, cx))
     }
 
-    fn run(&self, rules: &[Rule], cx: &mut Context<'_>) -> Verdict {
-        let mut is_strict = true;
-        for Rule { action, condition } in rules {
+    fn run(&self, rules: &[Rule], cx: &mut Context<'_>, at: &mut RuleCursor) -> Verdict {
+        for (index, Rule { action, condition }) in rules.iter().enumerate().skip(at.next) {
             if !self.applies(condition, cx) {
                 continue;
             }
             match action {
                 Action::Allow => return Verdict::Allow,
-                Action::Strict(strict) => is_strict = *strict,
+                Action::Strict(strict) => at.is_strict = *strict,
                 _ => match action.run(cx) {
                     Verdict::Continue => {}
-                    Verdict::Failed if !is_strict => {}
+                    Verdict::Failed if !at.is_strict => {}
+                    verdict => {
+                        at.next = index + 1;
+                        return verdict;
+                    }
+                },
+            }
+        }
+        at.next = rules.len();
+        Verdict::Continue
+    }
+
+    /// Evaluates rules about data that may not be there yet.
+    fn inspect(&self, rules: &[Rule], cx: &mut Context<'_>) -> Verdict {
+        for Rule { action, condition } in rules {
+            let holds = condition.as_ref().map_or(Some(true), |condition| condition.decides(&self.acls, cx));
+            match (holds, action) {
+                (None, _) => return Verdict::Wait(RuleWait::Data),
+                (Some(false), _) => {}
+                (Some(true), Action::Allow) => return Verdict::Allow,
+                (Some(true), action) => match action.run(cx) {
+                    Verdict::Continue => {}
                     verdict => return verdict,
                 },
             }

@@ -43,7 +43,7 @@ fn over<T>(bytes: &[u8], last_chance: bool, with: impl FnOnce(&mut Context<'_>) 
 fn verdict(lines: &str, bytes: &[u8], last_chance: bool) -> &'static str {
     let rules = rules(lines);
     over(bytes, last_chance, |cx| match rules.tcp_content(cx) {
-        Verdict::Wait => "wait",
+        Verdict::Wait(_) => "wait",
         Verdict::Reject => "reject",
         Verdict::Continue | Verdict::Allow => "go on",
         _ => "something else",

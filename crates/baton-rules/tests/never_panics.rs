@@ -3,7 +3,7 @@
 mod common;
 
 use baton_model::{Role, Rule, Ruleset, Source};
-use baton_rules::{Expr, Format, RulePosition, compile, keywords};
+use baton_rules::{Expr, Format, RuleCursor, RulePosition, compile, keywords};
 use common::{GET, OK, files, proxy, with_context};
 use proptest::prelude::*;
 
@@ -159,11 +159,11 @@ proptest! {
             Ok(rules) => with_context(GET, Some(OK), |cx| {
                 rules.tcp_connection(cx);
                 rules.tcp_content(cx);
-                rules.http_request(cx);
+                rules.http_request(cx, &mut RuleCursor::default());
                 rules.redirect(cx);
                 rules.backend(cx);
                 rules.server(cx, &mut |_| false);
-                rules.http_response(cx);
+                rules.http_response(cx, &mut RuleCursor::default());
                 rules.http_after_response(cx);
                 rules.tcp_response(cx);
                 rules.monitor_fail(cx);

@@ -2,8 +2,12 @@
 
 mod common;
 
+use std::time::Duration;
+
 use baton_model::{Algorithm, Role, Ruleset};
-use baton_rules::{Denial, LogLevel, NoFiles, RulePosition, TcpContent, Verdict, compile};
+use baton_rules::{
+    BodyWait, Denial, LogLevel, NoFiles, RuleCursor, RulePosition, RuleWait, TcpContent, Verdict, compile,
+};
 use common::{GET, proxy, request, rules, with_context};
 
 const SHORT: &str =
@@ -211,7 +215,7 @@ fn strict_mode_says_whether_a_failed_rewrite_ends_the_request() {
     );
     let rules = rules("http-request strict-mode off ; http-request set-path zz ; http-request set-method '('");
     with_context(bytes, None, |cx| {
-        assert_eq!(rules.http_request(cx), Verdict::Continue);
+        assert_eq!(rules.http_request(cx, &mut RuleCursor::default()), Verdict::Continue);
         assert_eq!(cx.failed_rewrites, 2);
     });
 }
@@ -241,7 +245,7 @@ fn no_value_ends_a_line() {
     let rules = rules("http-request set-header X '[%[url_param(x),url_dec]]'");
     let mut out = Vec::new();
     with_context(bytes, None, |cx| {
-        rules.http_request(cx);
+        rules.http_request(cx, &mut RuleCursor::default());
         let request = cx.request.as_ref().expect("there is a request");
         out = request.head.view().fields().find(b"x").expect("it was added").value.to_vec();
     });
@@ -571,7 +575,7 @@ fn the_statistics_page_has_rules_of_its_own() {
 fn a_log_level_is_handed_back() {
     let rules = rules("http-request set-log-level silent if { path_beg /a } ; http-request strict-mode on");
     with_context(SHORT, None, |cx| {
-        assert_eq!(rules.http_request(cx), Verdict::Continue);
+        assert_eq!(rules.http_request(cx, &mut RuleCursor::default()), Verdict::Continue);
         assert_eq!(cx.log_level, Some(LogLevel::Silent));
     });
 }
@@ -598,26 +602,27 @@ fn check_content(lines: &str, bytes: &'static str, expect: (Verdict, Verdict)) {
 
 #[test]
 fn content_rules_wait_until_they_can_decide() {
-    use Verdict::{Allow, Continue, Reject, Wait};
-    check_content("tcp-request content accept if WAIT_END ; tcp-request content reject", "", (Wait, Allow));
+    use Verdict::{Allow, Continue, Reject};
+    const WAIT: Verdict = Verdict::Wait(RuleWait::Data);
+    check_content("tcp-request content accept if WAIT_END ; tcp-request content reject", "", (WAIT, Allow));
     check_content("tcp-request content reject if { req.len lt 5 }", "GET", (Reject, Reject));
-    check_content("tcp-request content reject if { req.len gt 5 }", "GET", (Wait, Continue));
+    check_content("tcp-request content reject if { req.len gt 5 }", "GET", (WAIT, Continue));
     check_content("tcp-request content reject unless { req.len gt 2 }", "GET", (Continue, Continue));
-    check_content("tcp-request content reject unless { req.len gt 5 }", "GET", (Wait, Reject));
-    check_content("tcp-request content reject if !{ req.len gt 5 }", "GET", (Wait, Reject));
+    check_content("tcp-request content reject unless { req.len gt 5 }", "GET", (WAIT, Reject));
+    check_content("tcp-request content reject if !{ req.len gt 5 }", "GET", (WAIT, Reject));
     check_content("tcp-request content reject if { req.len gt 5 } or TRUE", "GET", (Reject, Reject));
     check_content("tcp-request content reject if { req.len gt 5 } FALSE", "GET", (Continue, Continue));
     check_content("tcp-request content accept if HTTP ; tcp-request content reject", "abcdef", (Reject, Reject));
-    check_content("tcp-request content accept if HTTP ; tcp-request content reject", "GE", (Wait, Reject));
+    check_content("tcp-request content accept if HTTP ; tcp-request content reject", "GE", (WAIT, Reject));
 }
 
 #[test]
 fn a_rule_can_forbid_to_send_a_request_again() {
     with_context(SHORT, None, |cx| {
-        rules("http-request disable-l7-retry if { method POST }").http_request(cx);
+        rules("http-request disable-l7-retry if { method POST }").http_request(cx, &mut RuleCursor::default());
         assert!(!cx.no_retry);
         rules("http-request disable-l7-retry if { so_name public } { so_id 2 } { nbsrv(be) 3 } { nbsrv 3 }")
-            .http_request(cx);
+            .http_request(cx, &mut RuleCursor::default());
         assert!(cx.no_retry);
     });
 }
@@ -639,4 +644,32 @@ fn balance_hashes_the_bytes_of_a_sample() {
     check_balance("int(5)", Some(&[0, 0, 0, 0, 0, 0, 0, 5]));
     check_balance("str(ab),upper", Some(b"AB"));
     check_balance("hdr(nope)", None);
+}
+
+#[test]
+fn an_evaluation_goes_on_after_the_rule_that_waits() {
+    let lines = "http-request set-header X-A 1 ; http-request strict-mode off ; http-request pause 20 ; \
+                 http-request pause int(30),add(1) if { path /a } ; http-request pause str(x) ; \
+                 http-request wait-for-body at-least 1k time 2s ; http-request set-path a ; http-request deny";
+    let rules = rules(lines);
+    with_context(SHORT, None, |cx| {
+        let mut at = RuleCursor::default();
+        let mut next = || rules.http_request(cx, &mut at);
+        let pause = |ms| Verdict::Wait(RuleWait::Time(Duration::from_millis(ms)));
+        let body = BodyWait { time: Duration::from_secs(2), at_least: 1024 };
+        assert_eq!([next(), next()], [pause(20), Verdict::Wait(RuleWait::Body(body))]);
+        assert_eq!(next(), Verdict::Deny(Denial { status: 403, reply: None }), "the failed rewrite is no error");
+    });
+    check_problem_of("http-request wait-for-body at-least 1k", "the longest wait is missing");
+    check_problem_of("http-request wait-for-body time 1 atleast 1k", "unexpected argument 'atleast'");
+    check_problem_of("http-request pause", "a time or an expression is missing");
+    check_problem_of("http-request pause 1x", "unknown time unit 'x'");
+    check_problem_of("http-after-response pause 1s", "'http-after-response' has no action 'pause'");
+}
+
+/// The first problem of these rules.
+#[track_caller]
+fn check_problem_of(lines: &str, expect: &str) {
+    let problems = compile(&proxy(Role::Listen, lines), &NoFiles).expect_err("it is wrong");
+    assert_eq!(problems[0].message, expect, "{lines}");
 }

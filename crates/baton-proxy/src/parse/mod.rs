@@ -13,7 +13,7 @@ use crate::messages::Messages;
 use crate::state::Counter;
 use crate::view::FrontendView;
 
-pub use body::{body, buffer_body};
+pub use body::{body, buffer_body, wait_for_body};
 
 /// Reads until the head is complete and judged. On success the request says what is in it.
 pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended> {

@@ -1,5 +1,6 @@
 //! Relaying: a request to a server and its response back, or bytes both ways.
 
+mod hold;
 mod response;
 mod transfer;
 pub mod tunnel;

@@ -17,11 +17,11 @@ use crate::messages::Messages;
 use crate::patience::Patience;
 use crate::pool::ServerConnection;
 use crate::record;
-use crate::relay::is_long;
 use crate::relay::transfer::{self, Ends, NoResponse};
 use crate::relay::tunnel::{self, Pump};
+use crate::relay::{hold, is_long};
 use crate::respond::Sent;
-use crate::route;
+use crate::route::{self, ResponseProgress};
 use crate::sink;
 use crate::transport::Transport;
 use crate::view::BackendView;
@@ -153,10 +153,11 @@ impl Passage<'_, '_> {
         len: usize,
         patience: &Patience,
     ) -> Result<Sent, Ended> {
-        let Passage { core, exchange, backend, slot } = self;
-        exchange.facts.sent_head(exchange.messages.response());
-        exchange.facts.server_said(exchange.messages.response.status);
-        if let Err(ended) = route::response(core, exchange, backend, slot, connection.stream.facts()) {
+        self.exchange.facts.sent_head(self.exchange.messages.response());
+        self.exchange.facts.server_said(self.exchange.messages.response.status);
+        let judged = self.judge(&connection, len, patience).await;
+        let Passage { core, exchange, backend, .. } = self;
+        if let Err(ended) = judged {
             // A response that a rule holds back is counted, with what came of its body.
             exchange.facts.sent(exchange.messages.received.len().saturating_sub(len) as u64);
             exchange.facts.response_held_back();
@@ -224,6 +225,29 @@ impl Passage<'_, '_> {
             self.put_by(connection);
         }
         Ok(sent)
+    }
+
+    /// The rules about the response, which may wait.
+    async fn judge(&mut self, connection: &ServerConnection, len: usize, patience: &Patience) -> Result<(), Ended> {
+        let Passage { core, exchange, backend, slot } = self;
+        let mut progress = ResponseProgress::default();
+        while let Some(wait) = route::response(core, exchange, backend, slot, connection.stream.facts(), &mut progress)?
+        {
+            let Exchange { client, orders, deadline, messages, .. } = &mut **exchange;
+            let mut ends = Ends {
+                core,
+                orders,
+                deadline,
+                client: *client,
+                server: &connection.stream,
+                patience,
+                abort_on_close: false,
+                relaxed: false,
+            };
+            // Apart, so that the memory of other responses has no room for it.
+            Box::pin(hold::before_next_rule(&mut ends, messages, len, wait)).await?;
+        }
+        Ok(())
     }
 
     /// Keeps the server's connection for another request.

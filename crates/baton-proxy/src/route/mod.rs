@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_model::{Proxy, Ruleset};
-use baton_rules::{ProxyRules, Verdict};
+use baton_rules::{ProxyRules, RuleCursor, RuleWait, Verdict};
 use baton_tls::Facts;
 
 use crate::balance::{Slot, keys};
@@ -265,28 +265,48 @@ pub fn stream_key(core: &Core, exchange: &mut Exchange<'_, Input>, backend: &Bac
     })
 }
 
-/// Response rules and cookies, before the response's head is written.
+/// How far the rules about a response have come; kept while one of them waits.
+#[derive(Debug, Default)]
+pub struct ResponseProgress {
+    has_begun: bool,
+    is_in_frontend: bool,
+    at: RuleCursor,
+}
+
+/// Response rules and cookies, before the response's head is written. `Some`: what to wait for before they go on.
 pub fn response(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
     backend: &Rc<BackendView>,
     slot: &Slot,
     server_tls: Option<&Facts>,
-) -> Result<(), Ended> {
-    if let Some(cookie) = &backend.plan.proxy.cookie {
+    progress: &mut ResponseProgress,
+) -> Result<Option<RuleWait>, Ended> {
+    let has_begun = std::mem::replace(&mut progress.has_begun, true);
+    if let Some(cookie) = &backend.plan.proxy.cookie
+        && !has_begun
+    {
         persistence::write(core, cookie, exchange, slot);
     }
     if !backend.plan.rules.judge_responses() && !exchange.progress.frontend.plan.rules.judge_responses() {
-        return Ok(());
+        return Ok(None);
     }
     let frontend = exchange.progress.frontend.clone();
-    let same = backend.plan.proxy.name == frontend.plan.proxy.name;
-    rules::response(core, exchange, &backend.plan.rules, backend, server_tls)?;
-    if !same {
-        rules::response(core, exchange, &frontend.plan.rules, backend, server_tls)?;
+    if !progress.is_in_frontend {
+        let wait = rules::response(core, exchange, &backend.plan.rules, backend, server_tls, &mut progress.at)?;
+        if wait.is_some() {
+            return Ok(wait);
+        }
+        (progress.is_in_frontend, progress.at) = (true, RuleCursor::default());
+    }
+    if backend.plan.proxy.name != frontend.plan.proxy.name {
+        let wait = rules::response(core, exchange, &frontend.plan.rules, backend, server_tls, &mut progress.at)?;
+        if wait.is_some() {
+            return Ok(wait);
+        }
     }
     if !rules::after(core, exchange, None, server_tls) {
         return Err(Ended::refused(Cause::Proxy, Phase::Headers, 500));
     }
-    Ok(())
+    Ok(None)
 }

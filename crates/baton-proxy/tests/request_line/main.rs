@@ -5,6 +5,7 @@
 mod endings;
 #[path = "../support/mod.rs"]
 mod support;
+mod waiting;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -6,6 +6,7 @@ mod redirect;
 mod service;
 mod state;
 mod uri;
+mod wait;
 
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ use baton_model::Service;
 
 use crate::condition::{Condition, Surroundings};
 use crate::context::Context;
-use crate::expr::name_at;
+use crate::expr::{Expr, name_at};
 use crate::format::Format;
 use crate::problem::{LocatedError, RuleError};
 use crate::rules::Verdict;
+use crate::sample::Type;
 
 pub(crate) use redirect::RedirectRule;
 
@@ -61,9 +63,13 @@ pub(crate) enum Action {
     State(state::StateEdit),
     /// `strict-mode`: whether a rewrite that fails after it ends the request.
     Strict(bool),
+    Wait(wait::WaitRule),
+    /// What is always so.
+    Nothing,
 }
 
-const TABLES: [&[Row]; 6] = [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS, service::ROWS];
+const TABLES: [&[Row]; 7] =
+    [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS, service::ROWS, wait::ROWS];
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     TABLES.iter().flat_map(|table| table.iter())
@@ -126,7 +132,12 @@ impl Rule {
             | Action::Auth(_)
             | Action::UseService(_) => true,
             Action::Redirect(rule) => rule.always(),
-            Action::Header(_) | Action::Uri(_) | Action::State(_) | Action::Strict(_) => false,
+            Action::Header(_)
+            | Action::Uri(_)
+            | Action::State(_)
+            | Action::Strict(_)
+            | Action::Wait(_)
+            | Action::Nothing => false,
         };
         ends && self.condition.is_none()
     }
@@ -151,7 +162,12 @@ impl Action {
             Action::Header(edit) => return rewritten(edit.run(cx), cx),
             Action::Uri(edit) => return rewritten(edit.run(cx), cx),
             Action::State(edit) => edit.run(cx),
-            Action::Strict(_) => {}
+            Action::Wait(rule) => {
+                if let Some(wait) = rule.make(cx) {
+                    return Verdict::Wait(wait);
+                }
+            }
+            Action::Strict(_) | Action::Nothing => {}
         }
         Verdict::Continue
     }
@@ -213,6 +229,30 @@ impl<'a> RuleArguments<'a, '_> {
             );
         }
         Ok(format)
+    }
+
+    /// Takes an expression. HAProxy lets it go on in the next word after a comma.
+    pub fn expr(&mut self) -> Result<Expr, LocatedError> {
+        let mut text = self.take("an expression")?.to_owned();
+        while text.ends_with(',') {
+            text.push_str(self.take("a converter")?);
+        }
+        Expr::compile(&text, self.around.place, self.around.files).map_err(|fault| self.blame(fault))
+    }
+
+    /// Takes `what`, an expression whose value can be of this type.
+    pub fn expr_of(&mut self, what: &str, kind: Type) -> Result<Expr, LocatedError> {
+        if self.peek().is_none() {
+            return Err(RuleError::new(format!("{what} is missing")).at(self.at));
+        }
+        let expr = self.expr()?;
+        match expr.gives().casts_to(kind) {
+            true => Ok(expr),
+            false => {
+                let gives = expr.gives().word();
+                Err(self.blame(RuleError::new(format!("this needs type {}, not {gives}", kind.word()))))
+            }
+        }
     }
 
     /// The fault, at the word taken last.

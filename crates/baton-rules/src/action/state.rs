@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "strict-mode",
         sets: sets::HTTP,
         parse: strict_mode,
-        doc: "Accepted for compatibility: a failed rewrite is always skipped.",
+        doc: "Whether a rewrite that fails ends the request, for the following rules of the set.",
     },
 ];
 
@@ -66,13 +66,7 @@ fn variable(words: &RuleArguments<'_, '_>) -> Result<VariableName, LocatedError>
 
 fn set_var(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     let name = variable(words)?;
-    // HAProxy lets an expression go on in the next word after a comma.
-    let mut text = words.take("an expression")?.to_owned();
-    while text.ends_with(',') {
-        text.push_str(words.take("a converter")?);
-    }
-    let expr = Expr::compile(&text, words.around.place, words.around.files).map_err(|fault| words.blame(fault))?;
-    Ok(Action::State(StateEdit::Set(name, expr)))
+    Ok(Action::State(StateEdit::Set(name, words.expr()?)))
 }
 
 fn set_var_fmt(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {

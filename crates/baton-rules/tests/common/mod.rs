@@ -10,7 +10,7 @@ use baton_http::{Limits, Method, Parsed, RequestHead, RequestMut, ResponseHead, 
 use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
 use baton_rules::{
     Body, Context, Denial, Expr, Files, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response,
-    RuleDiagnostic, RulePosition, VariableScopes, Variables, Verdict, compile,
+    RuleCursor, RuleDiagnostic, RulePosition, VariableScopes, Variables, Verdict, compile,
 };
 
 /// The request most tests use.
@@ -161,7 +161,7 @@ pub fn rules(lines: &str) -> ProxyRules {
 pub fn request(lines: &str, bytes: &str) -> String {
     let rules = rules(lines);
     with_context(bytes, None, |cx| {
-        let verdict = rules.http_request(cx);
+        let verdict = rules.http_request(cx, &mut RuleCursor::default());
         match verdict {
             Verdict::Continue | Verdict::Allow => match rules.redirect(cx) {
                 Some(redirect) => show(Verdict::Redirect(redirect)),
@@ -181,8 +181,8 @@ pub fn request(lines: &str, bytes: &str) -> String {
 pub fn response(lines: &str, request_bytes: &str, bytes: &str) -> String {
     let rules = rules(lines);
     with_context(request_bytes, Some(bytes), |cx| {
-        rules.http_request(cx);
-        let mut verdict = rules.http_response(cx);
+        rules.http_request(cx, &mut RuleCursor::default());
+        let mut verdict = rules.http_response(cx, &mut RuleCursor::default());
         if verdict == Verdict::Continue {
             verdict = rules.http_after_response(cx);
         }
@@ -215,7 +215,7 @@ pub fn show(verdict: Verdict) -> String {
         Verdict::Continue => "continue".to_owned(),
         Verdict::Allow => "allow".to_owned(),
         Verdict::Reject => "reject".to_owned(),
-        Verdict::Wait => "wait".to_owned(),
+        Verdict::Wait(_) => "wait".to_owned(),
         Verdict::Failed => "failed".to_owned(),
         Verdict::Deny(it) => denial("deny", it),
         Verdict::Tarpit(it) => denial("tarpit", it),

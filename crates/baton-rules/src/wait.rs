@@ -1,0 +1,40 @@
+//! Rule sets that wait in the middle. An evaluation is one call without waiting; a rule that has to wait ends it, and the caller evaluates
+//! again from the same place when it has waited. Rule sets without such rules never see more than a first call.
+
+use std::time::Duration;
+
+/// How far an evaluation of a rule set has come: the next one goes on from here. New for each rule set of a proxy.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleCursor {
+    /// The rule to go on with.
+    pub(crate) next: usize,
+    /// `strict-mode`, which lasts to the end of the set.
+    pub(crate) is_strict: bool,
+}
+
+impl Default for RuleCursor {
+    fn default() -> RuleCursor {
+        RuleCursor { next: 0, is_strict: true }
+    }
+}
+
+/// What a rule waits for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RuleWait {
+    /// More of what a condition looks at: evaluate again when there is, or with [`last_chance`](crate::Context::last_chance) when
+    /// `inspect-delay` is over.
+    Data,
+    /// This time (`pause`).
+    Time(Duration),
+    /// The body of the message (`wait-for-body`).
+    Body(BodyWait),
+}
+
+/// How much of a body is waited for, and how long: also a body that is whole, or a buffer that is full, ends the wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BodyWait {
+    /// The longest wait.
+    pub time: Duration,
+    /// So many bytes are enough; 0: all of them.
+    pub at_least: u64,
+}
