@@ -207,6 +207,8 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
     let mut context = Context {
         userlists: Vec::new(),
         users: Vec::new(),
+        http_errors: Vec::new(),
+        buffer: Default::default(),
         env,
         options: &options,
         report: Report::default(),

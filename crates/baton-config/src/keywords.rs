@@ -6,7 +6,7 @@ pub(crate) mod bind;
 mod check;
 mod cookie;
 pub(crate) mod direct;
-mod failure;
+pub(crate) mod failure;
 pub(crate) mod global;
 mod limits;
 pub(crate) mod option;
@@ -128,7 +128,7 @@ pub const SECTIONS: &[SectionKind] = &[
     section("userlist", Status::Done, "Users and passwords, for 'http-request auth' and 'http_auth'."),
     section("cache", Status::NotYet, "A cache of responses."),
     section("fcgi-app", Status::NotYet, "An application that speaks FastCGI."),
-    section("http-errors", Status::NotYet, "A group of error pages."),
+    section("http-errors", Status::Done, "A group of error pages."),
     section("log-forward", Status::NotYet, "Receives and forwards syslog messages."),
     section("mailers", Status::NotYet, "Mail servers for alerts."),
     section("namespace_list", Status::NotYet, "Network namespaces."),

@@ -108,6 +108,8 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
     let mut context = Context {
         userlists: Vec::new(),
         users: Vec::new(),
+        http_errors: Vec::new(),
+        buffer: Default::default(),
         env,
         options,
         report,

@@ -11,7 +11,9 @@ mod rule_files;
 mod track;
 
 pub(crate) use direct::MAX_SERVICES;
-pub(crate) use draft::{Draft, Drafts, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words};
+pub(crate) use draft::{
+    Draft, Drafts, ErrorSetting, GlobalDraft, InitAddr, Kind, LogEntry, ServerDraft, is_name, server_words,
+};
 pub(crate) use judge::{judge_server, late};
 pub(crate) use line::{Call, Context, DefaultPath, MAX_OBJECTS, Prefix, Subject};
 pub(crate) use log::{FORMATS as LOG_FORMATS, log_target};
@@ -19,8 +21,8 @@ pub(crate) use rule_files::RuleFiles;
 
 use std::sync::Arc;
 
-use baton_model::Model;
-use baton_rules::nearest;
+use baton_model::{Global, Model};
+use baton_rules::{BufferLimits, nearest};
 
 use crate::diagnostic::Severity;
 use crate::environment::LINES_PER_PAUSE;
@@ -43,6 +45,8 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
                 for line in &section.lines {
                     global_line(&mut global, line, context);
                 }
+                let Global { bufsize, maxrewrite, .. } = global.model;
+                context.buffer = BufferLimits { bytes: bufsize, reserve: maxrewrite };
             }
             "defaults" | "frontend" | "backend" | "listen" => {
                 if let Some(mut draft) = draft::begin(section, &mut drafts, context) {
@@ -57,6 +61,7 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
             }
             "crt-store" => keywords::tls::crt_store(section, context),
             "ring" => keywords::ring::section(section, context),
+            "http-errors" => keywords::failure::http_errors(section, context),
             "userlist" => keywords::userlist::section(section, context),
             _ => refuse_section(section, context),
         }

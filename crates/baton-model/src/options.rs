@@ -25,7 +25,7 @@ pub struct HttpOptions {
     pub reuse: Reuse,
     /// `monitor-uri`.
     pub monitor_uri: Option<String>,
-    /// `errorfile`, `errorloc`, `errorloc302`, `errorloc303` by status code, ordered by code.
+    /// `errorfile`, `errorfiles`, `errorloc`, `errorloc302`, `errorloc303`, `http-error` by status code, ordered by code.
     pub error_pages: Vec<(u16, ErrorPage)>,
 }
 
@@ -70,16 +70,38 @@ pub enum Reuse {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ErrorPage {
     /// `errorfile`: the bytes of the file, sent as they are. Empty: the connection is closed without an answer.
-    File {
-        /// Where it was read.
-        path: PathBuf,
-        /// What it held.
-        content: std::sync::Arc<[u8]>,
-    },
+    File(ErrorFile),
     /// `errorloc`/`errorloc302`.
     Found(String),
     /// `errorloc303`.
     SeeOther(String),
+    /// `http-error` with content or headers of its own: the last rule of that set with this status.
+    Rule,
+}
+
+/// An `http-errors` section: error files that proxies and rules take by its name.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct HttpErrors {
+    /// Its name.
+    pub name: std::sync::Arc<str>,
+    /// The content of its error files by status, ordered by status. They are valid responses, or empty.
+    pub files: Vec<(u16, ErrorFile)>,
+}
+
+/// A file with a whole response.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct ErrorFile {
+    /// Where it was read.
+    pub path: PathBuf,
+    /// What it held.
+    pub content: std::sync::Arc<[u8]>,
+}
+
+impl HttpErrors {
+    /// The file for a status.
+    pub fn file(&self, status: u16) -> Option<&ErrorFile> {
+        self.files.iter().find(|(known, _)| *known == status).map(|(_, file)| file)
+    }
 }
 
 /// Options of both modes, and of connections to servers.

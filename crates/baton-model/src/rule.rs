@@ -39,6 +39,8 @@ pub enum Ruleset {
     UseServer,
     /// `redirect …`.
     Redirect,
+    /// `http-error …` that compose a response; which of several for a status counts, [`ErrorPage`](crate::ErrorPage) says.
+    HttpError,
     /// `monitor fail if …`: the words from `if` on.
     MonitorFail,
     /// `force-persist if …`.

@@ -34,6 +34,7 @@ mod http1;
 mod log;
 mod messages;
 mod mux;
+mod pages;
 mod parse;
 mod passwords;
 mod patience;

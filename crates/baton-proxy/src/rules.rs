@@ -1,5 +1,6 @@
 //! Running compiled rules: what they may look at, and what their verdicts mean here.
 
+mod errors;
 mod wait;
 
 use std::cell::Cell;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use baton_http::{ChunkDecoder, Parsed, RequestHead, RequestMut};
 use baton_model::{Proxy, Ruleset, Service};
 use baton_rules::{
-    Body, Context, Denial, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, RuleCursor, RuleWait,
-    TcpContent, VariableScopes, Variables, Verdict,
+    Body, Context, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, ResponseSource, RuleCursor,
+    RuleResponse, RuleWait, TcpContent, VariableScopes, Variables, Verdict,
 };
 use baton_tls::Facts;
 
@@ -28,11 +29,15 @@ use crate::session::Session;
 use crate::state::Counter;
 use crate::view::{BackendView, FrontendView};
 
+pub use errors::{error_page, is_silent};
+
 /// An answer of our own.
 #[derive(Clone, Debug)]
 pub struct OwnResponse {
-    /// Head and body, as a server would send them.
+    /// Head and body, as a server would send them. Empty: the connection is closed without a response.
     pub page: Vec<u8>,
+    /// The status in the log when the page, which is a file, may have another one.
+    pub logged: Option<u16>,
     /// How the log says it ended.
     pub ended: Option<Ended>,
 }
@@ -177,6 +182,7 @@ fn run<T>(
         first_request: is_first,
         request,
         response,
+        own_status: None,
         log_level: None,
         variables: VariableScopes { session: &mut of_session, exchange: variables },
         matches_hash: &passwords::matches,
@@ -351,9 +357,14 @@ pub async fn request(
             deny(denial, Phase::Tarpit).map(answer)
         }
         Verdict::Redirect(redirect) => Ok(answer(redirected(exchange, &redirect))),
-        Verdict::Return(reply) => {
+        Verdict::Return(response) => {
             let ended = Some(Ended::refused(Cause::Local, Phase::Request, 0));
-            Ok(answer(OwnResponse { page: page(&reply), ended }))
+            let RuleResponse { status, source } = response;
+            let page = match own_content(source) {
+                Some(page) => page,
+                None => error_page(core, exchange, backend, status),
+            };
+            Ok(answer(OwnResponse { page, logged: Some(status), ended }))
         }
         Verdict::Auth(realm) => Ok(Some(Decision::Auth(realm))),
         Verdict::UseService(service) => Ok(Some(Decision::Service(service))),
@@ -386,7 +397,7 @@ pub fn redirect(
 fn redirected(exchange: &Exchange<'_>, redirect: &Redirect) -> OwnResponse {
     let mut page = Vec::new();
     redirect.write_head(!exchange.messages.request.framing.is_empty(), &mut page);
-    OwnResponse { page, ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }
+    OwnResponse { page, logged: None, ended: Some(Ended::refused(Cause::Local, Phase::Request, 0)) }
 }
 
 fn answer(answer: OwnResponse) -> Option<Decision> {
@@ -394,15 +405,25 @@ fn answer(answer: OwnResponse) -> Option<Decision> {
 }
 
 /// The response of a `deny` rule. `Err`: it is the proxy's page of the status.
-pub fn deny(denial: Denial, phase: Phase) -> Result<OwnResponse, Ended> {
-    let ended = Ended::refused(Cause::Proxy, phase, denial.status);
-    match denial.reply {
-        Some(reply) => Ok(OwnResponse { page: page(&reply), ended: Some(ended) }),
+pub fn deny(response: RuleResponse, phase: Phase) -> Result<OwnResponse, Ended> {
+    let RuleResponse { status, source } = response;
+    let ended = Ended::refused(Cause::Proxy, phase, status);
+    match own_content(source) {
+        Some(page) => Ok(OwnResponse { page, logged: Some(status), ended: Some(ended) }),
         None => Err(ended),
     }
 }
 
-fn page(reply: &Reply) -> Vec<u8> {
+/// The response that a rule has of its own; `None`: the proxy's page.
+fn own_content(source: ResponseSource) -> Option<Vec<u8>> {
+    match source {
+        ResponseSource::ErrorPage => None,
+        ResponseSource::File(content) => Some(content.to_vec()),
+        ResponseSource::Composed(reply) => Some(composed(&reply)),
+    }
+}
+
+fn composed(reply: &Reply) -> Vec<u8> {
     let mut page = Vec::new();
     reply.write_head(false, &mut page);
     page.extend_from_slice(&reply.body);
@@ -430,7 +451,7 @@ pub fn response(
         Verdict::Continue | Verdict::Allow | Verdict::Auth(_) | Verdict::UseService(_) => Ok(None),
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
             exchange.facts.denied();
-            exchange.progress.replace_response(denial.reply.as_ref().map(page));
+            exchange.progress.replace_response(own_content(denial.source));
             Err(Ended::refused(Cause::Proxy, Phase::Headers, denial.status))
         }
         Verdict::Redirect(redirect) => {
@@ -439,9 +460,9 @@ pub fn response(
             exchange.progress.replace_response(Some(page));
             Err(Ended::refused(Cause::Local, Phase::Headers, redirect.status))
         }
-        Verdict::Return(reply) => {
-            exchange.progress.replace_response(Some(page(&reply)));
-            Err(Ended::refused(Cause::Local, Phase::Headers, reply.status))
+        Verdict::Return(response) => {
+            exchange.progress.replace_response(own_content(response.source));
+            Err(Ended::refused(Cause::Local, Phase::Headers, response.status))
         }
         Verdict::Reject => {
             exchange.facts.denied();

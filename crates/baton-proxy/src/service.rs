@@ -117,7 +117,7 @@ async fn respond(core: &Rc<Core>, exchange: &mut Exchange<'_>, response: Service
         ServiceBody::Whole(bytes) => {
             page.push_str("\r\n");
             let page = [page.as_bytes(), &bytes].concat();
-            return respond::answer(core, exchange, OwnResponse { page, ended: local }).await;
+            return respond::answer(core, exchange, OwnResponse { page, logged: None, ended: local }).await;
         }
         ServiceBody::Pieces(cursor) => Some(cursor),
     };

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 51] = [
+const ORDER: [&str; 52] = [
     "workers",
     "accept",
     "http1",
@@ -55,6 +55,7 @@ const ORDER: [&str; 51] = [
     "passwords",
     "patience",
     "body",
+    "pages",
     "lib",
 ];
 

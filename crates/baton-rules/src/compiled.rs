@@ -6,9 +6,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use baton_model::{Algorithm, Proxy, Role, UserList};
+use baton_model::{Algorithm, HttpErrors, Proxy, Role, UserList};
 
-use crate::outside::Files;
+use crate::outside::{BufferLimits, Files};
 use crate::rules::{ProxyRules, has_rules};
 
 /// Proxies between two pauses: about 0.1 ms of work.
@@ -111,6 +111,16 @@ impl Files for Recorder<'_> {
             }
         }
         users
+    }
+
+    fn http_errors(&self, section: &str) -> Option<Arc<HttpErrors>> {
+        let errors = self.files.http_errors(section);
+        self.note((section, &errors));
+        errors
+    }
+
+    fn buffer(&self) -> BufferLimits {
+        self.files.buffer()
     }
 
     fn hostname(&self) -> String {

@@ -52,6 +52,8 @@ pub struct Context<'a> {
     pub response: Option<Response<'a>>,
     /// The variables of the session and of the exchange.
     pub variables: VariableScopes<'a>,
+    /// The status of the response of our own that is being composed: `%ST` has it where there is no response yet.
+    pub own_status: Option<u16>,
     /// What `set-log-level` asked for; read it after the evaluation.
     pub log_level: Option<LogLevel>,
     /// Whether a password matches a hash of crypt(5): the caller may know it already, since some take long to compute.

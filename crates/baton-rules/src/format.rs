@@ -300,7 +300,10 @@ impl Variable {
             Variable::Server => out.extend_from_slice(cx.server.unwrap_or("<NOSRV>").as_bytes()),
             Variable::Status => match &cx.response {
                 Some(response) => _ = write!(out, "{}", response.head.view().status()),
-                None => out.extend_from_slice(b"-1"),
+                None => match cx.own_status {
+                    Some(status) => _ = write!(out, "{status}"),
+                    None => out.extend_from_slice(b"-1"),
+                },
             },
             Variable::RequestLine => out.extend_from_slice(received.map_or(BAD_REQUEST, |line| line.whole)),
             // Nothing without TLS, as in HAProxy.

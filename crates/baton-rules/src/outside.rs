@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use baton_model::UserList;
+use baton_model::{HttpErrors, UserList};
 
 /// Where patterns and names come from. The rules themselves open nothing.
 pub trait Files {
@@ -21,9 +21,35 @@ pub trait Files {
         None
     }
 
+    /// The `http-errors` section of that name, for `errorfiles NAME`.
+    fn http_errors(&self, section: &str) -> Option<Arc<HttpErrors>> {
+        let _ = section;
+        None
+    }
+
+    /// How long a response from a file may be.
+    fn buffer(&self) -> BufferLimits {
+        BufferLimits::default()
+    }
+
     /// The host's name, for `hostname` and `%H`.
     fn hostname(&self) -> String {
         String::new()
+    }
+}
+
+/// `tune.bufsize` and `tune.maxrewrite`: responses of HAProxy's own fit into a buffer, with room for headers that rules add.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BufferLimits {
+    /// `tune.bufsize`.
+    pub bytes: usize,
+    /// `tune.maxrewrite`.
+    pub reserve: usize,
+}
+
+impl Default for BufferLimits {
+    fn default() -> BufferLimits {
+        BufferLimits { bytes: 16_384, reserve: 1024 }
     }
 }
 

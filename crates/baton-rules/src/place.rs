@@ -36,6 +36,8 @@ pub enum RulePosition {
     BackendRequest,
     /// `http-response`, `http-after-response`, `tcp-response`.
     Response,
+    /// `http-error`: whatever was there when the error was found.
+    ErrorPage,
 }
 
 impl RulePosition {
@@ -45,6 +47,7 @@ impl RulePosition {
             RulePosition::FrontendRequest => 1 | 2,
             RulePosition::BackendRequest => 1 | 2 | 4,
             RulePosition::Response => 2 | 4 | 8,
+            RulePosition::ErrorPage => 1 | 2 | 4 | 8,
         }
     }
 
@@ -55,6 +58,7 @@ impl RulePosition {
             RulePosition::FrontendRequest => "a frontend's request rule",
             RulePosition::BackendRequest => "a backend's request rule",
             RulePosition::Response => "a response rule",
+            RulePosition::ErrorPage => "an error page",
         }
     }
 }

@@ -1,8 +1,29 @@
 //! Answers that rules give themselves, and their bytes as HAProxy 2.6 writes them.
 
 use std::io::Write;
+use std::sync::Arc;
 
-/// An answer made by `return`, or by `deny` and `tarpit` with content or headers of their own.
+/// What `deny`, `tarpit`, `return` and `http-error` respond with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RuleResponse {
+    /// The status. A file may have another one in it: then this one is only logged.
+    pub status: u16,
+    /// Where the response comes from.
+    pub source: ResponseSource,
+}
+
+/// Where the response of a rule comes from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ResponseSource {
+    /// The proxy's error page of the status.
+    ErrorPage,
+    /// A file with a whole response; an empty one closes the connection without a response.
+    File(Arc<[u8]>),
+    /// The rule itself.
+    Composed(Reply),
+}
+
+/// A response composed by a rule.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Reply {
     /// The status code.
@@ -49,7 +70,9 @@ impl Reply {
 impl Redirect {
     /// Appends the head, which is the whole answer. `close`: the connection ends after it.
     pub fn write_head(&self, close: bool, out: &mut Vec<u8>) {
-        status_line(self.status, out);
+        // A redirect has the phrase of RFC 9110 where others have an older one.
+        let phrase = if self.status == 302 { "Found" } else { reason(self.status) };
+        let _ = write!(out, "HTTP/1.1 {} {phrase}\r\n", self.status);
         out.extend_from_slice(b"content-length: 0\r\n");
         field("location", &self.location, out);
         if !matches!(self.status, 301 | 308) {
@@ -98,13 +121,14 @@ pub fn reason(status: u16) -> &'static str {
         204 => "No Content",
         205 => "Reset Content",
         206 => "Partial Content",
+        207 => "Multi-Status",
+        226 => "IM Used",
         300 => "Multiple Choices",
         301 => "Moved Permanently",
-        302 => "Found",
+        302 => "Moved Temporarily",
         303 => "See Other",
         304 => "Not Modified",
         305 => "Use Proxy",
-        306 => "Switch Proxy",
         307 => "Temporary Redirect",
         308 => "Permanent Redirect",
         400 => "Bad Request",
@@ -115,34 +139,42 @@ pub fn reason(status: u16) -> &'static str {
         405 => "Method Not Allowed",
         406 => "Not Acceptable",
         407 => "Proxy Authentication Required",
-        408 => "Request Timeout",
+        408 => "Request Time-out",
         409 => "Conflict",
         410 => "Gone",
         411 => "Length Required",
         412 => "Precondition Failed",
-        413 => "Payload Too Large",
-        414 => "URI Too Long",
+        413 => "Request Entity Too Large",
+        414 => "Request-URI Too Long",
         415 => "Unsupported Media Type",
-        416 => "Range Not Satisfiable",
-        417 => "Expectation Failed",
+        416 => "Requested range unsatisfiable",
+        417 => "Expectation failed",
         418 => "I'm a teapot",
         421 => "Misdirected Request",
-        422 => "Unprocessable Entity",
+        422 => "Unprocessable Content",
         423 => "Locked",
-        424 => "Failed Dependency",
+        424 => "Method failure",
         425 => "Too Early",
         426 => "Upgrade Required",
         428 => "Precondition Required",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
+        449 => "Retry With",
+        450 => "Blocked by Windows Parental Controls",
         451 => "Unavailable For Legal Reasons",
+        499 => "client has closed connection",
         500 => "Internal Server Error",
         501 => "Not Implemented",
-        502 => "Bad Gateway",
+        502 => "Bad Gateway or Proxy Error",
         503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        511 => "Network Authentication Required",
+        504 => "Gateway Time-out",
+        505 => "HTTP Version not supported",
+        506 => "Variant also negotiate",
+        507 => "Insufficient storage",
+        508 => "Loop detected",
+        509 => "Bandwidth Limit Exceeded",
+        510 => "Not extended",
+        511 => "Network authentication required",
         _ => class(status),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use baton_model::{Algorithm, Proxy, Rule as Line, Ruleset, Service, Source, UserList};
 
 use crate::acl::{Acl, Criterion};
-use crate::action::{Action, RedirectRule, Rule, RuleArguments, sets};
+use crate::action::{self, Action, RedirectRule, RedirectValue, ResponseRule, Rule, RuleArguments, sets};
 use crate::compiled::Recorder;
 use crate::condition::{Condition, Surroundings};
 use crate::context::Context;
@@ -17,7 +17,7 @@ use crate::format::Format;
 use crate::outside::Files;
 use crate::place::RulePosition;
 use crate::problem::{LocatedError, RuleDiagnostic, RuleError};
-use crate::reply::{Redirect, Reply};
+use crate::reply::{Redirect, RuleResponse};
 use crate::units;
 use crate::wait::{RuleCursor, RuleWait};
 
@@ -45,6 +45,7 @@ pub struct ProxyRules {
     use_backend: Vec<(Format, Option<Condition>)>,
     use_server: Vec<(Format, Option<Condition>)>,
     redirect: Vec<(RedirectRule, Option<Condition>)>,
+    http_error: Vec<ResponseRule>,
     monitor_fail: Vec<Condition>,
     force_persist: Vec<Condition>,
     ignore_persist: Vec<Condition>,
@@ -61,13 +62,13 @@ pub enum Verdict {
     /// `allow`, `accept`: go on, the rest of the set was skipped.
     Allow,
     /// Answer this error.
-    Deny(Denial),
+    Deny(RuleResponse),
     /// Answer this error after `timeout tarpit`.
-    Tarpit(Denial),
+    Tarpit(RuleResponse),
     /// Answer this redirection.
     Redirect(Redirect),
     /// Answer this.
-    Return(Reply),
+    Return(RuleResponse),
     /// Ask for a user and a password, of this realm if it is given.
     Auth(Option<Arc<str>>),
     /// Give the request to this service.
@@ -78,15 +79,6 @@ pub enum Verdict {
     Failed,
     /// Evaluate again, from where the cursor is, when this has come.
     Wait(RuleWait),
-}
-
-/// The answer of `deny` and `tarpit`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Denial {
-    /// The status.
-    pub status: u16,
-    /// What to answer; `None`: the proxy's error page of that status.
-    pub reply: Option<Reply>,
 }
 
 /// Whether there is anything to compile in a proxy: of one without rules the result is [`ProxyRules::default`].
@@ -141,6 +133,7 @@ impl Compiler<'_> {
             it.rules.use_server.push(named);
             Ok(())
         });
+        self.each(Ruleset::HttpError, Self::http_error);
         if let Algorithm::Hash(text) = &self.proxy.balance.algorithm {
             // A fault in it is the reader's to report: the line is none of a rule set.
             self.rules.balance_key = Expr::compile(text, RulePosition::BackendRequest, self.files).ok();
@@ -252,10 +245,19 @@ impl Compiler<'_> {
         let words = &line.words;
         let mut around = self.around(line, place);
         let mut input = RuleArguments { words, at: 0, set: sets::REQUEST, argument: None, around: &mut around };
-        let rule = RedirectRule::parse(&mut input)?;
+        let rule = RedirectRule::parse(&mut input, RedirectValue::Plain)?;
         let at = input.at;
         let condition = Condition::compile(words, at, &mut around)?;
         self.rules.redirect.push((rule, condition));
+        Ok(())
+    }
+
+    fn http_error(&mut self, line: &Line) -> Result<(), LocatedError> {
+        let words = &line.words;
+        let mut around = self.around(line, RulePosition::ErrorPage);
+        let mut input = RuleArguments { words, at: 0, set: sets::REQUEST, argument: None, around: &mut around };
+        let rule = action::http_error(&mut input)?;
+        self.rules.http_error.push(rule);
         Ok(())
     }
 
@@ -310,6 +312,7 @@ impl ProxyRules {
             && self.use_backend.is_empty()
             && self.use_server.is_empty()
             && self.redirect.is_empty()
+            && self.http_error.is_empty()
             && self.monitor_fail.is_empty()
             && self.force_persist.is_empty()
             && self.ignore_persist.is_empty()
@@ -331,6 +334,7 @@ impl ProxyRules {
             Ruleset::UseBackend => self.use_backend.is_empty(),
             Ruleset::UseServer => self.use_server.is_empty(),
             Ruleset::Redirect => self.redirect.is_empty(),
+            Ruleset::HttpError => self.http_error.is_empty(),
             Ruleset::MonitorFail => self.monitor_fail.is_empty(),
             Ruleset::ForcePersist => self.force_persist.is_empty(),
             Ruleset::IgnorePersist => self.ignore_persist.is_empty(),
@@ -379,6 +383,11 @@ impl ProxyRules {
     /// `http-after-response` rules: for every answer, also for our own. Only `Continue`, `Allow` and `Failed` come out.
     pub fn http_after_response(&self, cx: &mut Context<'_>) -> Verdict {
         self.run(&self.http_after_response, cx, &mut RuleCursor::default())
+    }
+
+    /// The response of the last `http-error` rule for a status, which may look at a request.
+    pub fn http_error(&self, status: u16, cx: &mut Context<'_>) -> Option<RuleResponse> {
+        self.http_error.iter().rev().find(|rule| rule.status() == status).map(|rule| rule.make(cx))
     }
 
     /// `tcp-request connection` rules: `Continue`, `Allow` or `Reject`.

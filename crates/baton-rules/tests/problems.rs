@@ -132,7 +132,10 @@ fn actions() {
     );
     check("http-request deny deny_status", "1@2: a status is missing");
     check("http-request return status 600", "1@2: '600' is not a status from 200 to 599");
-    check("http-request return string xx", "1@2: a body needs a content type (add 'content-type text/plain')");
+    check(
+        "http-request return string xx",
+        "1@2: a content type must be defined when non-empty payload is configured (add 'content-type text/plain')",
+    );
     check(
         "http-request redirect",
         "1@1: the redirect target is missing (add 'location', 'prefix' or 'scheme' with a value)",

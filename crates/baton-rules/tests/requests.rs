@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use baton_model::{Algorithm, Role, Ruleset};
 use baton_rules::{
-    BodyWait, Denial, LogLevel, NoFiles, RuleCursor, RulePosition, RuleWait, TcpContent, Verdict, compile,
+    BodyWait, LogLevel, NoFiles, ResponseSource, RuleCursor, RulePosition, RuleResponse, RuleWait, TcpContent, Verdict,
+    compile,
 };
 use common::{GET, proxy, request, rules, with_context};
 
@@ -346,7 +347,7 @@ fn deny_and_return() {
             "http-request return content-type t file page",
             "HTTP/1.1 200 OK|content-length: 14|content-type: t||line 1\nline 2",
         ),
-        ("http-request return status 503 default-errorfiles", "deny 503"),
+        ("http-request return status 503 default-errorfiles", "503"),
         ("http-request allow ; http-request deny", head("", SHORT).as_str()),
         ("http-request deny if FALSE ; http-request reject", "reject"),
     ]);
@@ -380,8 +381,13 @@ fn redirects() {
     ] {
         let expected = format!("HTTP/1.1 {status}|content-length: 0|location: {location}{rest}");
         assert_eq!(head(&format!("http-request redirect {rule}"), SHORT), expected, "{rule}");
-        assert_eq!(head(&format!("redirect {rule} if TRUE"), SHORT), expected, "{rule}");
+        if !rule.contains('%') {
+            assert_eq!(head(&format!("redirect {rule} if TRUE"), SHORT), expected, "{rule}");
+        }
     }
+    // Outside of `http-request` and `http-response` a target is a plain text, as in HAProxy.
+    let plain = "HTTP/1.1 302 Found|content-length: 0|location: /%%/%[path]|cache-control: no-cache";
+    assert_eq!(head("redirect location /%%/%[path] if TRUE", SHORT), plain);
     check(&[("http-request redirect location %[hdr(nope)] ignore-empty ; http-request reject", "reject")]);
     assert_eq!(
         head("http-request redirect scheme https", "GET / HTTP/1.0\r\n\r\n"),
@@ -558,7 +564,7 @@ fn the_statistics_page_has_rules_of_its_own() {
         let rules = rules(lines);
         with_context(SHORT, None, |cx| assert_eq!((rules.stats_request(cx), rules.stats_admin(cx)), expect, "{lines}"));
     };
-    let denied = || Verdict::Deny(Denial { status: 403, reply: None });
+    let denied = || Verdict::Deny(RuleResponse { status: 403, source: ResponseSource::ErrorPage });
     check("http-request deny", (Verdict::Continue, false));
     check("stats http-request deny", (denied(), false));
     check("stats http-request allow ; stats http-request deny", (Verdict::Allow, false));
@@ -658,7 +664,11 @@ fn an_evaluation_goes_on_after_the_rule_that_waits() {
         let pause = |ms| Verdict::Wait(RuleWait::Time(Duration::from_millis(ms)));
         let body = BodyWait { time: Duration::from_secs(2), at_least: 1024 };
         assert_eq!([next(), next()], [pause(20), Verdict::Wait(RuleWait::Body(body))]);
-        assert_eq!(next(), Verdict::Deny(Denial { status: 403, reply: None }), "the failed rewrite is no error");
+        assert_eq!(
+            next(),
+            Verdict::Deny(RuleResponse { status: 403, source: ResponseSource::ErrorPage }),
+            "the failed rewrite is no error"
+        );
     });
     check_problem_of("http-request wait-for-body at-least 1k", "the longest wait is missing");
     check_problem_of("http-request wait-for-body time 1 atleast 1k", "unexpected argument 'atleast'");

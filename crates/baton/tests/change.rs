@@ -3,6 +3,8 @@
 
 #[path = "change/dynamic_servers.rs"]
 mod dynamic_servers;
+#[path = "change/error_files.rs"]
+mod error_files;
 #[path = "change/files.rs"]
 mod files;
 #[path = "change/overrides.rs"]

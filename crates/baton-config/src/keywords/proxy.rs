@@ -8,7 +8,7 @@ use baton_rules::suggestion;
 use super::balance::{balance, hash_balance_factor, hash_type};
 use super::check::{check_404, check_connect, check_expect, check_send};
 use super::cookie::cookie;
-use super::failure::{errorfile, errorloc, retry_on};
+use super::failure::{errorfile, errorfiles, errorloc, http_error, retry_on};
 use super::rows::{gone, later, none, row};
 use super::rule::{conditional, inspect_delay, monitor_fail, rule, use_backend, use_server};
 use super::server::{default_server, server, template};
@@ -41,6 +41,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("dynamic-cookie-key", BE, "TEXT", dynamic_cookie_key, "Secret key of dynamic cookies."),
     row("enabled", ALL, "", |d, c| d.proxy.disabled &= !c.at_most(0), "Undoes 'disabled'."),
     row("errorfile", ALL, "CODE FILE", errorfile, "Response for an error, from a file."),
+    row("errorfiles", ALL, "NAME [CODE …]", errorfiles, "Responses for errors, from an 'http-errors' section."),
     row("errorloc", ALL, "CODE URL", |d, c| errorloc(d, c, ErrorPage::Found), "Redirect (302) instead of an error."),
     row("errorloc302", ALL, "CODE URL", |d, c| errorloc(d, c, ErrorPage::Found), "Redirect (302) instead of an error."),
     row(
@@ -90,6 +91,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         check_send,
         "The request of a health check.",
     ),
+    row("http-error", ALL, "status CODE …", http_error, "Response for an error, as 'http-request return' has it."),
     row(
         "http-request",
         NAMED | FRONT | BACK,
@@ -254,14 +256,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("dispatch", BACK),
     later("email-alert", ALL),
     later("error-log-format", FE),
-    later("errorfiles", ALL),
     later("external-check command", BE),
     later("external-check path", BE),
     later("filter", FRONT | BACK),
     later("http-check send-state", BE),
     later("http-check set-var*", BE),
     later("http-check unset-var*", BE),
-    later("http-error", ALL),
     later("http-send-name-header", BE),
     later("log-format", FE),
     later("log-format-sd", FE),

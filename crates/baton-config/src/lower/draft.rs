@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, CheckStep, CrtLine, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server,
-    ServerTarget, SocketMode, Source,
+    Address, CheckStep, CrtLine, ErrorPage, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role,
+    Server, ServerTarget, SocketMode, Source,
 };
 use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
@@ -69,6 +69,15 @@ pub(crate) enum LogEntry {
     /// `log global`.
     Global,
     Target(LogTarget),
+}
+
+/// One line about the response for an error.
+#[derive(Clone, Debug)]
+pub(crate) enum ErrorSetting {
+    /// `errorfile`, `errorloc`, `http-error`; `None`: `http-error … default-errorfiles`, which takes back what was said before.
+    Page(u16, Option<ErrorPage>),
+    /// `errorfiles` and `http-error … errorfiles`; no status: all that the section has.
+    Files { section: String, statuses: Vec<u16>, line: Line },
 }
 
 /// A server and what only its reading needs.
@@ -167,6 +176,8 @@ pub(crate) struct Draft {
     pub servers: Vec<ServerDraft>,
     pub logs: Vec<LogEntry>,
     pub format: Option<LogFormat>,
+    /// Responses for errors, in the order of their lines.
+    pub errors: Vec<ErrorSetting>,
     /// `option httpclose`, `http-server-close`.
     pub close: bool,
     pub server_close: bool,
@@ -214,6 +225,7 @@ impl Draft {
             servers: Vec::new(),
             logs: Vec::new(),
             format: None,
+            errors: Vec::new(),
             close: false,
             server_close: false,
             has_own_stats: false,
@@ -441,8 +453,8 @@ pub(crate) fn is_name(char: char) -> bool {
 #[test]
 fn drafts_are_begun_for_all_sections_that_work() {
     let done = crate::keywords::SECTIONS.iter().filter(|kind| kind.status == crate::keywords::Status::Done).count();
-    // `global`, `crt-store`, `ring` and `userlist` are read otherwise.
-    assert_eq!(done, 8);
+    // `global`, `crt-store`, `http-errors`, `ring` and `userlist` are read otherwise.
+    assert_eq!(done, 9);
 }
 
 /// Resolves a server's host by its `init-addr` methods. `Err` is a name that nobody knows, and so is `Ok(Some(_))`, where the

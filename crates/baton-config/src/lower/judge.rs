@@ -19,7 +19,7 @@ use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft}
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
-use crate::keywords::{ring, server, statistics, tls, userlist};
+use crate::keywords::{failure, ring, server, statistics, tls, userlist};
 use crate::own::Own;
 use crate::syntax::Line;
 
@@ -188,6 +188,7 @@ fn finish_proxy(
         draft.servers.iter_mut().for_each(|server| direct::check_port(server, own, kind, context));
     }
     transparent(proxy, draft, context);
+    proxy.http.error_pages = failure::error_pages(&proxy.name, &draft.errors, context);
     rules(proxy, draft.lines.get("balance").unwrap_or(&draft.head), context);
     idle_settings(proxy, draft, context);
     proxy.servers = match proxy.role.is_backend() {

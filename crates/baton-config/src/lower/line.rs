@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Family, UserList};
-use baton_rules::{CompiledRules, suggestion};
+use baton_model::{Family, HttpErrors, UserList};
+use baton_rules::{BufferLimits, CompiledRules, suggestion};
 
 use crate::Options;
 use crate::diagnostic::{Report, Severity};
@@ -44,6 +44,10 @@ pub(crate) struct Context<'a> {
     pub userlists: Vec<UserListDraft>,
     /// The whole `userlist` sections, for the rules that name them.
     pub users: Vec<Arc<UserList>>,
+    /// `http-errors` sections so far, with their first lines.
+    pub http_errors: Vec<(Arc<HttpErrors>, Line)>,
+    /// `tune.bufsize` and `tune.maxrewrite`, for the lines below them.
+    pub buffer: BufferLimits,
     /// Servers and listening addresses so far, see `MAX_OBJECTS`.
     pub objects: usize,
 }

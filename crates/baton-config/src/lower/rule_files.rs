@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use baton_model::UserList;
+use baton_model::{HttpErrors, UserList};
+use baton_rules::BufferLimits;
 
 use super::Context;
 
@@ -34,6 +35,15 @@ impl baton_rules::Files for RuleFiles<'_, '_> {
 
     fn users(&self, list: &str) -> Option<Arc<UserList>> {
         self.context.users.iter().find(|users| *users.name == *list).cloned()
+    }
+
+    fn http_errors(&self, section: &str) -> Option<Arc<HttpErrors>> {
+        let mut sections = self.context.http_errors.iter();
+        sections.find(|(errors, _)| *errors.name == *section).map(|(errors, _)| Arc::clone(errors))
+    }
+
+    fn buffer(&self) -> BufferLimits {
+        self.context.buffer
     }
 
     fn hostname(&self) -> String {

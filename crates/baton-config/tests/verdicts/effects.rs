@@ -95,10 +95,12 @@ const MORE: &[Cases] = &[
         ],
     ),
     (
-        "listen l\n mode http\n bind 127.0.0.1:1\n @\n server s 127.0.0.1:1 check\n",
+        "http-errors e\n errorfile 503 /dev/null\nlisten l\n mode http\n bind 127.0.0.1:1\n @\n server s 127.0.0.1:1 check\n",
         &[
             ("default-server", "default-server weight 7"),
             ("dynamic-cookie-key", "cookie C insert dynamic\n dynamic-cookie-key x"),
+            ("errorfiles", "errorfiles e"),
+            ("http-error", "http-error status 503 content-type text/plain string x"),
             ("http-check connect", "option httpchk\n http-check connect port 9"),
             ("http-check expect", "option httpchk\n http-check expect status 204"),
             ("http-check send", "option httpchk\n http-check send uri /x"),

@@ -165,6 +165,7 @@ fn word(set: Ruleset) -> &'static str {
         Ruleset::UseBackend => "use_backend",
         Ruleset::UseServer => "use-server",
         Ruleset::Redirect => "redirect",
+        Ruleset::HttpError => "http-error",
         Ruleset::MonitorFail => "monitor fail",
         Ruleset::ForcePersist => "force-persist",
         Ruleset::IgnorePersist => "ignore-persist",

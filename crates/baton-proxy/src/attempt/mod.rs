@@ -266,7 +266,7 @@ fn redirect(slot: &Slot, request: RequestView<'_>) -> Option<OwnResponse> {
     page.extend_from_slice(prefix.as_bytes());
     page.extend_from_slice(target);
     page.extend_from_slice(b"\r\nconnection: close\r\n\r\n");
-    Some(OwnResponse { page, ended: Some(Ended::refused(Cause::Local, Phase::Connect, 302)) })
+    Some(OwnResponse { page, logged: None, ended: Some(Ended::refused(Cause::Local, Phase::Connect, 302)) })
 }
 
 /// What the slot's server is to be asked for (`sni`).

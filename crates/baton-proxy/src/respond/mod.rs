@@ -1,15 +1,13 @@
 //! Answers of our own: error pages, redirects, the monitor's.
 
-mod pages;
-
 use std::rc::Rc;
 
 use baton_http::{Method, ResponseView};
-use baton_model::{ErrorPage, Proxy};
 
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
+use crate::pages;
 use crate::rules::{self, OwnResponse};
 use crate::sink;
 
@@ -74,7 +72,7 @@ pub async fn finish(
     let keep = match exchange.progress.take_replacement() {
         Some(page) => {
             exchange.messages.down.clear();
-            forward(core, exchange, &page, keep)
+            forward_as(core, exchange, (&page, Some(ended.status)), keep)
         }
         None => compose(core, exchange, ended.status, keep),
     };
@@ -93,29 +91,27 @@ pub async fn finish(
 /// Composes the answer with this status: the proxy's own page for it or the standard one. `keep`: the connection may stay. Returns
 /// whether it stays.
 fn compose(core: &Core, exchange: &mut Exchange<'_>, status: u16, keep: bool) -> bool {
-    let proxies =
-        [exchange.progress.backend().map(|backend| &backend.plan.proxy), Some(&exchange.progress.frontend.plan.proxy)];
-    let custom = proxies.into_iter().flatten().find_map(|proxy| custom_page(proxy, status)).cloned();
-    exchange.facts.responds(status);
     exchange.messages.down.clear();
     if !exchange.facts.has_request {
+        exchange.facts.responds(status);
         // The connection layer has pages of its own; only an empty one is heeded: it says to close without an answer.
-        if !custom.is_some_and(|page| matches!(page, ErrorPage::File { content, .. } if content.is_empty())) {
+        if !rules::is_silent(exchange, status) {
             sink::plain(exchange, &pages::raw(status));
         }
         return false;
     }
-    let mut page = Vec::new();
-    match custom {
-        Some(ErrorPage::File { content, .. }) => page.extend_from_slice(&content),
-        Some(ErrorPage::Found(location)) => pages::redirect(302, &location, &mut page),
-        Some(ErrorPage::SeeOther(location)) => pages::redirect(303, &location, &mut page),
-        None => pages::standard(status, &mut page),
-    }
-    let keep = forward(core, exchange, &page, keep);
+    let backend = exchange.progress.backend().cloned();
+    let page = rules::error_page(core, exchange, backend.as_deref(), status);
+    forward_as(core, exchange, (&page, Some(status)), keep)
+}
+
+/// As [`forward`], of a page that the log has another status of, if that is given.
+fn forward_as(core: &Core, exchange: &mut Exchange<'_>, (page, logged): (&[u8], Option<u16>), keep: bool) -> bool {
+    let Some(logged) = logged else { return forward(core, exchange, page, keep) };
+    exchange.facts.responds(logged);
+    let keep = forward(core, exchange, page, keep);
     if exchange.messages.response.status != 0 {
-        // A page may have another one in it.
-        exchange.facts.responds(status);
+        exchange.facts.responds(logged);
     }
     keep
 }
@@ -157,28 +153,10 @@ pub async fn answer(core: &Rc<Core>, exchange: &mut Exchange<'_>, answer: OwnRes
     let complete = exchange.messages.has_whole_body();
     let keep = complete && sink::may_keep(core, exchange);
     exchange.messages.down.clear();
-    let keep = forward(core, exchange, &answer.page, keep);
+    let keep = forward_as(core, exchange, (&answer.page, answer.logged), keep);
     exchange.send(core).await?;
     if keep {
         exchange.messages.skip_body();
     }
     Ok(Sent { keep, unread: !complete, ended: answer.ended })
-}
-
-/// The standard answer with this status, as a server would send it.
-pub fn page(status: u16) -> Vec<u8> {
-    let mut page = Vec::new();
-    pages::standard(status, &mut page);
-    page
-}
-
-/// The question for a user and a password of this realm (RFC 7617).
-pub fn unauthorized(realm: &str) -> Vec<u8> {
-    let mut page = Vec::new();
-    pages::unauthorized(realm, &mut page);
-    page
-}
-
-fn custom_page(proxy: &Proxy, status: u16) -> Option<&ErrorPage> {
-    proxy.http.error_pages.iter().find(|(code, _)| *code == status).map(|(_, page)| page)
 }

@@ -22,7 +22,6 @@ use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::parse;
 use crate::preference::Preference;
-use crate::respond;
 use crate::rules::{self, Decision, OwnResponse};
 use crate::view::{BackendView, FrontendView};
 
@@ -83,7 +82,9 @@ fn monitor(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -> Opt
     exchange.facts.intercepted();
     let fails = view.plan.rules.has(Ruleset::MonitorFail)
         && rules::with_request(core, exchange, None, |cx| view.plan.rules.monitor_fail(cx));
-    Some(OwnResponse { page: respond::page(if fails { 503 } else { 200 }), ended: None })
+    let status = if fails { 503 } else { 200 };
+    let page = rules::error_page(core, exchange, None, status);
+    Some(OwnResponse { page, logged: Some(status), ended: None })
 }
 
 /// The frontend's rules, which see the whole body with `option http-buffer-request`; only `tcp-request content` comes before
@@ -120,10 +121,10 @@ async fn judge(
 ) -> Result<Option<Routed>, Ended> {
     let Some(page) = &proxy.stats else {
         let decision = rules::request(core, exchange, rules, backend, true).await?;
-        return Ok(decision.map(|decision| decided(proxy, decision)));
+        return Ok(decision.map(|decision| decided(core, exchange, (proxy, backend), decision)));
     };
     if let Some(decision) = rules::request(core, exchange, rules, backend, false).await? {
-        return Ok(Some(decided(proxy, decision)));
+        return Ok(Some(decided(core, exchange, (proxy, backend), decision)));
     }
     if let Some(routed) = statistics::admit(core, exchange, (page, rules), backend)? {
         return Ok(Some(routed));
@@ -131,10 +132,18 @@ async fn judge(
     Ok(rules::redirect(core, exchange, rules, backend).map(Routed::Answered))
 }
 
-fn decided(proxy: &Proxy, decision: Decision) -> Routed {
+fn decided(
+    core: &Core,
+    exchange: &mut Exchange<'_>,
+    (proxy, backend): (&Proxy, Option<&BackendView>),
+    decision: Decision,
+) -> Routed {
     match decision {
         Decision::Answer(answer) => Routed::Answered(answer),
-        Decision::Auth(realm) => Routed::Answered(statistics::question(realm.as_deref().unwrap_or(&proxy.name))),
+        Decision::Auth(realm) => {
+            let realm = realm.as_deref().unwrap_or(&proxy.name);
+            Routed::Answered(statistics::question(core, exchange, backend, realm))
+        }
         Decision::Service(service) => Routed::Served(ServiceKind::Named(service)),
     }
 }

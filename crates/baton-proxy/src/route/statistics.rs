@@ -14,12 +14,15 @@ use crate::core::Core;
 use crate::desk::ServiceKind;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
-use crate::respond;
+use crate::pages;
 use crate::rules::{self, OwnResponse};
 use crate::view::BackendView;
 
 /// The scheme of `Authorization`, in any case.
 const BASIC: &[u8] = b"basic ";
+
+/// The status of the question for a user and a password.
+const UNAUTHORIZED: u16 = 401;
 
 /// `None`: the request is for something else.
 pub fn admit(
@@ -50,7 +53,7 @@ pub fn admit(
         Verdict::Auth(realm) => {
             refused(exchange);
             let realm = realm.as_deref().or(page.realm.as_deref()).unwrap_or(StatsPage::REALM);
-            Ok(Some(Routed::Answered(question(realm))))
+            Ok(Some(Routed::Answered(question(core, exchange, backend, realm))))
         }
         // No other action may stand in these rules.
         _ => {
@@ -62,9 +65,11 @@ pub fn admit(
 }
 
 /// The question for a user and a password.
-pub fn question(realm: &str) -> OwnResponse {
+pub fn question(core: &Core, exchange: &mut Exchange<'_>, backend: Option<&BackendView>, realm: &str) -> OwnResponse {
     let ended = Ended::refused(Cause::Local, Phase::Request, 0);
-    OwnResponse { page: respond::unauthorized(realm), ended: Some(ended) }
+    let mut page = rules::error_page(core, exchange, backend, UNAUTHORIZED);
+    pages::ask_for_user(realm, &mut page);
+    OwnResponse { page, logged: Some(UNAUTHORIZED), ended: Some(ended) }
 }
 
 /// The log names the page all the same.

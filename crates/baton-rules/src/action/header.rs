@@ -76,7 +76,7 @@ fn edit(words: &mut RuleArguments<'_, '_>, name: Option<&[u8]>, what: HeaderOper
     Action::Header(HeaderEdit { on_request, what: if framing { HeaderOperation::Nothing } else { what } })
 }
 
-fn is_framing(name: &[u8]) -> bool {
+pub(super) fn is_framing(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 

@@ -3,6 +3,7 @@
 mod answer;
 mod header;
 mod redirect;
+mod response;
 mod service;
 mod state;
 mod uri;
@@ -20,7 +21,8 @@ use crate::problem::{LocatedError, RuleError};
 use crate::rules::Verdict;
 use crate::sample::Type;
 
-pub(crate) use redirect::RedirectRule;
+pub(crate) use redirect::{RedirectRule, Value as RedirectValue};
+pub(crate) use response::ResponseRule;
 
 /// The rule sets an action may stand in, as bits.
 pub(crate) mod sets {
@@ -51,9 +53,9 @@ pub(crate) struct Row {
 pub(crate) enum Action {
     Allow,
     Reject,
-    Deny(answer::Page),
-    Tarpit(answer::Page),
-    Return(answer::ResponseContent),
+    Deny(ResponseRule),
+    Tarpit(ResponseRule),
+    Return(ResponseRule),
     /// `auth`, with its realm.
     Auth(Option<Arc<str>>),
     UseService(Service),
@@ -186,6 +188,16 @@ fn rewritten(outcome: Result<(), InvalidRewrite>, cx: &mut Context<'_>) -> Verdi
 /// The result of a rewrite cannot be sent; nothing was changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct InvalidRewrite;
+
+/// Compiles an `http-error` line, of which only those come here that compose a response.
+pub(crate) fn http_error(words: &mut RuleArguments<'_, '_>) -> Result<ResponseRule, LocatedError> {
+    let (rule, has_status) = response::read(words, 200)?;
+    match words.words.get(words.at) {
+        Some(word) => Err(RuleError::new(format!("unknown keyword '{word}'")).at(words.at)),
+        None if !has_status => Err(RuleError::new("a status is missing").hint("add 'status CODE'").at(words.at)),
+        None => Ok(rule),
+    }
+}
 
 /// The arguments of a rule while they are read.
 pub(crate) struct RuleArguments<'a, 'b> {

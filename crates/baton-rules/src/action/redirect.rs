@@ -9,7 +9,7 @@ use crate::reply::Redirect;
 pub(super) const ROWS: &[Row] = &[Row {
     name: "redirect",
     sets: sets::REQUEST | sets::RESPONSE,
-    parse: |words| RedirectRule::parse(words).map(|rule| Action::Redirect(Box::new(rule))),
+    parse: |words| RedirectRule::parse(words, Value::Format).map(|rule| Action::Redirect(Box::new(rule))),
     doc: "Returns a redirect.",
 }];
 
@@ -32,9 +32,31 @@ enum RedirectKind {
     Scheme,
 }
 
+/// How a target is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Value {
+    /// As a format: in `http-request redirect` and `http-response redirect`.
+    Format,
+    /// As it stands: in `redirect`.
+    Plain,
+}
+
+impl Value {
+    fn read(self, words: &mut RuleArguments<'_, '_>, what: &str) -> Result<Format, LocatedError> {
+        if self == Value::Format {
+            return words.line(what);
+        }
+        let text = words.take(what)?;
+        match text.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            true => Err(words.blame(RuleError::new(format!("{what} must be a single line")))),
+            false => Ok(Format::verbatim(text.as_bytes())),
+        }
+    }
+}
+
 impl RedirectRule {
     /// Reads the words up to the condition.
-    pub fn parse(words: &mut RuleArguments<'_, '_>) -> Result<RedirectRule, LocatedError> {
+    pub fn parse(words: &mut RuleArguments<'_, '_>, value: Value) -> Result<RedirectRule, LocatedError> {
         let mut to = None;
         let mut status = 302;
         let mut cookie = None;
@@ -42,9 +64,9 @@ impl RedirectRule {
         while let Some(word) = words.peek() {
             words.at += 1;
             match word {
-                "location" => to = Some((RedirectKind::Location, words.line("the location")?)),
-                "prefix" => to = Some((RedirectKind::Prefix, words.line("the prefix")?)),
-                "scheme" => to = Some((RedirectKind::Scheme, words.line("the scheme")?)),
+                "location" => to = Some((RedirectKind::Location, value.read(words, "the location")?)),
+                "prefix" => to = Some((RedirectKind::Prefix, value.read(words, "the prefix")?)),
+                "scheme" => to = Some((RedirectKind::Scheme, value.read(words, "the scheme")?)),
                 "code" => {
                     let text = words.take("a status")?;
                     status = match text.parse() {
@@ -55,9 +77,9 @@ impl RedirectRule {
                         }
                     };
                 }
-                "set-cookie" => cookie = Some(format!("{}; path=/;", words.take("a cookie")?).into_bytes()),
+                "set-cookie" => cookie = Some(format!("{}; path=/;", read_cookie(words)?).into_bytes()),
                 "clear-cookie" => {
-                    cookie = Some(format!("{}; path=/; Max-Age=0;", words.take("a cookie")?).into_bytes());
+                    cookie = Some(format!("{}; path=/; Max-Age=0;", read_cookie(words)?).into_bytes());
                 }
                 "drop-query" => drop_query = true,
                 "append-slash" => append_slash = true,
@@ -135,5 +157,14 @@ impl RedirectRule {
         if self.append_slash && !location.ends_with(b"/") {
             location.push(b'/');
         }
+    }
+}
+
+/// A cookie's name, or name and value.
+fn read_cookie<'a>(words: &mut RuleArguments<'a, '_>) -> Result<&'a str, LocatedError> {
+    let text = words.take("a cookie")?;
+    match text.bytes().find(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        Some(_) => Err(words.blame(RuleError::new("a cookie must be a single line"))),
+        None => Ok(text),
     }
 }

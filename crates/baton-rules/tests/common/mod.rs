@@ -9,8 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use baton_http::{Limits, Method, Parsed, RequestHead, RequestMut, ResponseHead, ResponseMut, ResponseTo};
 use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
 use baton_rules::{
-    Body, Context, Denial, Expr, Files, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response,
-    RuleCursor, RuleDiagnostic, RulePosition, VariableScopes, Variables, Verdict, compile,
+    Body, Context, Expr, Files, Listener, ProxyName, ProxyRules, Redirect, Request, Response, ResponseSource,
+    RuleCursor, RuleDiagnostic, RulePosition, RuleResponse, VariableScopes, Variables, Verdict, compile,
 };
 
 /// The request most tests use.
@@ -92,6 +92,7 @@ pub fn proxy(role: Role, lines: &str) -> Proxy {
             ("use_backend", _) => (Ruleset::UseBackend, 0),
             ("use-server", _) => (Ruleset::UseServer, 0),
             ("redirect", _) => (Ruleset::Redirect, 0),
+            ("http-error", _) => (Ruleset::HttpError, 0),
             ("monitor", _) => (Ruleset::MonitorFail, 1),
             ("force-persist", _) => (Ruleset::ForcePersist, 0),
             ("ignore-persist", _) => (Ruleset::IgnorePersist, 0),
@@ -145,6 +146,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         }),
         response: response.map(|_| Response { head: ResponseMut::new(&mut response_head, response_buf) }),
         variables: VariableScopes { session: &mut Variables::new(), exchange: Some(&mut Variables::new()) },
+        own_status: None,
         log_level: None,
         matches_hash: &baton_rules::passwords::matches,
         random: &random,
@@ -201,16 +203,17 @@ pub fn response(lines: &str, request_bytes: &str, bytes: &str) -> String {
 /// A verdict as text; own answers with their bytes.
 pub fn show(verdict: Verdict) -> String {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let reply = |reply: Reply| {
-        let mut out = Vec::new();
-        reply.write_head(false, &mut out);
-        out.extend_from_slice(&reply.body);
-        text(out)
+    let content = |response: RuleResponse| match response.source {
+        ResponseSource::ErrorPage => response.status.to_string(),
+        ResponseSource::File(content) => text(content.to_vec()),
+        ResponseSource::Composed(reply) => {
+            let mut out = Vec::new();
+            reply.write_head(false, &mut out);
+            out.extend_from_slice(&reply.body);
+            text(out)
+        }
     };
-    let denial = |word: &str, denial: Denial| match denial.reply {
-        None => format!("{word} {}", denial.status),
-        Some(own) => format!("{word} {}", reply(own)),
-    };
+    let denial = |word: &str, response: RuleResponse| format!("{word} {}", content(response));
     match verdict {
         Verdict::Continue => "continue".to_owned(),
         Verdict::Allow => "allow".to_owned(),
@@ -219,7 +222,7 @@ pub fn show(verdict: Verdict) -> String {
         Verdict::Failed => "failed".to_owned(),
         Verdict::Deny(it) => denial("deny", it),
         Verdict::Tarpit(it) => denial("tarpit", it),
-        Verdict::Return(it) => reply(it),
+        Verdict::Return(it) => content(it),
         Verdict::Auth(realm) => format!("auth {realm:?}"),
         Verdict::UseService(service) => format!("use-service {}", service.word()),
         Verdict::Redirect(it) => {

@@ -64,19 +64,24 @@ pub fn standard(status: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(body.as_bytes());
 }
 
-/// Appends the question for a user and a password.
-pub fn unauthorized(realm: &str, out: &mut Vec<u8>) {
-    let page = find(401);
-    let body = body(page);
+/// Makes a response, unless it is empty, the question for a user and a password of this realm (RFC 7617).
+pub fn ask_for_user(realm: &str, page: &mut Vec<u8>) {
+    let Some(end) = head_end(page) else { return };
     let realm = realm.replace('\\', "\\\\").replace('"', "\\\"");
-    let head = format!(
-        "HTTP/1.1 401 {}\r\ncontent-length: {}\r\ncache-control: no-cache\r\ncontent-type: text/html\r\n\
-         www-authenticate: Basic realm=\"{realm}\"\r\n\r\n",
-        page.reason,
-        body.len()
-    );
-    out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(body.as_bytes());
+    let field = format!("www-authenticate: Basic realm=\"{realm}\"\r\n");
+    page.splice(end..end, field.into_bytes());
+}
+
+/// Where the empty line begins that ends a head, whose lines may end without a carriage return.
+fn head_end(page: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let end = at + memchr::memchr(b'\n', &page[at..])?;
+        if matches!(&page[at..end], b"" | b"\r") {
+            return Some(at);
+        }
+        at = end + 1;
+    }
 }
 
 /// The answer to bytes that were no request. HAProxy spells it differently there, and so do we.
@@ -105,6 +110,19 @@ pub fn redirect(status: u16, location: &str, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_question_for_a_user_is_the_last_header() {
+        let check = |page: &str, expect: &str| {
+            let mut page = page.as_bytes().to_vec();
+            ask_for_user("a\"\\b", &mut page);
+            assert_eq!(String::from_utf8(page).expect("it was text"), expect);
+        };
+        let field = "www-authenticate: Basic realm=\"a\\\"\\\\b\"\r\n";
+        check("HTTP/1.1 401 X\r\na: b\r\n\r\nbody\n\n", &format!("HTTP/1.1 401 X\r\na: b\r\n{field}\r\nbody\n\n"));
+        check("HTTP/1.1 401 X\na: b\n\nbody", &format!("HTTP/1.1 401 X\na: b\n{field}\nbody"));
+        check("", "");
+    }
 
     #[test]
     fn a_status_without_a_page_is_our_fault() {
