@@ -153,7 +153,10 @@ impl<'a> Sample<'a> {
         match self {
             Sample::Bool(value) => out.push(b'0' + u8::from(*value)),
             Sample::Int(value) => _ = write!(out, "{value}"),
-            Sample::Ip(value) => _ = write!(out, "{value}"),
+            Sample::Ip(value) => match embedded_ipv4(*value) {
+                Some(embedded) => _ = write!(out, "::{embedded}"),
+                None => _ = write!(out, "{value}"),
+            },
             Sample::Str(bytes) | Sample::Method(bytes) => out.extend_from_slice(bytes),
             Sample::Bin(bytes) => out.extend_from_slice(&bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]),
         }
@@ -185,7 +188,7 @@ impl<'a> Sample<'a> {
         match self {
             Sample::Ip(address) => Some(address),
             Sample::Int(value) => Some(IpAddr::V4(Ipv4Addr::from(value as u32))),
-            Sample::Str(bytes) => std::str::from_utf8(&bytes).ok()?.parse().ok(),
+            Sample::Str(bytes) => address(&bytes),
             Sample::Bool(_) | Sample::Bin(_) | Sample::Method(_) => None,
         }
     }
@@ -219,6 +222,41 @@ pub(crate) fn cut(bytes: Cow<'_, [u8]>, start: usize, end: usize) -> Cow<'_, [u8
             Cow::Owned(bytes)
         }
     }
+}
+
+/// The IPv4 address in an IPv6 one of `::/96`, which inet_ntop(3) writes as such.
+fn embedded_ipv4(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V6(address) if (1 << 16..1 << 32).contains(&u128::from(address)) => {
+            Some(Ipv4Addr::from(u128::from(address) as u32))
+        }
+        _ => None,
+    }
+}
+
+/// The address that `bytes` are. As in HAProxy, an IPv4 address may have zeros in front of its numbers and anything but a point behind.
+pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
+    leading_ipv4(bytes).map(IpAddr::V4).or_else(|| std::str::from_utf8(bytes).ok()?.parse().ok())
+}
+
+fn leading_ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {
+    let mut octets = [0; 4];
+    let mut rest = bytes;
+    for (place, octet) in octets.iter_mut().enumerate() {
+        if place > 0 {
+            rest = rest.strip_prefix(b".")?;
+        }
+        let end = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+        let (digits, behind) = rest.split_at(end);
+        let significant = &digits[digits.iter().take_while(|&&digit| digit == b'0').count()..];
+        *octet = match (digits, significant) {
+            ([], _) => return None,
+            (_, []) => 0,
+            (_, significant) => std::str::from_utf8(significant).ok()?.parse().ok()?,
+        };
+        rest = behind;
+    }
+    (rest.first() != Some(&b'.')).then(|| Ipv4Addr::from(octets))
 }
 
 /// The number at the start of `bytes`, as HAProxy reads one: digits after a sign, saturating; 0 without digits.

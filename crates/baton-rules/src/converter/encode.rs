@@ -74,37 +74,52 @@ fn b64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<
     from_base64(&sample.into_text()).map(|bytes| Sample::Bin(Cow::Owned(bytes)))
 }
 
-/// What Base64 with its padding stands for.
+/// What Base64 with its padding stands for. As in HAProxy, each group of four may be padded, and by three characters, too.
 pub(crate) fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;
     }
-    let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
-    if padding > 2 {
-        return None;
-    }
-    bytes_of(&text[..text.len() - padding], ALPHABET)
-}
-
-/// Nothing for what is no Base64 for URLs; padding is none of its characters.
-fn ub64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
-    let text = sample.into_text();
-    let bytes = if text.len() % 4 == 1 { None } else { bytes_of(&text, URL_ALPHABET) };
-    bytes.map(|bytes| Sample::Bin(Cow::Owned(bytes)))
-}
-
-/// The bytes that digits of six bits stand for.
-fn bytes_of(digits: &[u8], alphabet: &[u8; 64]) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(digits.len().div_ceil(4) * 3);
-    for group in digits.chunks(4) {
-        let mut bits = 0u32;
-        for &digit in group {
-            bits = bits << 6 | alphabet.iter().position(|&known| known == digit)? as u32;
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    for group in text.chunks(4) {
+        let digits = group.iter().position(|&byte| byte == b'=').unwrap_or(4);
+        if digits == 0 || group[digits..].iter().any(|&byte| byte != b'=') {
+            return None;
         }
-        bits <<= 6 * (4 - group.len());
-        out.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
+        append(&group[..digits], |byte| value_of(byte, ALPHABET), &mut out)?;
     }
     Some(out)
+}
+
+/// Nothing for what is no Base64 for URLs.
+fn ub64dec<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    from_base64_url(&sample.into_text()).map(|bytes| Sample::Bin(Cow::Owned(bytes)))
+}
+
+/// What Base64 for URLs without padding stands for. As in HAProxy, a `=` in it counts as a digit of all ones.
+pub(crate) fn from_base64_url(text: &[u8]) -> Option<Vec<u8>> {
+    if text.len() % 4 == 1 {
+        return None;
+    }
+    let mut out = Vec::with_capacity(text.len().div_ceil(4) * 3);
+    for group in text.chunks(4) {
+        append(group, |byte| value_of(if byte == b'=' { b'_' } else { byte }, URL_ALPHABET), &mut out)?;
+    }
+    Some(out)
+}
+
+fn value_of(digit: u8, alphabet: &[u8; 64]) -> Option<u32> {
+    alphabet.iter().position(|&known| known == digit).map(|value| value as u32)
+}
+
+/// Appends the bytes that up to four digits of six bits stand for.
+fn append(digits: &[u8], value: impl Fn(u8) -> Option<u32>, out: &mut Vec<u8>) -> Option<()> {
+    let mut bits = 0u32;
+    for &digit in digits {
+        bits = bits << 6 | value(digit)?;
+    }
+    bits <<= 6 * (4 - digits.len());
+    out.extend_from_slice(&bits.to_be_bytes()[1..digits.len()]);
+    Some(())
 }
 
 /// Nothing for a `%` without two digits. A `+` is a blank in a query: everywhere with argument 1, else after a `?`.

@@ -105,13 +105,9 @@ fn iif<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<
     Some(Sample::str(args[usize::from(!sample.into_bool()?)].bytes()))
 }
 
-/// Without an IPv6 mask an IPv6 address gives nothing, unless it maps an IPv4 one.
+/// An IPv6 address that maps an IPv4 one is taken for that. Without an IPv6 mask any other IPv6 address gives nothing.
 fn ipmask<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
-    let address = match (sample.into_ip()?, &args[1]) {
-        (address, Value::Mask6(_)) => address,
-        (address, _) => address.to_canonical(),
-    };
-    Some(Sample::Ip(match (address, &args[0], &args[1]) {
+    Some(Sample::Ip(match (sample.into_ip()?.to_canonical(), &args[0], &args[1]) {
         (IpAddr::V4(address), Value::Mask4(mask), _) => IpAddr::V4(Ipv4Addr::from(u32::from(address) & mask)),
         (IpAddr::V6(address), _, Value::Mask6(mask)) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & mask)),
         _ => return None,

@@ -7,7 +7,7 @@ use super::Converter;
 use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
 use crate::problem::RuleError;
-use crate::sample::{Sample, Type, cut, leading_int};
+use crate::sample::{Sample, Type, cut};
 use crate::substitute::{self, Substitution, Template};
 
 const FIELD: &[Arg] = &[Arg::req(ArgKind::Int), Arg::req(ArgKind::Str), Arg::opt(ArgKind::Int)];
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Converter] = &[
     Converter::new("regsub", Type::Str, Type::Str, regsub, "The text with what an expression matches replaced.")
         .args(&[Arg::req(ArgKind::Str), Arg::req(ArgKind::Str), Arg::opt(ArgKind::Str)])
         .check(substitution),
-    Converter::new("host_only", Type::Str, Type::Str, host_only, "A Host value without its port."),
+    Converter::new("host_only", Type::Str, Type::Str, host_only, "A Host value without its port, in lower case."),
     Converter::new("port_only", Type::Str, Type::Int, port_only, "The port of a Host value, 0 without one."),
 ];
 
@@ -93,12 +93,12 @@ fn field<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Optio
 }
 
 fn word<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
-    pick(sample.into_text(), args, true)
+    pick(sample.into_text(), args, true).or(Some(Sample::str(b"")))
 }
 
 /// The pieces of a text from `index` on: from 1 counted from the start, from -1 counted from the end and then going
-/// backwards. `count` of them (1 by default, all for 0), with what stands between. A word that is not there gives
-/// nothing, a field gives nothing either.
+/// backwards. `count` of them (1 by default, all for 0), with what stands between. A word that is not there is empty, a
+/// field that is not there gives nothing.
 fn pick<'c>(text: Cow<'c, [u8]>, args: &[Value], words: bool) -> Option<Sample<'c>> {
     let index = args[0].int()?;
     let delimiters = args[1].bytes();
@@ -111,12 +111,18 @@ fn pick<'c>(text: Cow<'c, [u8]>, args: &[Value], words: bool) -> Option<Sample<'
     let mut ranges = Fields { text: &text, delimiters, words, front: 0, back: text.len(), done: false };
     let (start, end) = if index > 0 {
         let first = ranges.nth(nth)?;
-        let last = if count > 1 { ranges.take(count - 1).last() } else { None };
-        (first.0, last.unwrap_or(first).1)
+        match count {
+            1 => first,
+            // With fewer words than were asked for, what stands behind the last one belongs to it.
+            _ => (first.0, ranges.nth(count - 2).map_or(text.len(), |last| last.1)),
+        }
     } else {
-        let last = ranges.by_ref().rev().nth(nth)?;
-        let first = if count > 1 { ranges.rev().take(count - 1).last() } else { None };
-        (first.unwrap_or(last).0, last.1)
+        let mut ranges = ranges.rev();
+        let last = ranges.nth(nth)?;
+        match count {
+            1 => last,
+            _ => (ranges.nth(count - 2).map_or(0, |first| first.0), last.1),
+        }
     };
     Some(Sample::Str(cut(text, start, end)))
 }
@@ -241,13 +247,17 @@ fn port_start(host: &[u8]) -> Option<usize> {
     memchr::memrchr(b':', &host[after..]).map(|at| after + at + 1)
 }
 
-fn host_only<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+fn host_only<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Option<Sample<'c>> {
     let text = sample.into_text();
     let end = port_start(&text).map_or(text.len(), |start| start - 1);
-    Some(Sample::Str(cut(text, 0, end)))
+    lower(Sample::Str(cut(text, 0, end)), args, cx)
 }
 
+/// As in HAProxy, whatever stands behind the colon counts as digits.
 fn port_only<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
     let text = sample.into_text();
-    Some(Sample::Int(port_start(&text).and_then(|start| leading_int(&text[start..])).unwrap_or(0)))
+    let digits = port_start(&text).map_or(&[][..], |start| &text[start..]);
+    let digit = |byte: u8| u32::from(byte).wrapping_sub(u32::from(b'0'));
+    let port = digits.iter().fold(0u32, |port, &byte| port.wrapping_mul(10).wrapping_add(digit(byte)));
+    Some(Sample::Int(port.into()))
 }

@@ -22,6 +22,7 @@
 //! - `gets [LISTENER] [keep] [tls ..]`: a line is `[METHOD] /target [xN] [| Header: value]..`, each on a connection of its own that asks
 //!   to be closed (`keep`: all on one that stays).
 //! - `client [CONNECTION]`: steps (`script.rs`).
+//! - `expressions`, `inputs KIND xN`: many expressions, evaluated for many generated inputs (`generate/mod.rs`).
 //! - `response [ORIGIN] [close | reset]`: the answer to the origin's next request; the last one is repeated.
 //! - `origin ORIGIN`: steps for the origin's next connection; the last such section serves all later ones too.
 //!
@@ -31,6 +32,7 @@
 
 use std::path::Path;
 
+use crate::generate;
 use crate::script::{self, Step};
 use crate::secure::{self, Secure};
 
@@ -70,8 +72,18 @@ pub enum Then {
     Reset,
 }
 
-const OPTIONS: &[&str] =
-    &["raw", "no-logs", "no-counters", "checked", "loose-ends", "upstream-ends", "unordered", "notes", "ipv6"];
+const OPTIONS: &[&str] = &[
+    "raw",
+    "no-logs",
+    "no-counters",
+    "checked",
+    "loose-ends",
+    "upstream-ends",
+    "unordered",
+    "notes",
+    "ipv6",
+    "own-bytes",
+];
 
 const HTTP: &str = "global
     nbthread 1
@@ -108,7 +120,7 @@ impl Case {
     /// see health checks: connections without bytes and requests for `/check` or `/health` are left out), `loose-ends` (do not compare how
     /// client connections ended), `upstream-ends` (do compare it for origin connections), `unordered` (compare the connections of
     /// an origin as a set), `notes` (also compare what is logged about servers and backends), `ipv6`
-    /// (needs ::1, is skipped without).
+    /// (needs ::1, is skipped without), `own-bytes` (what clients received has no port or folder in it that differs by run).
     pub fn has(&self, option: &str) -> bool {
         debug_assert!(OPTIONS.contains(&option), "{option} is not an option");
         self.options.iter().any(|word| word == option)
@@ -178,6 +190,11 @@ fn one(name: &str, text: &str) -> Result<Case, String> {
     if let Some(unknown) = case.options.iter().find(|word| !OPTIONS.contains(&word.as_str())) {
         return Err(format!("unknown option `{unknown}`"));
     }
+    let sections: Vec<&str> = sections.collect();
+    if sections.iter().any(|section| section.starts_with("expressions")) {
+        case.options.extend(["no-logs", "own-bytes", "loose-ends"].map(str::to_string));
+        case.cfg = generate::CFG.to_string();
+    }
     for section in sections {
         let (head, body) = section.split_once('\n').unwrap_or((section, ""));
         case.section(head, body).map_err(|fault| format!("--- {head}: {fault}"))?;
@@ -226,6 +243,16 @@ impl Case {
             "gets" => {
                 let listener = words.iter().find(|word| script::is_place(word)).copied().unwrap_or("L1");
                 self.gets(body, listener, words.contains(&"keep"), Secure::of(words))?;
+            }
+            "expressions" => self.cfg.push_str(&generate::rule(&self.name, body)?),
+            "inputs" => {
+                let (kind, count) = match words {
+                    [kind, count] => (*kind, count.strip_prefix('x').and_then(|count| count.parse().ok())),
+                    _ => return Err("a kind and a number are expected, `text x200`".to_string()),
+                };
+                let count = count.ok_or("how many? `x200`")?;
+                let start = self.script.iter().filter(|(_, step)| matches!(step, Step::Connect { .. })).count();
+                self.script.extend(generate::requests(&self.name, kind, count, start)?);
             }
             "client" => {
                 let connection = words.first().copied().unwrap_or("a");

@@ -16,6 +16,7 @@
 mod case;
 mod client;
 mod differences;
+mod generate;
 mod http;
 mod normal;
 mod origin;

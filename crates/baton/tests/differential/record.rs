@@ -56,7 +56,10 @@ impl Record {
                     true => past.received.clone(),
                     false => http::join_responses(&past.received, &past.methods),
                 };
-                let mut lines = lines(&normal.bytes(&bytes));
+                let mut lines = match case.has("own-bytes") {
+                    true => lines(&bytes),
+                    false => lines(&normal.bytes(&bytes)),
+                };
                 lines.splice(0..0, past.tls.iter().map(|line| format!("(TLS: {line})")));
                 if !case.has("loose-ends") {
                     lines.push(format!("({})", ending(past)));

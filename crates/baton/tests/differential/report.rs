@@ -15,7 +15,7 @@ pub fn difference(theirs: &Record, ours: &Record) -> Option<String> {
         let (left, right) = (lines(theirs, title), lines(ours, title));
         if left != right {
             text.push_str(&format!("[{title}]{}\n", absence(left.is_some(), right.is_some())));
-            text.push_str(&compare(left.unwrap_or_default(), right.unwrap_or_default()));
+            text.push_str(&compare_any(left.unwrap_or_default(), right.unwrap_or_default()));
         }
     }
     (!text.is_empty()).then_some(text)
@@ -31,6 +31,36 @@ fn absence(left: bool, right: bool) -> &'static str {
         (false, true) => " only with the second program",
         _ => "",
     }
+}
+
+/// Sections with more lines than this are compared line by line, and only what differs is shown.
+const ALIGNED_LINES_MAX: usize = 1000;
+
+/// The most differences shown of a long section.
+const DIFFERENCES_SHOWN_MAX: usize = 30;
+
+fn compare_any(left: &[String], right: &[String]) -> String {
+    match left.len().max(right.len()) <= ALIGNED_LINES_MAX {
+        true => compare(left, right),
+        false => compare_generated(left, right),
+    }
+}
+
+/// Responses of a generated case: of each expression the first difference, with its input, which is the last line before without a blank.
+fn compare_generated(left: &[String], right: &[String]) -> String {
+    let mut text = format!("  {} lines of haproxy, {} of the second program\n", left.len(), right.len());
+    let mut seen: Vec<&str> = Vec::new();
+    for (at, (theirs, ours)) in left.iter().zip(right).enumerate() {
+        let (expression, _) = theirs.split_once("  ").unwrap_or((theirs, ""));
+        let known = theirs == ours || theirs.starts_with("content-length:") || seen.contains(&expression);
+        if known || seen.len() == DIFFERENCES_SHOWN_MAX {
+            continue;
+        }
+        seen.push(expression);
+        let input = left[..at].iter().rev().find(|line| !line.contains(' ')).map_or("", |line| line);
+        text.push_str(&format!("    input | {input}\n  haproxy < {theirs}\n   second > {ours}\n"));
+    }
+    text
 }
 
 /// Both sides, line under line: what they share once, what differs with the side's name.
