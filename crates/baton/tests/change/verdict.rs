@@ -109,13 +109,15 @@ fn figures_are_true_for_a_process_with_another_user_and_root_directory() {
     let proxy = Proxy::start(&config(&[web.to_string()], origin.address(), "").replace("global\n", &rights));
     exchange(&mut connect(web), "/", "close").expect("a response");
     let pid = proxy.pid();
-    let folder = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("root sees it");
-    let open = folder.count() as u64;
+    // Connections of the request before may be open in one count and closed in the next: at rest both agree.
+    until("both count the same descriptors", || {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("root sees it").count() as u64;
+        // Asking takes one more: the connection that asks.
+        (open..=open + 1).contains(&proxy.status().descriptors)
+    });
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
     let pages: u64 = pages.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a number");
     let status = proxy.status();
-    // The one that asks has a connection.
-    assert!(status.descriptors >= open && status.descriptors <= open + 4, "{} of {open}", status.descriptors);
     let (seen, told) = (pages * 4096, status.resident_bytes);
     assert!(told > seen / 2 && told < seen * 2, "{told} of {seen}");
     assert_eq!(crate::support::frontend_counter(&status, "web", "req_tot"), 1);
