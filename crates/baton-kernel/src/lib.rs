@@ -15,6 +15,7 @@
 pub mod borrow;
 #[cfg(feature = "bpf")]
 pub mod bpf;
+pub mod cells;
 pub mod connect;
 pub mod connections;
 pub mod endpoint;

@@ -16,15 +16,23 @@ pub mod usage;
 pub mod users;
 
 use std::io;
+use std::time::Duration;
 
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::time::{ClockId, clock_gettime};
 
 /// The name of this machine; empty if it is no text.
 pub fn hostname() -> String {
     nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
+}
+
+/// Time on the clock that all processes of the machine share and nobody sets (`CLOCK_MONOTONIC`).
+pub fn uptime() -> Duration {
+    // The kernel has this clock.
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
 }
 
 /// Ignores SIGPIPE: writing to a closed connection is an error value then, not the end of the process. Rust's
