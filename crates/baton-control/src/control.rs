@@ -1,6 +1,7 @@
 //! The running process: signals, questions and time come in, the change path answers.
 
 mod directing;
+mod pace;
 mod pausing;
 mod readings;
 pub(crate) mod reloading;
@@ -18,6 +19,7 @@ use baton_kernel::process::known::ProcessId;
 use baton_model::Level;
 use baton_proxy::{Command, Workers};
 
+use self::pace::Pace;
 use self::pausing::Pausing;
 use self::reloading::Readings;
 pub use self::service::Begun;
@@ -81,6 +83,8 @@ pub struct Control {
     pub(crate) servant: Option<Servant>,
     /// Log lines that were lost, as far as they were reported.
     pub(crate) losses: LossReports,
+    /// When the master learns the health of servers.
+    pub(crate) health: Pace,
     /// What changed lately.
     pub(crate) history: History,
     /// Buffers of log lines, and who gets them.
@@ -124,6 +128,7 @@ impl Control {
             begun: None,
             servant: None,
             losses: LossReports::default(),
+            health: Pace::default(),
             history: History::default(),
             rings,
             scrapes: Arc::default(),

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use baton_config::{Environment, Loaded, Options, Severity};
 use baton_health::{ChangedBackend, Checker};
+use baton_kernel::cells::CellMemory;
 use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::priority;
 use baton_model::{CpuMap, EndedOverride, Field, Model, Object, Overrides, Source};
@@ -49,7 +50,7 @@ use crate::tidy::Tidy;
 
 pub(crate) use self::change::{Change, Changed};
 pub(crate) use self::cookies::DynamicCookie;
-use self::figures::ReloadFigures;
+use self::figures::LastReload;
 pub(crate) use self::limits::LimitedObject;
 
 /// How long a reload waits for addresses that a process before us has still: those of one without clients are closed within a second.
@@ -98,7 +99,9 @@ pub struct ChangeLine {
     /// Why the last one was, if it was.
     last_refused: Option<String>,
     /// What became of all of them.
-    reloads: ReloadFigures,
+    last_reload: Option<LastReload>,
+    /// Lost log lines of which the master knows.
+    told_losses: u64,
     /// What sockets counted in the process before this one, until they are open.
     counted_sockets: Named<Counters>,
     /// A process that we took over from has not ended yet.
@@ -230,25 +233,27 @@ pub fn read_all(
 }
 
 impl ChangeLine {
-    /// A process of `cores` cores that has no configuration yet.
+    /// A process of `cores` cores that has no configuration yet, and counts in `memory`.
     ///
     /// `commands` are what operators may say ([`runtime::commands`](crate::runtime::commands)); `log` takes what health checks have to say.
     pub fn new(
         cores: usize,
+        memory: Arc<CellMemory>,
         tickets: TicketVault,
         commands: Commands,
         now: Instant,
         log: impl Fn(baton_health::Event) + 'static,
     ) -> ChangeLine {
+        let registry = Arc::new(Registry::counting_in(memory, cores, now));
         ChangeLine {
             asked: Arc::default(),
             model: Arc::default(),
             rules: Arc::default(),
             generation: None,
             listeners: Listeners::new(cores),
-            registry: Arc::new(Registry::new(cores, now)),
             checker: Checker::new(log),
-            runtime: Runtime::new(commands),
+            runtime: Runtime::new(commands, registry.sums.clone()),
+            registry,
             direct: Direct::default(),
             direct_said: Vec::new(),
             store: Store::new(),
@@ -260,7 +265,8 @@ impl ChangeLine {
             untold: Vec::new(),
             refused: 0,
             last_refused: None,
-            reloads: ReloadFigures::default(),
+            last_reload: None,
+            told_losses: 0,
             counted_sockets: Named::default(),
             is_somebody_ending: false,
             server_ids: servers::CountedIds::default(),

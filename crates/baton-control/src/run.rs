@@ -58,6 +58,7 @@ enum Event {
     Direct(Option<direct::KeeperReply>),
     /// Log lines were lost, or something panicked.
     LinesLost,
+    HealthNews,
     /// An orphan that the kernel gave to this process has ended.
     OrphanEnded,
     Loaded(Result<Found, Lost>),
@@ -134,7 +135,7 @@ impl Control {
                 Event::Resume => self.resume().await,
                 Event::Master(heard) => self.obey(heard, &desk).await,
                 Event::Direct(answer) => self.step_direct(answer),
-                Event::LinesLost => {}
+                Event::LinesLost | Event::HealthNews => {}
                 Event::OrphanEnded => reap_orphans(),
                 Event::HardStop(number) => {
                     self.leave_direct();
@@ -152,6 +153,7 @@ impl Control {
             self.rotate_tickets().await;
             self.look_at_certificates();
             self.losses.report(&self.messages);
+            self.report_health().await;
             self.line.read_rates(Instant::now());
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
                 self.report_closed().await;
@@ -204,6 +206,7 @@ impl Control {
             }
         };
         let (reading, servant) = (self.readings.task(), &self.servant);
+        let news = self.line.checker().news();
         let (runtime, direct) = self.line.sources();
         let certificates = &mut self.certificates;
         let is_looking = certificates.is_looking();
@@ -211,6 +214,12 @@ impl Control {
             match reading {
                 Some(reading) if !is_looking => (&mut reading.loaded).await,
                 Some(_) | None => pending().await,
+            }
+        };
+        let health = async {
+            match servant {
+                Some(_) => news.await,
+                None => pending().await,
             }
         };
         let master = async {
@@ -236,6 +245,7 @@ impl Control {
             () = a_child_ended(&mut signals.child) => Event::OrphanEnded,
             event = certificates.next() => Event::Certificates(event),
             () = losses::happened() => Event::LinesLost,
+            () = health => Event::HealthNews,
             () = time => Event::Time,
         }
     }
@@ -252,6 +262,7 @@ impl Control {
             .chain(self.line.runtime().due())
             .chain(self.line.tickets().due())
             .chain(self.losses.due())
+            .chain(self.health.due())
             .chain(self.line.direct().due().filter(|_| self.succession.is_undisputed()))
             // Nothing is looked at any more by who stops.
             .chain(self.certificates.due().filter(|_| self.drain.is_none()))

@@ -11,7 +11,7 @@ pub mod opening;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use baton_kernel::process::over_exec::{memory_file, read_whole, take_standard_input};
@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use self::ledger::Ledger;
 use self::link::{Begin, Heard, Link, ToMaster, ToWorker};
+use crate::handover::crashed;
 use crate::handover::memory::{MemoryKind, ProcessMemory};
 use crate::listeners::{Inherited, Listeners};
 use crate::overrides::{OverrideKey, OverrideRecord};
@@ -43,7 +44,7 @@ pub struct Summons {
     pub text: Option<Vec<u8>>,
     /// Texts before it, the newest last, some of whose addresses may not be empty yet.
     pub earlier: Vec<Vec<u8>>,
-    /// What is remembered of the worker before: keys of session tickets, and what operators had set.
+    /// What is remembered of the worker before: counters, health, keys of session tickets, and what operators had set.
     pub memory: ProcessMemory,
     sockets: Vec<OwnedFd>,
     /// Numbers by which the configuration may name some of them (`fd@N`), by the kernel's.
@@ -63,7 +64,7 @@ impl Summons {
         let (mut sockets, mut input, mut text, mut earlier) = (Vec::new(), None, None, Vec::new());
         let mut numbers = BTreeMap::new();
         let mut memory = ProcessMemory::default();
-        let mut remember = |kind: MemoryKind, fds| -> io::Result<()> {
+        let remember = |memory: &mut ProcessMemory, kind: MemoryKind, fds| -> io::Result<()> {
             if let Some(piece) = content(fds)?.map(Zeroizing::new) {
                 // What a master of another version kept and we cannot read is nothing.
                 let _ = memory.join(kind, &piece);
@@ -80,8 +81,21 @@ impl Summons {
                 Heard::Message(ToWorker::Input, fds) => input = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Text, fds) => text = content(fds).map_err(wrong)?,
                 Heard::Message(ToWorker::Earlier, fds) => earlier.extend(content(fds).map_err(wrong)?),
-                Heard::Message(ToWorker::Tickets, fds) => remember(MemoryKind::TicketKeys, fds).map_err(wrong)?,
-                Heard::Message(ToWorker::Overrides, fds) => remember(MemoryKind::Overrides, fds).map_err(wrong)?,
+                Heard::Message(ToWorker::Tickets, fds) => {
+                    remember(&mut memory, MemoryKind::TicketKeys, fds).map_err(wrong)?;
+                }
+                Heard::Message(ToWorker::Overrides, fds) => {
+                    remember(&mut memory, MemoryKind::Overrides, fds).map_err(wrong)?;
+                }
+                // What a worker of another version left and we cannot read is nothing.
+                Heard::Message(ToWorker::Counters, fds) => {
+                    let counters = fds.into_iter().next().and_then(|file| crashed::read_counters(file).ok());
+                    memory.join_crashed(counters.unwrap_or_default());
+                }
+                Heard::Message(ToWorker::Health, fds) => {
+                    let report = content(fds).map_err(wrong)?.unwrap_or_default();
+                    memory.join_crashed(crashed::read_health(&report));
+                }
                 Heard::Message(ToWorker::Begin(begin), _) => {
                     return Ok(Summons { line, begin, input, text, earlier, memory, sockets, numbers });
                 }
@@ -227,6 +241,23 @@ impl Servant {
     pub async fn keep_tickets(&self, keys: &[u8]) -> io::Result<()> {
         let file = memory_file("baton-tickets", keys)?;
         self.link.say(&ToMaster::Tickets, &[file.as_fd()]).await
+    }
+
+    /// Keeps the memory in which we count with the master, for whoever comes after us.
+    ///
+    /// # Errors
+    /// As [`Servant::report`].
+    pub async fn keep_counters(&self, memory: BorrowedFd<'_>) -> io::Result<()> {
+        self.link.say(&ToMaster::Counters, &[memory]).await
+    }
+
+    /// Keeps the health of servers with the master, for whoever comes after us.
+    ///
+    /// # Errors
+    /// As [`Servant::report`], or without memory.
+    pub async fn keep_health(&self, report: &[u8]) -> io::Result<()> {
+        let file = memory_file("baton-health", report)?;
+        self.link.say(&ToMaster::Health, &[file.as_fd()]).await
     }
 
     /// Keeps all that operators have set with the master, for whoever comes after us.

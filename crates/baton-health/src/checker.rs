@@ -1,7 +1,7 @@
 //! All checks of a process, and the tasks that run them: the shell around [`check`](crate::check) and
 //! [`following`](crate::following).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
 use baton_proxy::balance::{Admin, BackendState, HealthState, ServerState};
 use baton_proxy::supervise;
 use rustc_hash::FxHashMap;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time;
 
@@ -99,6 +100,9 @@ struct Shared {
     prober: RefCell<Option<Prober>>,
     /// Why virtual addresses could not be asked for, as it was told last.
     vip_fault: RefCell<String>,
+    /// Servers went up or down, or checks failed, since that was asked last.
+    has_news: Cell<bool>,
+    news: Notify,
 }
 
 /// A server that tracks another one.
@@ -149,6 +153,8 @@ impl Checker {
             following: RefCell::default(),
             prober: RefCell::default(),
             vip_fault: RefCell::default(),
+            has_news: Cell::new(false),
+            news: Notify::new(),
         });
         Checker {
             shared,
@@ -305,6 +311,17 @@ impl Checker {
         let Some(backend) = server.backend() else { return };
         let key = (Arc::clone(backend.name()), Arc::clone(server.name()));
         self.shared.copy_to_followers(&key, server, copy_all, now, 0);
+    }
+
+    /// Whether servers went up or down, or checks failed, since this was asked last.
+    pub fn take_news(&self) -> bool {
+        self.shared.has_news.take()
+    }
+
+    /// Ready when there is such news. For one waiter.
+    pub fn news(&self) -> impl Future<Output = ()> + use<> {
+        let shared = Rc::clone(&self.shared);
+        async move { shared.news.notified().await }
     }
 
     /// Failed checks are counted anew (`clear counters all`).
@@ -513,13 +530,24 @@ impl Shared {
             match effect {
                 CheckEffect::Probe => is_asked = true,
                 CheckEffect::Log(line) => self.log(&task.key, Severity::Notice, line),
-                CheckEffect::Publish(report) => task.server.set_check_report(report),
+                CheckEffect::Publish(report) => {
+                    let failed = report.failed;
+                    if task.server.set_check_report(report).failed != failed {
+                        self.tell();
+                    }
+                }
                 CheckEffect::Change { state, report } => {
                     self.change(&task.subject(), state, Why::Check(&report, task.log_checks), 0);
                 }
             }
         }
         is_asked
+    }
+
+    /// Something happened that a process after this one has to know.
+    fn tell(&self) {
+        self.has_news.set(true);
+        self.news.notify_one();
     }
 
     /// Asks a server that is well for the virtual addresses that it has to have.
@@ -543,6 +571,7 @@ impl Shared {
     fn change(&self, subject: &Subject<'_>, state: HealthState, why: Why<'_>, depth: usize) {
         let Subject { key, server, is_listen } = *subject;
         let Some(left) = server.set_health(state, Instant::now()) else { return };
+        self.tell();
         let severity = if state == HealthState::Down { Severity::Alert } else { Severity::Notice };
         self.log(key, severity, text::state_line(&key.0, &key.1, state, why, &left));
         if state != HealthState::Up && left.active + left.backups == 0 {

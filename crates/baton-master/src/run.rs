@@ -88,6 +88,10 @@ struct Master {
     earlier: VecDeque<OwnedFd>,
     /// Keys of session tickets that the worker uses.
     tickets: Option<OwnedFd>,
+    /// The memory in which the worker counts.
+    counters: Option<OwnedFd>,
+    /// The health of servers as it was reported last.
+    health: Option<OwnedFd>,
     /// What operators have set, as the worker said.
     overrides: KeptOverrides,
     /// Who waits for an upgrade.
@@ -248,6 +252,8 @@ impl Master {
             text: None,
             earlier: VecDeque::new(),
             tickets: None,
+            counters: None,
+            health: None,
             overrides: KeptOverrides::default(),
             waiting: Vec::new(),
             since: Instant::now(),

@@ -37,6 +37,12 @@ pub struct State {
     pub earlier: Vec<RawFd>,
     /// Keys of session tickets that the worker uses.
     pub tickets: Option<RawFd>,
+    /// The memory in which the worker counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<RawFd>,
+    /// The health of servers as the worker reported it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<RawFd>,
     /// What operators have set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overrides: Option<RawFd>,

@@ -117,7 +117,7 @@ impl Core {
         open: Arc<AtomicUsize>,
         bufsize: usize,
     ) -> Core {
-        let pipes = Rc::new(Pipes::new(registry.pipes.clone(), registry.spliced.clone()));
+        let pipes = Rc::new(Pipes::new(registry.pipes.clone(), registry.sums.clone()));
         let upstreams = Rc::new(Upstreams::new(clock.clone(), number, registry.cores()));
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(number as u64 + 1) ^ u64::from(std::process::id());
         Core {

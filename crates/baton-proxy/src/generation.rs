@@ -7,7 +7,6 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -22,6 +21,7 @@ use crate::balance::{BackendState, ServerState};
 use crate::state::{
     BackendFigures, ByName, Counter, FrontendState, ListenerId, ListenerState, Registry, ServerPlan, ServerPlans,
 };
+use crate::sums::ProcessSum;
 use crate::transport::Multiplexer;
 use crate::upstream::ServerTlsContext;
 
@@ -337,7 +337,8 @@ impl Generation {
                 }
             }
             let number = bind.id.map(u64::from).or(numbers.get(&bind.key()).copied()).unwrap_or_default();
-            let (frontend, state) = (frontend.clone(), registry.listener(id));
+            let state = registry.listener(id, &frontend.proxy.name, number);
+            let frontend = frontend.clone();
             let shards = Arc::downgrade(&shards);
             listeners.push(Arc::new(ListenerPlan { id, bind, number, frontend, tls, mux, state, shards }));
         }
@@ -355,10 +356,9 @@ impl Generation {
         }
         let removed = before.iter().flat_map(|before| &before.frontends);
         for plan in removed.filter(|plan| self.frontend(&plan.proxy.name).is_none()) {
-            let count = |sum: &AtomicU64, amount| sum.fetch_add(amount, Ordering::Relaxed);
-            count(&registry.removed.connections, plan.state.counters.total(Counter::Connections));
-            count(&registry.removed.requests, plan.requests());
-            count(&registry.removed.bytes_out, plan.state.counters.total(Counter::BytesOut));
+            registry.sums.add(ProcessSum::Connections, plan.state.counters.total(Counter::Connections));
+            registry.sums.add(ProcessSum::Requests, plan.requests());
+            registry.sums.add(ProcessSum::BytesOut, plan.state.counters.total(Counter::BytesOut));
         }
         registry.keep(
             self.listeners.iter().map(|plan| plan.id),

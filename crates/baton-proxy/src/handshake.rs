@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::core::{Core, Interrupt, until};
 use crate::state::Counter;
 use crate::stream::{Broken, Records, Tls};
+use crate::sums::ProcessSum;
 
 /// A first message longer than the memory for it, about 20 KiB, is refused: clients send less than 2.
 const TOO_LONG: [u8; 7] = alert(50);
@@ -83,7 +84,7 @@ pub async fn agree(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Res
     let limit = client.session.view().plan.proxy.timeouts.client;
     client.deadline.set(limit.map(|limit| core.now() + limit));
     let figures = &core.registry.tls;
-    figures.total.fetch_add(1, Ordering::Relaxed);
+    core.registry.sums.add(ProcessSum::TlsHandshakes, 1);
     let outcome = attempt(core, client, acceptor).await;
     let view = client.session.view();
     let counters = view.plan.state.counters.of(core.number);

@@ -56,6 +56,7 @@ mod sink;
 mod spare;
 pub mod state;
 mod stream;
+mod sums;
 pub mod supervise;
 mod tcp;
 pub mod times;
@@ -69,9 +70,10 @@ pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerPlan, Prepar
 pub use log::{LogWriter, Sinks, log_target_is_there};
 pub use proxy_protocol::{Addresses, write_header};
 pub use state::{
-    BackendFigures, Counter, CounterBlock, FrontendService, FrontendState, Limit, ListenerId, ListenerState, Registry,
-    RemovedFrontends, ServerPlan,
+    BackendFigures, Counted, CountedMemory, Counter, CounterBlock, FrontendService, FrontendState, Limit, ListenerId,
+    ListenerState, Registry, ServerPlan, read_counted,
 };
+pub use sums::{ProcessSum, ProcessSums};
 pub use transport::{Frame, HeadWriter, MalformedFrame, Multiplexer, MuxCodec, PairsOf};
 pub use upstream::{ServerTlsContext, dialer};
 pub use workers::{Command, LoopLatency, SessionReader, Workers};

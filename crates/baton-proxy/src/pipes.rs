@@ -7,12 +7,13 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use baton_kernel::splice::Pipe;
 
 use crate::stream::Stream;
+use crate::sums::{ProcessSum, ProcessSums};
 
 /// Empty pipes a core keeps.
 const SPARE_MAX: usize = 32;
@@ -30,14 +31,14 @@ pub struct Pipes {
     max: Cell<usize>,
     /// How many it has; shared by all cores.
     open: Arc<AtomicUsize>,
-    /// Bytes that went through pipes, of the whole process.
-    spliced: Arc<AtomicU64>,
+    /// Where bytes that went through pipes are counted, of the whole process.
+    sums: Arc<ProcessSums>,
 }
 
 impl Pipes {
     /// None yet, and none allowed.
-    pub fn new(open: Arc<AtomicUsize>, spliced: Arc<AtomicU64>) -> Pipes {
-        Pipes { spare: RefCell::default(), max: Cell::new(0), open, spliced }
+    pub fn new(open: Arc<AtomicUsize>, sums: Arc<ProcessSums>) -> Pipes {
+        Pipes { spare: RefCell::default(), max: Cell::new(0), open, sums }
     }
 
     /// How many the process may have from now on. Those in use stay until they are given back.
@@ -138,7 +139,7 @@ impl Splicer {
             Some(pipe) => {
                 let drained = to.poll_splice_out(cx, pipe);
                 if let Poll::Ready(Ok(count)) = drained {
-                    self.pipes.spliced.fetch_add(count as u64, Ordering::Relaxed);
+                    self.pipes.sums.add(ProcessSum::Spliced, count as u64);
                 }
                 drained
             }
@@ -162,10 +163,16 @@ impl Drop for Splicer {
 
 #[cfg(test)]
 mod tests {
+    use baton_kernel::cells::CellMemory;
+
     use super::*;
 
+    fn sums() -> Arc<ProcessSums> {
+        Arc::new(ProcessSums::new(&Arc::new(CellMemory::private()), ""))
+    }
+
     fn pipes(max: usize) -> Rc<Pipes> {
-        let pipes = Rc::new(Pipes::new(Arc::default(), Arc::default()));
+        let pipes = Rc::new(Pipes::new(Arc::default(), sums()));
         pipes.allow(max);
         pipes
     }
@@ -188,7 +195,7 @@ mod tests {
     #[test]
     fn cores_share_what_is_allowed() {
         let open = Arc::new(AtomicUsize::new(0));
-        let [one, other] = [0, 1].map(|_| Rc::new(Pipes::new(open.clone(), Arc::default())));
+        let [one, other] = [0, 1].map(|_| Rc::new(Pipes::new(open.clone(), sums())));
         one.allow(1);
         other.allow(1);
         let mut first = Splicer::new(&one);

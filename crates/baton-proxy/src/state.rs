@@ -3,23 +3,26 @@
 //! Continuity needs no set-up because nothing here belongs to one configuration: a reload looks the
 //! names up and finds what was there. Each core counts for itself, readers add the cores up.
 
+mod blocks;
 mod limits;
 mod server_plans;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use baton_kernel::cells::CellMemory;
 use baton_model::{Overrides, Proxy, Server};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::balance::BackendState;
 use crate::captures::{CaptureCount, LastCapture};
 use crate::desk::ServiceDesk;
-use crate::times::{CoreTimes, Times};
+use crate::sums::ProcessSums;
 use crate::upstream::ServerTlsContext;
 
+pub use self::blocks::{CoreCounters, Counted, CountedMemory, CounterBlock, read_counted};
 pub use self::limits::{Limit, ProcessLimits};
 pub use self::server_plans::ServerPlans;
 
@@ -144,123 +147,6 @@ impl Counter {
     }
 }
 
-/// One object's counters, a block for each core, so that counting is a plain addition without contention.
-#[derive(Debug)]
-pub struct CounterBlock {
-    /// Made by whoever counts first: of thousands of servers many never do, and memory costs a start more than anything else.
-    cores: OnceLock<Box<[CoreCounters]>>,
-    count: usize,
-    /// What processes before this one counted, see [`CounterBlock::inherit`]. Empty until there is something.
-    inherited: OnceLock<Box<CoreCounters>>,
-}
-
-/// One core's part of a [`CounterBlock`].
-#[derive(Debug)]
-#[repr(align(128))]
-pub struct CoreCounters([AtomicU64; COUNTERS], CoreTimes, AtomicU64);
-
-impl CoreCounters {
-    fn zero() -> CoreCounters {
-        CoreCounters(std::array::from_fn(|_| AtomicU64::new(0)), CoreTimes::default(), AtomicU64::new(0))
-    }
-
-    /// Adds to a counter. Only for the thread whose core it is: a load and a store, without a locked instruction.
-    #[inline]
-    pub fn add(&self, counter: Counter, amount: u64) {
-        let cell = &self.0[counter as usize];
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-    }
-
-    /// How many idle connections this core has with the server. Only for the thread whose core it is.
-    #[inline]
-    pub fn set_idle(&self, connections: u64) {
-        self.2.store(connections, Ordering::Relaxed);
-    }
-
-    /// How long requests took.
-    #[inline]
-    pub fn times(&self) -> &CoreTimes {
-        &self.1
-    }
-}
-
-impl CounterBlock {
-    /// Zero for each of `cores` cores.
-    pub fn new(cores: usize) -> CounterBlock {
-        CounterBlock { cores: OnceLock::new(), count: cores.max(1), inherited: OnceLock::new() }
-    }
-
-    /// Whether nothing was counted ever, nor inherited.
-    pub fn is_untouched(&self) -> bool {
-        self.cores.get().is_none() && self.inherited.get().is_none()
-    }
-
-    /// The parts of those cores that count.
-    fn counting(&self) -> &[CoreCounters] {
-        self.cores.get().map_or(&[], |cores| cores)
-    }
-
-    /// Adds what another process counted, of which this one goes on with the work. From any thread.
-    pub fn inherit(&self, counter: Counter, amount: u64) {
-        if amount == 0 {
-            return;
-        }
-        let inherited = self.inherited.get_or_init(|| Box::new(CoreCounters::zero()));
-        inherited.0[counter as usize].fetch_add(amount, Ordering::Relaxed);
-    }
-
-    /// A core's part. A number beyond the block (a reload does not change the number of cores) gives the last one.
-    #[inline]
-    pub fn of(&self, core: usize) -> &CoreCounters {
-        let cores = self.cores.get_or_init(|| (0..self.count).map(|_| CoreCounters::zero()).collect());
-        &cores[core.min(cores.len() - 1)]
-    }
-
-    /// Adds on behalf of one core: see [`CoreCounters::add`].
-    #[inline]
-    pub fn add(&self, core: usize, counter: Counter, amount: u64) {
-        self.of(core).add(counter, amount);
-    }
-
-    /// Idle connections with the server on each core, of those that have used it.
-    pub fn idle(&self) -> impl Iterator<Item = u64> {
-        self.counting().iter().map(|core| core.2.load(Ordering::Relaxed))
-    }
-
-    /// What one core counted.
-    pub fn of_core(&self, core: usize, counter: Counter) -> u64 {
-        self.counting().get(core).map_or(0, |core| core.0[counter as usize].load(Ordering::Relaxed))
-    }
-
-    /// The sum over all cores, and over the processes before this one.
-    pub fn total(&self, counter: Counter) -> u64 {
-        let cores = self.counting().iter().chain(self.inherited.get().map(Box::as_ref));
-        cores.map(|core| core.0[counter as usize].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
-    }
-
-    /// How long requests took, over all cores.
-    pub fn times(&self) -> Times {
-        let mut times = Times::default();
-        self.counting().iter().for_each(|core| core.1.add_to(&mut times));
-        times
-    }
-
-    /// All counters begin anew (`clear counters all`). Only a reader's view of them: cores go on counting undisturbed. From
-    /// one thread at a time.
-    pub fn clear(&self) {
-        for (counter, _) in Counter::NAMED {
-            let total = self.total(counter);
-            self.inherit(counter, total.wrapping_neg());
-        }
-        self.clear_longest();
-    }
-
-    /// Forgets the longest times (`clear counters`).
-    pub fn clear_longest(&self) {
-        self.counting().iter().for_each(|core| core.1.clear_longest());
-    }
-}
-
 /// A frontend's figures.
 #[derive(Debug)]
 pub struct FrontendState {
@@ -349,8 +235,6 @@ pub struct TlsFigures {
     pub open: AtomicI64,
     /// How many were accepted in this second, counted for `maxsslrate` only.
     pub rate: Rate,
-    /// `CumSslConns`: handshakes begun.
-    pub total: AtomicU64,
     /// Full handshakes completed, for `SslFrontendKeyRate`.
     pub full: AtomicU64,
     /// Handshakes completed that took an earlier session up again, for `SslFrontendSessionReuse_pct`.
@@ -382,6 +266,7 @@ pub struct BackendFigures {
     /// The last malformed response.
     pub malformed: LastCapture,
     servers: Mutex<Arc<ServerPlans>>,
+    memory: Arc<CellMemory>,
     cores: usize,
 }
 
@@ -392,7 +277,8 @@ impl BackendFigures {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let found = servers.get(name).map(|server| Arc::clone(&server.counters));
         drop(servers);
-        found.unwrap_or_else(|| Arc::new(CounterBlock::new(self.cores)))
+        let of = || Counted::Server(Arc::clone(&self.name), name.into());
+        found.unwrap_or_else(|| Arc::new(CounterBlock::new(&self.memory, of(), self.cores)))
     }
 
     /// Registers the counters of these servers and forgets all others, so that names that change with each reload do not pile
@@ -402,21 +288,12 @@ impl BackendFigures {
     }
 }
 
-/// What frontends counted that were removed, for the sums of the process, which never go back.
-#[derive(Debug, Default)]
-pub struct RemovedFrontends {
-    /// Connections.
-    pub connections: AtomicU64,
-    /// Requests; of a frontend in `mode tcp`, sessions.
-    pub requests: AtomicU64,
-    /// Bytes to clients.
-    pub bytes_out: AtomicU64,
-}
-
 /// Everything that is keyed by name and survives reloads.
 #[derive(Debug)]
 pub struct Registry {
     cores: usize,
+    /// Where everything is counted.
+    memory: Arc<CellMemory>,
     /// When the process began.
     pub started: Instant,
     /// Connections of the whole process, for the global `maxconn`.
@@ -427,8 +304,6 @@ pub struct Registry {
     pub pipes: Arc<AtomicUsize>,
     /// Requests that Baton answers itself, for the change path's thread.
     pub desk: ServiceDesk,
-    /// Bytes that were spliced, of the whole process.
-    pub spliced: Arc<AtomicU64>,
     /// TLS with clients.
     pub tls: TlsFigures,
     /// Limits of the process as operators set them.
@@ -437,8 +312,8 @@ pub struct Registry {
     pub session_rate: Rate,
     /// Malformed messages so far.
     pub captures: CaptureCount,
-    /// What removed frontends counted.
-    pub removed: RemovedFrontends,
+    /// Sums of the process that no proxy has.
+    pub sums: Arc<ProcessSums>,
     inner: Mutex<Names>,
     /// What operators set at run time. Written by the change path alone.
     overrides: Mutex<Arc<Overrides>>,
@@ -452,21 +327,26 @@ struct Names {
 }
 
 impl Registry {
-    /// An empty registry for a process of `cores` cores.
+    /// An empty registry for a process of `cores` cores, which nobody else reads.
     pub fn new(cores: usize, now: Instant) -> Registry {
+        Registry::counting_in(Arc::new(CellMemory::private()), cores, now)
+    }
+
+    /// The same, which counts in `memory`.
+    pub fn counting_in(memory: Arc<CellMemory>, cores: usize, now: Instant) -> Registry {
         Registry {
             cores,
+            sums: Arc::new(ProcessSums::new(&memory, &blocks::layout())),
+            memory,
             started: now,
             open: AtomicI64::new(0),
             pipes: Arc::default(),
             desk: ServiceDesk::default(),
-            spliced: Arc::default(),
             rate: Rate::default(),
             tls: TlsFigures::default(),
             limits: ProcessLimits::default(),
             session_rate: Rate::default(),
             captures: CaptureCount::default(),
-            removed: RemovedFrontends::default(),
             inner: Mutex::default(),
             overrides: Mutex::default(),
         }
@@ -482,6 +362,11 @@ impl Registry {
         change(Arc::make_mut(&mut self.overrides.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
+    /// Where everything is counted.
+    pub fn memory(&self) -> &Arc<CellMemory> {
+        &self.memory
+    }
+
     /// The number of cores each block counts for.
     pub fn cores(&self) -> usize {
         self.cores
@@ -492,7 +377,7 @@ impl Registry {
         self.names().frontends.get(name).cloned().unwrap_or_else(|| {
             Arc::new(FrontendState {
                 name: name.clone(),
-                counters: CounterBlock::new(self.cores),
+                counters: CounterBlock::new(&self.memory, Counted::Frontend(name.clone()), self.cores),
                 open: AtomicI64::new(0),
                 open_max: AtomicI64::new(0),
                 rate: Rate::default(),
@@ -504,10 +389,10 @@ impl Registry {
         })
     }
 
-    /// The figures of a listener, kept as long as it is open.
-    pub fn listener(&self, id: ListenerId) -> Arc<ListenerState> {
+    /// The figures of a listener, kept as long as it is open. It was opened as the one of that number in that frontend.
+    pub fn listener(&self, id: ListenerId, frontend: &Arc<str>, number: u64) -> Arc<ListenerState> {
         let new = || {
-            let counters = CounterBlock::new(self.cores);
+            let counters = CounterBlock::new(&self.memory, Counted::Socket(frontend.clone(), number), self.cores);
             Arc::new(ListenerState { open: AtomicI64::new(0), open_max: AtomicI64::new(0), counters })
         };
         self.names().listeners.entry(id).or_insert_with(new).clone()
@@ -525,11 +410,12 @@ impl Registry {
         }
         let figures = BackendFigures {
             name: proxy.name.clone(),
-            counters: CounterBlock::new(self.cores),
+            counters: CounterBlock::new(&self.memory, Counted::Backend(proxy.name.clone()), self.cores),
             open: AtomicI64::new(0),
             open_max: AtomicI64::new(0),
             malformed: LastCapture::default(),
             servers: Mutex::default(),
+            memory: self.memory.clone(),
             cores: self.cores,
         };
         (BackendState::new(proxy, now), Arc::new(figures))
@@ -571,21 +457,7 @@ pub(crate) fn enter(open: &AtomicI64, open_max: &AtomicI64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{COUNTERS, Counter, CounterBlock, Rate};
-
-    #[test]
-    fn every_counter_has_a_name_of_its_own_and_what_was_inherited_counts() {
-        let block = CounterBlock::new(2);
-        assert!(block.is_untouched() && block.total(Counter::Requests) == 0);
-        for (place, (counter, name)) in Counter::NAMED.iter().enumerate() {
-            assert_eq!((*counter as usize, counter.name()), (place, *name));
-            assert_eq!(Counter::NAMED.iter().filter(|(_, other)| other == name).count(), 1, "{name}");
-        }
-        assert_eq!(Counter::NAMED.len(), COUNTERS);
-        block.add(1, Counter::Requests, 2);
-        block.inherit(Counter::Requests, 40);
-        assert_eq!((block.total(Counter::Requests), block.total(Counter::Sessions)), (42, 0));
-    }
+    use super::Rate;
 
     #[test]
     fn a_rate_begins_anew_each_second() {

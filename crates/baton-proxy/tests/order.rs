@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 52] = [
+const ORDER: [&str; 53] = [
     "workers",
     "accept",
     "http1",
@@ -39,6 +39,7 @@ const ORDER: [&str; 52] = [
     "transport",
     "upstream",
     "pipes",
+    "sums",
     "stream",
     "log",
     "buffer",

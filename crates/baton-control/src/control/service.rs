@@ -90,6 +90,14 @@ impl Control {
                 let set = overrides().get(&object, field).map(|set| OverrideRecord::of(&object, set));
                 servant.keep_override(OverrideKey::of(&object, field), set).await
             }
+            Duty::KeepCounters => match self.line.registry().memory().file() {
+                Some(file) => servant.keep_counters(file).await,
+                None => Ok(()),
+            },
+            Duty::KeepHealth => match self.line.health_to_bytes() {
+                Some(report) => servant.keep_health(&report).await,
+                None => Ok(()),
+            },
             Duty::ReportSockets => servant.report(self.line.listeners()).await,
             Duty::Settle => servant.settled().await,
             Duty::Retire if servant.opens() => servant.retire(&self.line.listeners().open_still()).await,
@@ -116,6 +124,15 @@ impl Control {
             }
             // It was in use a moment ago.
             Err(reasons) => reasons.iter().for_each(|reason| self.messages.alert(&reason.to_string())),
+        }
+    }
+
+    /// Servers went up or down, or checks failed: the master has their health, for a worker after this one.
+    pub(crate) async fn report_health(&mut self) {
+        let began = Instant::now();
+        if self.servant.is_some() && self.health.step(self.line.take_health_news(), began) {
+            self.serve_master(DutyEvent::HealthChanged).await;
+            self.health.told(began, Instant::now());
         }
     }
 

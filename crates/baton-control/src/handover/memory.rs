@@ -14,6 +14,7 @@ use std::fmt;
 use std::iter;
 use std::mem::take;
 use std::sync::Arc;
+use std::time::Duration;
 use std::vec;
 
 use baton_health::Status;
@@ -119,6 +120,27 @@ impl ProcessMemory {
         *self == ProcessMemory::default()
     }
 
+    /// So much time has gone on since it was so.
+    pub fn age(&mut self, time: Duration) {
+        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let later = |ms: &mut u64| *ms = ms.saturating_add(time);
+        later(&mut self.quiet_ms);
+        for (_, backend) in &mut self.backends.0 {
+            backend.outages.iter_mut().for_each(|outages| later(&mut outages.since_ms));
+            for (_, server) in &mut backend.servers.0 {
+                later(&mut server.since_ms);
+                server.warming_ms.iter_mut().for_each(later);
+                let due = server.check.iter_mut().filter_map(|check| check.due_ms.as_mut());
+                due.for_each(|ms| *ms = ms.saturating_sub(time));
+            }
+        }
+    }
+
+    /// Adds what is remembered of a worker that crashed: its counters, or the health of its servers.
+    pub fn join_crashed(&mut self, known: ProcessMemory) {
+        self.join_rest(known);
+    }
+
     /// Takes the parts out, in pieces. What stays is small.
     pub fn into_pieces(&mut self) -> impl Iterator<Item = serde_json::Result<(MemoryKind, Vec<u8>)>> + Send + use<> {
         let counts = take(&mut self.counts);
@@ -200,6 +222,8 @@ pub struct ProcessTotals {
     pub bytes_out: u64,
     /// TLS handshakes with clients.
     pub tls_handshakes: u64,
+    /// Bytes that went through pipes.
+    pub spliced: u64,
     /// Reloads whose configuration came into use.
     pub reloads_applied: u64,
     /// The others.
@@ -218,6 +242,7 @@ impl ProcessTotals {
             (&mut self.requests, more.requests),
             (&mut self.bytes_out, more.bytes_out),
             (&mut self.tls_handshakes, more.tls_handshakes),
+            (&mut self.spliced, more.spliced),
             (&mut self.reloads_applied, more.reloads_applied),
             (&mut self.reloads_rejected, more.reloads_rejected),
             (&mut self.reloads_ns, more.reloads_ns),
@@ -416,6 +441,9 @@ pub struct BackendMemory {
     /// The most that ever waited in its own queue.
     #[serde(skip_serializing_if = "is_default")]
     pub waiting_max: u32,
+    /// When it had no usable server.
+    #[serde(skip_serializing_if = "is_default")]
+    pub outages: Option<OutageMemory>,
     /// Where its algorithm stands among the active servers, and among the backups.
     #[serde(skip_serializing_if = "is_default")]
     pub active: Turns,
@@ -430,12 +458,12 @@ pub struct BackendMemory {
 impl BackendMemory {
     /// The backend's own figures come with the first few servers.
     fn split(self) -> impl Iterator<Item = BackendMemory> {
-        let BackendMemory { waiting_max, active, backups, servers } = self;
+        let BackendMemory { waiting_max, outages, active, backups, servers } = self;
         let (mut first, mut second, mut servers) =
             (active.places.0.into_iter(), backups.places.0.into_iter(), servers.0.into_iter());
         let of = |position| Turns { position, places: Named::default() };
         let (active, backups) = (of(active.position), of(backups.position));
-        let mut own = Some(BackendMemory { waiting_max, active, backups, servers: Named::default() });
+        let mut own = Some(BackendMemory { waiting_max, outages, active, backups, servers: Named::default() });
         iter::from_fn(move || {
             let is_first = own.is_some();
             let mut piece = own.take().unwrap_or_default();
@@ -450,6 +478,20 @@ impl BackendMemory {
         self.backups.places.0.extend(more.backups.places.0);
         self.servers.0.extend(more.servers.0);
     }
+}
+
+/// When a backend had no usable server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OutageMemory {
+    /// For how long it has been up or down, milliseconds.
+    pub since_ms: u64,
+    /// How often it went down.
+    pub downs: u64,
+    /// How long it was down before the current outage, milliseconds.
+    pub down_ms: u64,
+    /// It is down.
+    pub is_down: bool,
 }
 
 /// Where an algorithm stands.
@@ -566,6 +608,7 @@ mod tests {
         let places: Named<[u64; 6]> = (0..1000).map(|number| (name(number), [number as u64; 6])).collect();
         let app = BackendMemory {
             waiting_max: 3,
+            outages: Some(OutageMemory { downs: 2, ..OutageMemory::default() }),
             active: Turns { position: 7, places },
             backups: Turns::default(),
             servers: (0..2000).map(|number| (name(number), server(number))).collect(),

@@ -24,11 +24,12 @@
 //!
 //! [`message`] is what is said, [`wire`] what it is as bytes in each version, [`channel`] how those travel; [`taker`] and [`giver`] are
 //! the two sides; [`memory`] is all that is remembered of a process, [`state`] makes that of live state and goes on from it, and
-//! [`report`] is what follows the handover. Established connections are not handed over:
+//! [`report`] is what follows the handover; [`crashed`] is what is known of a worker that ended without one. Established connections are not handed over:
 //! they stay with the giver until they end.
 
 pub mod belief;
 pub mod channel;
+pub mod crashed;
 pub mod giver;
 pub mod memory;
 pub mod message;
@@ -38,4 +39,5 @@ pub mod state;
 pub mod strangers;
 pub mod succession;
 pub mod taker;
+pub(crate) mod totals;
 pub mod wire;

@@ -108,6 +108,11 @@ impl Counters {
         Counters(totals.filter(|(_, total)| *total > 0).collect())
     }
 
+    /// Those of this list.
+    pub fn from(counted: Vec<(Counter, u64)>) -> Counters {
+        Counters(counted)
+    }
+
     /// Adds them to a block.
     pub fn add_to(&self, block: &CounterBlock) {
         for (counter, amount) in &self.0 {

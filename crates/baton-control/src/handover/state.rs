@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use baton_health::{Checker, Recalled, Status};
-use baton_proxy::balance::{BackendMemory, CheckReport, HealthState, ServerMemory, ServerState, Turn, Turns};
+use baton_proxy::balance::{
+    BackendMemory, CheckReport, HealthState, OutageMemory, ServerMemory, ServerState, Turn, Turns,
+};
 use baton_proxy::{BackendPlan, Generation};
 
 use super::memory::{self, Counters, Counts, HEALTH_WORDS, Named, ProcessMemory, ProxyCounts, ServerCounts};
@@ -17,7 +19,12 @@ use super::memory::{self, Counters, Counts, HEALTH_WORDS, Named, ProcessMemory, 
 /// All there is to remember of `generation` at `now`.
 pub fn remember(generation: &Generation, checker: &Checker, now: Instant) -> ProcessMemory {
     let direct = generation.model.has_direct();
-    let mut state = ProcessMemory { counts: counts(generation), direct, ..ProcessMemory::default() };
+    ProcessMemory { counts: counts(generation), direct, ..remember_health(generation, checker, now) }
+}
+
+/// What there is to remember of health, checks and balancers.
+pub(super) fn remember_health(generation: &Generation, checker: &Checker, now: Instant) -> ProcessMemory {
+    let mut state = ProcessMemory::default();
     let mut quiet_for = None;
     for plan in generation.backends.values() {
         let name = &plan.proxy.name;
@@ -181,7 +188,13 @@ fn backend(
         }
     }
     let (active, backups) = (turns(memory.active), turns(memory.backups));
-    (memory::BackendMemory { waiting_max: memory.waiting_max, active, backups, servers }, quiet)
+    let outages = memory.outages.map(|kept| memory::OutageMemory {
+        since_ms: milliseconds(kept.since),
+        downs: kept.downs,
+        down_ms: milliseconds(kept.down_time),
+        is_down: !kept.is_up,
+    });
+    (memory::BackendMemory { waiting_max: memory.waiting_max, outages, active, backups, servers }, quiet)
 }
 
 fn remembered(memory: &memory::BackendMemory) -> BackendMemory {
@@ -199,6 +212,12 @@ fn remembered(memory: &memory::BackendMemory) -> BackendMemory {
     };
     BackendMemory {
         waiting_max: memory.waiting_max,
+        outages: memory.outages.as_ref().map(|kept| OutageMemory {
+            since: Duration::from_millis(kept.since_ms),
+            downs: kept.downs,
+            down_time: Duration::from_millis(kept.down_ms),
+            is_up: !kept.is_down,
+        }),
         active: turned(&memory.active),
         backups: turned(&memory.backups),
         servers: memory.servers.iter().map(server).collect(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use baton_kernel::process::usage;
 use baton_proxy::times::TIMES;
-use baton_proxy::{Counter, CounterBlock, Generation, Registry};
+use baton_proxy::{Counter, CounterBlock, Generation, ProcessSum, Registry};
 
 use super::rates::{Counted, Memory, Rates};
 
@@ -48,9 +48,8 @@ pub(crate) fn of_process(generation: &Generation) -> Counted {
 
 /// Handshakes with clients: those begun as sessions, full ones as requests, those that took a session up again as bytes.
 pub(crate) fn of_tls(registry: &Registry) -> Counted {
-    let figures = &registry.tls;
-    let [sessions, requests, bytes] =
-        [&figures.total, &figures.full, &figures.resumed].map(|total| total.load(Ordering::Relaxed));
+    let [requests, bytes] = [&registry.tls.full, &registry.tls.resumed].map(|total| total.load(Ordering::Relaxed));
+    let sessions = registry.sums.get(ProcessSum::TlsHandshakes);
     Counted { sessions, requests, bytes, ..Counted::default() }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use baton_kernel::output;
 use baton_kernel::watch::{self, SharedSocket};
 use baton_model::{AccessLevel, Address, Author, Bind, BindOptions, SeverityOutput, Source, StatsSocket};
-use baton_proxy::supervise;
+use baton_proxy::{ProcessSum, supervise};
 use socket2::{SockRef, Socket};
 use tokio::io::unix::AsyncFd;
 use tokio::task::AbortHandle;
@@ -141,7 +141,7 @@ pub(super) struct SessionSlot {
 impl SessionSlot {
     fn take(shared: &Rc<Shared>, target: &Rc<Target>) -> SessionSlot {
         shared.open.set(shared.open.get() + 1);
-        shared.total.set(shared.total.get() + 1);
+        shared.sums.add(ProcessSum::RuntimeSessions, 1);
         target.open.set(target.open.get() + 1);
         SessionSlot { shared: shared.clone(), target: target.clone() }
     }

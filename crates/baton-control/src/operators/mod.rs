@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_model::{AccessLevel, Author, Model, Proxy, Ruleset};
-use baton_proxy::ListenerId;
+use baton_proxy::{ListenerId, ProcessSum, ProcessSums};
 use socket2::Socket;
 use tokio::sync::{Notify, mpsc};
 
@@ -78,7 +78,7 @@ struct Shared {
     settings: RefCell<Settings>,
     /// Sessions now, and since the start.
     open: Cell<u32>,
-    total: Cell<u64>,
+    sums: Arc<ProcessSums>,
     /// Told when a session ends, or the settings change.
     freed: Notify,
     /// Every socket, for `show cli sockets`.
@@ -100,13 +100,13 @@ struct Settings {
 
 impl Runtime {
     /// No sockets yet; sessions understand these commands.
-    pub fn new(commands: Commands) -> Runtime {
+    pub fn new(commands: Commands, sums: Arc<ProcessSums>) -> Runtime {
         let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
         let settings = Settings { timeout: Duration::from_secs(10), maxconn: 10, line_bytes_max: 16384 };
         let shared = Shared {
             settings: RefCell::new(settings),
             open: Cell::new(0),
-            total: Cell::new(0),
+            sums,
             freed: Notify::new(),
             sockets: RefCell::default(),
             ask,
@@ -184,6 +184,6 @@ impl Runtime {
 
     /// Sessions now, and since the start.
     pub(crate) fn sessions(&self) -> (u32, u64) {
-        (self.shared.open.get(), self.shared.total.get())
+        (self.shared.open.get(), self.shared.sums.get(ProcessSum::RuntimeSessions))
     }
 }

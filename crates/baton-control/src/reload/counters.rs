@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use baton_proxy::ProcessSum;
+
 use super::ChangeLine;
 
 impl ChangeLine {
@@ -31,9 +33,8 @@ impl ChangeLine {
             }
         }
         if all {
-            let removed = &self.registry.removed;
-            for sum in [&removed.connections, &removed.requests, &removed.bytes_out] {
-                sum.store(0, Ordering::Relaxed);
+            for sum in [ProcessSum::Connections, ProcessSum::Requests, ProcessSum::BytesOut] {
+                self.registry.sums.clear(sum);
             }
             self.checker.clear();
         }

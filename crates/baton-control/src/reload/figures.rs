@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_kernel::output::losses;
-use baton_proxy::{Generation, ListenerPlan};
+use baton_proxy::{Generation, ListenerPlan, ProcessSum};
 
-use super::ChangeLine;
-use crate::handover::memory::{Counters, Named, ProcessTotals};
+use super::{ChangeLine, Ready};
+use crate::handover::memory::{Counters, Named, ProcessMemory, ProcessTotals};
+use crate::handover::{self, crashed, totals};
 
 /// Reloads so far.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct ReloadFigures {
     /// Those whose configuration came into use.
     pub applied: u64,
@@ -20,7 +20,7 @@ pub(crate) struct ReloadFigures {
     pub rejected: u64,
     /// How long all of them took, from the reading of the files on.
     pub spent: Duration,
-    /// `None` before the first.
+    /// `None` before the first of this process.
     pub last: Option<LastReload>,
 }
 
@@ -35,42 +35,48 @@ pub(crate) struct LastReload {
     pub at: u64,
 }
 
-impl ReloadFigures {
-    fn add(&mut self, is_applied: bool, took: Duration, at: u64) {
-        match is_applied {
-            true => self.applied += 1,
-            false => self.rejected += 1,
-        }
-        self.spent += took;
-        self.last = Some(LastReload { is_applied, took, at });
-    }
-}
-
 impl ChangeLine {
     /// What became of reloads.
-    pub(crate) fn reloads(&self) -> &ReloadFigures {
-        &self.reloads
+    pub(crate) fn reloads(&self) -> ReloadFigures {
+        let sums = &self.registry.sums;
+        ReloadFigures {
+            applied: sums.get(ProcessSum::ReloadsApplied),
+            rejected: sums.get(ProcessSum::ReloadsRejected),
+            spent: Duration::from_nanos(sums.get(ProcessSum::ReloadsNs)),
+            last: self.last_reload.clone(),
+        }
     }
 
     /// A reload is over, at this time in seconds since 1970.
     pub(crate) fn note_reload(&mut self, is_applied: bool, took: Duration, at: u64) {
-        self.reloads.add(is_applied, took, at);
+        let sums = &self.registry.sums;
+        sums.add(if is_applied { ProcessSum::ReloadsApplied } else { ProcessSum::ReloadsRejected }, 1);
+        sums.add(ProcessSum::ReloadsNs, u64::try_from(took.as_nanos()).unwrap_or_default());
+        self.last_reload = Some(LastReload { is_applied, took, at });
     }
 
     /// The sums that no proxy has.
     pub(crate) fn totals(&self) -> ProcessTotals {
-        let (removed, sessions) = (&self.registry.removed, self.runtime.sessions().1);
-        let lossy = losses::all().into_iter().filter(|losses| losses.lost() > 0);
-        ProcessTotals {
-            connections: removed.connections.load(Ordering::Relaxed) + sessions,
-            requests: removed.requests.load(Ordering::Relaxed),
-            bytes_out: removed.bytes_out.load(Ordering::Relaxed),
-            tls_handshakes: self.registry.tls.total.load(Ordering::Relaxed),
-            reloads_applied: self.reloads.applied,
-            reloads_rejected: self.reloads.rejected,
-            reloads_ns: u64::try_from(self.reloads.spent.as_nanos()).unwrap_or(u64::MAX),
-            lost_lines: lossy.map(|losses| (losses.name().into(), losses.lost())).collect(),
-        }
+        ProcessTotals { lost_lines: totals::lost_lines(), ..totals::of_sums(|sum| self.registry.sums.get(sum)) }
+    }
+
+    /// Whether servers went up or down, checks failed or log lines were lost since this was asked last.
+    pub(crate) fn take_health_news(&mut self) -> bool {
+        let lost = losses::total();
+        let is_lossy = std::mem::replace(&mut self.told_losses, lost) != lost;
+        self.checker.take_news() || is_lossy
+    }
+
+    /// The health of servers, for a master to keep.
+    pub(crate) fn health_to_bytes(&self) -> Option<Vec<u8>> {
+        crashed::health_to_bytes(self.generation.as_deref()?, &self.checker, Instant::now()).ok()
+    }
+
+    /// Goes on from what is known of a worker that crashed; for the first configuration, before its commit.
+    pub fn recall_crashed(&mut self, ready: &Ready, known: &ProcessMemory, now: Instant) {
+        handover::state::recall(known, &ready.generation, &mut self.checker, now);
+        self.recall_totals(&known.totals);
+        self.counted_sockets.0.extend_from_slice(&known.sockets.0);
     }
 
     /// What sockets counted.
@@ -80,14 +86,9 @@ impl ChangeLine {
 
     /// Goes on from those of a process before this one.
     pub(super) fn recall_totals(&mut self, totals: &ProcessTotals) {
-        let removed = &self.registry.removed;
-        removed.connections.fetch_add(totals.connections, Ordering::Relaxed);
-        removed.requests.fetch_add(totals.requests, Ordering::Relaxed);
-        removed.bytes_out.fetch_add(totals.bytes_out, Ordering::Relaxed);
-        self.registry.tls.total.fetch_add(totals.tls_handshakes, Ordering::Relaxed);
-        self.reloads.applied = self.reloads.applied.saturating_add(totals.reloads_applied);
-        self.reloads.rejected = self.reloads.rejected.saturating_add(totals.reloads_rejected);
-        self.reloads.spent = self.reloads.spent.saturating_add(Duration::from_nanos(totals.reloads_ns));
+        for (sum, amount) in totals::sums(totals) {
+            self.registry.sums.add(sum, amount);
+        }
         for (target, lost) in totals.lost_lines.iter() {
             losses::of(target).inherit(*lost);
         }

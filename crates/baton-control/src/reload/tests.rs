@@ -111,7 +111,7 @@ async fn a_change_whose_last_step_fails_is_refused_whole_and_the_next_one_works(
     let [a, b, c] = [(); 3].map(|()| free_address());
     let outside = Outside::new(folder.path().to_owned(), None).unwrap();
     let vault = TicketVault::new(0).unwrap();
-    let mut line = ChangeLine::new(1, vault, Commands(&[]), Instant::now(), |_| ());
+    let mut line = ChangeLine::new(1, Arc::new(CellMemory::private()), vault, Commands(&[]), Instant::now(), |_| ());
     let mut workers = Workers::start(1, line.registry().clone(), 16384, &CpuMap::default()).unwrap();
     let local = tokio::task::LocalSet::new();
     let changes = async {

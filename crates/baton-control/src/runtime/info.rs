@@ -1,7 +1,7 @@
 //! `show info`: information about the process, under the names HAProxy 2.6 gives to it (management guide, 9.3).
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use baton_config::condition::COMPATIBLE_VERSION;
@@ -11,7 +11,7 @@ use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::usage;
 use baton_model::Global;
 use baton_proxy::state::ProcessLimits;
-use baton_proxy::{Counter, Limit, RemovedFrontends};
+use baton_proxy::{Counter, Limit, ProcessSum};
 
 use super::field::{self, Field, Form, Format, Value};
 use crate::capacity::Capacity;
@@ -268,7 +268,7 @@ static ROWS: &[Row] = &[
         62,
         "TotalSplicdedBytesOut",
         "MGP",
-        |facts| Value::U64(facts.control.line.registry().spliced.load(Ordering::Relaxed)),
+        |facts| Value::U64(facts.sum(ProcessSum::Spliced)),
         "Bytes that were spliced since the start",
     ),
     row(63, "BytesOutRate", "MRP", |facts| Value::U64(facts.bytes as u64), "Bytes sent to clients in the last second"),
@@ -465,23 +465,27 @@ impl Facts<'_> {
         self.connections() + self.control.line.checker().len() as u64
     }
 
+    fn sum(&self, sum: ProcessSum) -> u64 {
+        self.control.line.registry().sums.get(sum)
+    }
+
     /// A counter of all frontends, those that were removed included.
-    fn total(&self, counter: Counter, removed: fn(&RemovedFrontends) -> &AtomicU64) -> u64 {
-        let removed = removed(&self.control.line.registry().removed).load(Ordering::Relaxed);
+    fn total(&self, counter: Counter, removed: ProcessSum) -> u64 {
+        let removed = self.sum(removed);
         let Some(generation) = self.control.line.generation() else { return removed };
         removed + generation.frontends.iter().map(|plan| plan.state.counters.total(counter)).sum::<u64>()
     }
 
     fn cumulated_connections(&self) -> u64 {
-        self.total(Counter::Connections, |removed| &removed.connections)
+        self.total(Counter::Connections, ProcessSum::Connections)
     }
 
     fn bytes_out(&self) -> u64 {
-        self.total(Counter::BytesOut, |removed| &removed.bytes_out)
+        self.total(Counter::BytesOut, ProcessSum::BytesOut)
     }
 
     fn requests(&self) -> u64 {
-        let removed = self.control.line.registry().removed.requests.load(Ordering::Relaxed);
+        let removed = self.sum(ProcessSum::Requests);
         let Some(generation) = self.control.line.generation() else { return removed };
         removed + generation.frontends.iter().map(|plan| plan.requests()).sum::<u64>()
     }

@@ -24,6 +24,8 @@ pub(crate) enum DutyEvent {
     Leaving,
     /// Another key seals session tickets.
     Rotated,
+    /// Servers went up or down, or checks failed.
+    HealthChanged,
     /// Another process has taken over.
     Succeeded(u32),
     /// The master says this.
@@ -39,6 +41,10 @@ pub(crate) enum Duty {
     KeepTickets,
     /// Keeps all that operators have set with it.
     KeepOverrides,
+    /// Keeps the memory of counters with it.
+    KeepCounters,
+    /// Keeps the health of servers with it.
+    KeepHealth,
     /// Keeps what an operator has set, or that it is set no more.
     KeepOverride(Object, Field),
     /// Tells it which sockets to hold.
@@ -65,7 +71,8 @@ pub(crate) fn duties(event: DutyEvent) -> Vec<Duty> {
     match event {
         DutyEvent::Serving { text, is_leaving } => {
             duties.extend(text.map(Duty::KeepText));
-            duties.extend([Duty::KeepTickets, Duty::KeepOverrides, Duty::ReportSockets]);
+            duties.extend([Duty::KeepTickets, Duty::KeepOverrides, Duty::KeepCounters, Duty::KeepHealth]);
+            duties.push(Duty::ReportSockets);
             duties.push(if is_leaving { Duty::Retire } else { Duty::Settle });
             duties.push(Duty::Ready);
         }
@@ -81,6 +88,7 @@ pub(crate) fn duties(event: DutyEvent) -> Vec<Duty> {
             duties.extend((!is_leaving).then_some(Duty::Settle));
         }
         DutyEvent::Leaving => duties.push(Duty::Retire),
+        DutyEvent::HealthChanged => duties.push(Duty::KeepHealth),
         DutyEvent::Rotated => duties.push(Duty::KeepTickets),
         DutyEvent::Succeeded(pid) => duties.push(Duty::HandOver(pid)),
         DutyEvent::Heard(message) => duties.extend(of_message(message)),
@@ -112,6 +120,8 @@ fn of_message(message: ToWorker) -> Option<Duty> {
         | ToWorker::Earlier
         | ToWorker::Tickets
         | ToWorker::Overrides
+        | ToWorker::Counters
+        | ToWorker::Health
         | ToWorker::Begin(_) => None,
     }
 }
@@ -141,11 +151,12 @@ mod tests {
     fn a_start_ends_with_ready_and_what_a_crash_needs_comes_before() {
         let serving = |text, is_leaving| duties(DutyEvent::Serving { text, is_leaving });
         // Addresses that were put back for those who wait there are on their way out already.
-        let kept = [Duty::KeepTickets, Duty::KeepOverrides, Duty::ReportSockets, Duty::Retire, Duty::Ready];
-        assert_eq!(serving(None, true), kept);
+        let kept = [Duty::KeepTickets, Duty::KeepOverrides, Duty::KeepCounters, Duty::KeepHealth];
+        let all = serving(None, true);
+        assert_eq!((&all[..4], &all[4..]), (&kept[..], &[Duty::ReportSockets, Duty::Retire, Duty::Ready][..]));
         let all = serving(Some(vec![1]), false);
         assert_eq!(all.first(), Some(&Duty::KeepText(vec![1])));
-        assert_eq!(&all[3..], [Duty::ReportSockets, Duty::Settle, Duty::Ready]);
+        assert_eq!(&all[5..], [Duty::ReportSockets, Duty::Settle, Duty::Ready]);
     }
 
     #[test]

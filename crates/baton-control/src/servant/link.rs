@@ -53,6 +53,10 @@ pub enum ToWorker {
     Tickets,
     /// With a memory file: what operators had set in the worker before (see [`crate::overrides`]).
     Overrides,
+    /// With the memory in which the worker before counted (see [`crate::handover::crashed`]).
+    Counters,
+    /// With a memory file: the health of servers as the worker before knew it.
+    Health,
     /// Everything was said that is needed for a start.
     Begin(Begin),
     /// With a connected stream: somebody who speaks [`crate::protocol`] to the master's address.
@@ -121,6 +125,10 @@ pub enum ToMaster {
     Tickets,
     /// With a memory file: all that operators have set, for a worker after this one.
     Overrides,
+    /// With the memory in which it counts, for a worker after this one.
+    Counters,
+    /// With a memory file: the health of servers, for a worker after this one.
+    Health,
     /// An operator has set this.
     Override {
         /// What.
@@ -285,6 +293,10 @@ mod tests {
         check(ToMaster::Tickets, r#"{"say":"tickets"}"#);
         check(ToWorker::Overrides, r#"{"say":"overrides"}"#);
         check(ToMaster::Overrides, r#"{"say":"overrides"}"#);
+        check(ToWorker::Counters, r#"{"say":"counters"}"#);
+        check(ToMaster::Counters, r#"{"say":"counters"}"#);
+        check(ToWorker::Health, r#"{"say":"health"}"#);
+        check(ToMaster::Health, r#"{"say":"health"}"#);
         let of = OverrideKey { backend: "app".into(), server: "s1".into(), field: "weight".into() };
         let text = r#"{"say":"restored","of":{"backend":"app","server":"s1","field":"weight"}}"#;
         check(ToMaster::Restored { of }, text);

@@ -122,6 +122,8 @@ impl Master {
             text: self.text.as_ref().map(AsRawFd::as_raw_fd),
             earlier: self.earlier.iter().map(AsRawFd::as_raw_fd).collect(),
             tickets: self.tickets.as_ref().map(AsRawFd::as_raw_fd),
+            counters: self.counters.as_ref().map(AsRawFd::as_raw_fd),
+            health: self.health.as_ref().map(AsRawFd::as_raw_fd),
             overrides: overrides.as_ref().map(AsRawFd::as_raw_fd),
             cli: self.cli.as_ref().map(AsRawFd::as_raw_fd),
             asked: by_name.map(AsRawFd::as_raw_fd),
@@ -141,6 +143,8 @@ impl Master {
                 .chain(&self.text)
                 .chain(&self.earlier)
                 .chain(&self.tickets)
+                .chain(&self.counters)
+                .chain(&self.health)
                 .chain(&overrides)
                 .chain(&self.cli)
                 .map(AsFd::as_fd),
@@ -186,6 +190,8 @@ impl Master {
         master.text = state.text.and_then(|number| take(number).ok());
         master.earlier = state.earlier.into_iter().filter_map(|number| take(number).ok()).collect();
         master.tickets = state.tickets.and_then(|number| take(number).ok());
+        master.counters = state.counters.and_then(|number| take(number).ok());
+        master.health = state.health.and_then(|number| take(number).ok());
         let overrides = state.overrides.and_then(|number| take(number).ok());
         master.overrides = overrides.map(KeptOverrides::of_file).unwrap_or_default();
         let listener = |number: RawFd| take(number).ok().map(Into::into);

@@ -96,6 +96,12 @@ impl Master {
         if let Some(tickets) = &self.tickets {
             link.say(&ToWorker::Tickets, &[tickets.as_fd()]).await?;
         }
+        if let Some(counters) = &self.counters {
+            link.say(&ToWorker::Counters, &[counters.as_fd()]).await?;
+        }
+        if let Some(health) = &self.health {
+            link.say(&ToWorker::Health, &[health.as_fd()]).await?;
+        }
         if let Some(overrides) = self.overrides.to_file()? {
             link.say(&ToWorker::Overrides, &[overrides.as_fd()]).await?;
         }
@@ -132,8 +138,11 @@ impl Master {
                 }
             }
             ToMaster::Tickets => self.tickets = fds.into_iter().next(),
-            // A worker that is leaving is asked by nobody who knows.
+            // What a worker says that is leaving, another one knows better.
             ToMaster::Overrides | ToMaster::Override { .. } | ToMaster::Restored { .. } if self.is_leaving(id) => {}
+            ToMaster::Counters | ToMaster::Health if self.is_leaving(id) => {}
+            ToMaster::Counters => self.counters = fds.into_iter().next(),
+            ToMaster::Health => self.health = fds.into_iter().next(),
             ToMaster::Overrides => {
                 self.overrides = fds.into_iter().next().map(KeptOverrides::of_file).unwrap_or_default()
             }

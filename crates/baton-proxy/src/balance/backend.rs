@@ -663,7 +663,7 @@ impl BackendState {
         self.outages().look(active + backups > 0 || inner.proxy.servers.is_empty(), inner.now);
     }
 
-    fn outages(&self) -> MutexGuard<'_, Outages> {
+    pub(super) fn outages(&self) -> MutexGuard<'_, Outages> {
         self.outages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

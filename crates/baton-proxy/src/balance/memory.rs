@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 use super::inner::Inner;
 use super::layout::Layouts;
 use super::replacement::InUse;
-use super::{BackendState, CheckReport, HealthState, ServerState};
+use super::{BackendState, CheckReport, HealthState, OutageMemory, Outages, ServerState};
 
 /// What a backend remembers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendMemory {
     /// The most that ever waited in its own queue.
     pub waiting_max: u32,
+    /// When it had no usable server; `None`: it always had one.
+    pub outages: Option<OutageMemory>,
     /// Where its algorithm stands among the active servers.
     pub active: Turns,
     /// Where its algorithm stands among the backups.
@@ -106,7 +108,8 @@ impl BackendState {
                 check: notes.check.as_deref().cloned().unwrap_or_default(),
             }
         });
-        BackendMemory { waiting_max: self.waiting_max(), active, backups, servers: servers.collect() }
+        let outages = self.outages().remember(now);
+        BackendMemory { waiting_max: self.waiting_max(), outages, active, backups, servers: servers.collect() }
     }
 
     /// Goes on from there: for a state that nobody uses yet. A server that is unknown to the memory stays as it is.
@@ -124,6 +127,9 @@ impl BackendState {
         }
         let Inner { group, directory, .. } = &mut *inner;
         group.lay(&Layouts::default());
+        if let Some(kept) = &memory.outages {
+            *self.outages() = Outages::recall(kept, now);
+        }
         group.recall(&memory.active, &memory.backups, &|name| directory.names.find(name.as_bytes()).next());
         self.publish(&inner);
     }

@@ -48,7 +48,7 @@ mod tests;
 pub use backend::{BackendState, Edition, Transition};
 pub use criteria::{Affinity, PickCriteria, Picked, WantedServer};
 pub use memory::{BackendMemory, ServerMemory, Turn, Turns};
-pub use outages::Outages;
+pub use outages::{OutageMemory, Outages};
 pub use queue::{Granted, QUEUE_MAX, QueueWait};
 pub use server::{Admin, CheckReport, HealthState, Observed, ServerState};
 pub use slot::Slot;

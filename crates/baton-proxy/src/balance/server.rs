@@ -333,9 +333,9 @@ impl ServerState {
         self.notes().check.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Writes what a check found; does not change the state.
-    pub fn set_check_report(&self, report: CheckReport) {
-        self.notes().check = Some(Box::new(report));
+    /// Writes what a check found and gives what was found before; does not change the state.
+    pub fn set_check_report(&self, report: CheckReport) -> CheckReport {
+        self.notes().check.replace(Box::new(report)).map(|before| *before).unwrap_or_default()
     }
 
     /// When it last went up or down.

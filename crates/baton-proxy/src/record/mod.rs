@@ -170,7 +170,7 @@ fn times(core: &Core, exchange: Recorded<'_>, is_http: bool) -> [Duration; TIMES
 }
 
 /// Counts how a request ended that did not end as it should. `in_front`: at the frontend.
-fn count_end(block: &CoreCounters, in_front: bool, exchange: Recorded<'_>, ended: Ended) {
+fn count_end(block: CoreCounters<'_>, in_front: bool, exchange: Recorded<'_>, ended: Ended) {
     if exchange.facts.ruled == Some(Ruled::Denied) {
         let is_response = ended.phase == Phase::Headers;
         return block.add(if is_response { Counter::DeniedResponses } else { Counter::DeniedRequests }, 1);

@@ -90,14 +90,17 @@ fn shard(name: &str, shards: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use baton_kernel::cells::CellMemory;
     use baton_model::Server;
 
     use super::*;
-    use crate::state::CounterBlock;
+    use crate::state::{Counted, CounterBlock};
 
     fn plan(name: &str) -> Arc<ServerPlan> {
         let server = Arc::new(Server::new(name, 1, None));
-        Arc::new(ServerPlan { server, counters: Arc::new(CounterBlock::new(1)), encryption: None })
+        let of = Counted::Server("app".into(), name.into());
+        let counters = Arc::new(CounterBlock::new(&Arc::new(CellMemory::private()), of, 1));
+        Arc::new(ServerPlan { server, counters, encryption: None })
     }
 
     #[test]

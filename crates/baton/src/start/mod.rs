@@ -32,6 +32,7 @@ use baton_control::{
     ChangeLine, Messages, Outside, ServiceManager, Settings, StartCommand, direct, early_signals, encryption,
     overrides, runtime, state_file,
 };
+use baton_kernel::cells::CellMemory;
 use baton_kernel::output::{self, WriteMode};
 use baton_kernel::process::ignore_sigpipe;
 use baton_kernel::process::known::ProcessId;
@@ -247,7 +248,8 @@ fn serve(
     let is_first = is_first && !is_taken && before.overrides.is_empty();
     let saved = if is_first { saved_states(&model, &outside, messages) } else { SavedStates::default() };
     let overrides = if is_first { &saved.memory.overrides[..] } else { overrides };
-    let (mut line, ready) = bind(all, cores, (inherited, overrides), taken.as_mut(), &view, messages)?;
+    let memory = counting_memory(summoned.is_some(), messages);
+    let (mut line, ready) = bind(all, (cores, memory), (inherited, overrides), taken.as_mut(), &view, messages)?;
     if !before.tickets.is_empty() {
         line.recall_tickets(&before.tickets);
     }
@@ -256,6 +258,9 @@ fn serve(
         line.recall_saved(&ready, &saved.memory, Instant::now());
     } else if !overrides.is_empty() {
         say_ended(&line.recall_overrides(&ready), messages);
+    }
+    if !is_taken {
+        line.recall_crashed(&ready, &before, Instant::now());
     }
     let manager = if summoned.is_some() { ServiceManager::default() } else { service_manager(&run, messages) };
     let before = taken.as_ref().map(Taken::pids).unwrap_or_default();
@@ -295,11 +300,24 @@ fn saved_states(model: &Model, view: &Outside, messages: &Rc<Messages>) -> Saved
     saved
 }
 
+/// Where to count: under a master in memory that it keeps, for a worker after a crash.
+fn counting_memory(has_master: bool, messages: &Rc<Messages>) -> CellMemory {
+    if !has_master {
+        return CellMemory::private();
+    }
+    CellMemory::shared().unwrap_or_else(|error| {
+        messages.warning(&format!(
+            "counters will restart from zero if this worker crashes: cannot create a memory file: {error}"
+        ));
+        CellMemory::private()
+    })
+}
+
 /// Takes or opens everything that the configuration names, and goes on from what another process remembers. The last of the
 /// configurations is the one that counts.
 fn bind<'a>(
     configurations: impl Iterator<Item = &'a Configuration> + Clone,
-    cores: usize,
+    (cores, memory): (usize, CellMemory),
     (inherited, overrides): (Inherited, &[overrides::OverrideRecord]),
     mut taken: Option<&mut Taken>,
     outside: &Outside,
@@ -307,8 +325,14 @@ fn bind<'a>(
 ) -> Result<(ChangeLine, Ready), Stop> {
     let tickets =
         TicketVault::new(wall_seconds()).map_err(|fault| format!("cannot create a session ticket key: {fault}"))?;
-    let mut line =
-        ChangeLine::new(cores, tickets, runtime::commands(), Instant::now(), live::say_health(messages.clone()));
+    let mut line = ChangeLine::new(
+        cores,
+        Arc::new(memory),
+        tickets,
+        runtime::commands(),
+        Instant::now(),
+        live::say_health(messages.clone()),
+    );
     line.inherit(inherited);
     line.expect_overrides(overrides);
     if let Some(taken) = &mut taken {

@@ -9,8 +9,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use baton_control::ask::{Whom, ask};
+use baton_control::protocol::{Reply, Request};
 use baton_prove::certificates::{Authority, CertificateSpec};
 use baton_prove::{Origin, OriginOptions};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::peers::{Both, socat};
 use crate::support::{Proxy, free_address, until};
@@ -540,8 +544,37 @@ fn thousands_of_servers_and_a_reader_that_does_not_read_delay_nobody() {
     drop(slow);
 }
 
-/// What begins anew in a process that took over: how long a backend had no server.
-const BEGIN_ANEW: [&str; 2] = ["haproxy_backend_downtime_seconds_total", "haproxy_backend_check_up_down_total"];
+/// What a scrape found, compared with what the one before did.
+struct Scrapes {
+    metrics: SocketAddr,
+    before: Exposition,
+}
+
+impl Scrapes {
+    /// No counter went back since the last scrape. Gives how many were compared.
+    #[track_caller]
+    fn step(&mut self, what: &str) -> usize {
+        let now = Exposition::read(&scrape(self.metrics, "").1);
+        let is_counter = |name: &str| now.types.get(name).is_some_and(|kind| kind == "counter");
+        let before = std::mem::take(&mut self.before);
+        let counters =
+            before.series.iter().filter(|(series, _)| is_counter(series.split('{').next().unwrap_or_default()));
+        let mut compared = 0;
+        for (series, value) in counters.filter(|(series, _)| !series.contains("\"gone\"")) {
+            let (old, new): (f64, f64) = (value.parse().unwrap(), now.value(series));
+            assert!(new >= old || new.is_nan() && old.is_nan(), "{series} goes from {old} to {new} by {what}");
+            compared += 1;
+        }
+        self.before = now;
+        compared
+    }
+}
+
+fn requests(address: SocketAddr) {
+    for _ in 0..20 {
+        Command::new("curl").args(["-s", &format!("http://{address}/x")]).output().unwrap();
+    }
+}
 
 #[test]
 fn counters_never_go_back() {
@@ -554,38 +587,36 @@ fn counters_never_go_back() {
         .replace("defaults\n", "defaults\n log global\n option httplog\n");
     let proxy = Proxy::start(&text);
     until("the servers are checked", || is_settled(&folder.path().join("admin.sock")));
-    let mut before = Exposition::default();
-    let mut step = |what: &str| {
-        let now = Exposition::read(&scrape(metrics, "").1);
-        let is_counter = |name: &str| now.types.get(name).is_some_and(|kind| kind == "counter");
-        let counters =
-            before.series.iter().filter(|(series, _)| is_counter(series.split('{').next().unwrap_or_default()));
-        let mut compared = 0;
-        for (series, value) in counters.filter(|(series, _)| !series.contains("\"gone\"")) {
-            let (old, new): (f64, f64) = (value.parse().unwrap(), now.value(series));
-            if what == "a takeover" && BEGIN_ANEW.iter().any(|name| series.starts_with(name)) {
-                continue;
-            }
-            assert!(new >= old || new.is_nan() && old.is_nan(), "{series} goes from {old} to {new} by {what}");
-            compared += 1;
-        }
-        before = now;
-        compared
-    };
-    step("nothing");
+    let mut scrapes = Scrapes { metrics, before: Exposition::default() };
+    scrapes.step("nothing");
     let gone = free_address();
     let more = format!("{text}frontend gone\n bind {gone}\n http-request return status 200\n");
     proxy.change(&more);
-    for _ in 0..20 {
-        for address in [web, gone] {
-            Command::new("curl").args(["-s", &format!("http://{address}/x")]).output().unwrap();
-        }
-    }
-    assert!(step("traffic") > 100);
+    requests(web);
+    requests(gone);
+    assert!(scrapes.step("traffic") > 100);
     proxy.change(&text);
-    assert!(step("a frontend that a reload removes") > 100);
+    assert!(scrapes.step("a frontend that a reload removes") > 100);
+    let status = |proxy: &Proxy| match ask(Whom::Pid(proxy.pid()), Request::Status) {
+        Ok(Reply::Status(status)) => Some(status.pid),
+        _ => None,
+    };
     let next = proxy.replace(&[]);
-    assert!(proxy.wait().0.success());
-    assert!(step("a takeover") > 100);
+    until("the process before has ended", || status(&proxy).is_none());
+    assert!(scrapes.step("a takeover") > 100);
     assert!(next.status().log_targets.iter().any(|target| target.target == missing.display().to_string()));
+    // The next one has a master, whose workers are killed, with traffic before each time.
+    let last = next.replace(&["-W"]);
+    until("the process before has ended", || status(&next).is_none());
+    assert!(scrapes.step("a takeover by a master") > 100);
+    for what in ["the first crash", "the second crash"] {
+        requests(web);
+        assert!(scrapes.step("traffic") > 100);
+        let pid = status(&last).expect("it serves");
+        kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("the worker lives");
+        until("another worker serves", || status(&last).is_some_and(|next| next != pid));
+        assert!(scrapes.step(what) > 100);
+        let downs = "haproxy_backend_check_up_down_total{proxy=\"dead\"}";
+        assert_eq!(scrapes.before.value(downs), 1.0, "it went down once, before all of these processes");
+    }
 }
