@@ -518,9 +518,10 @@ impl ChangeLine {
         let (changed, gone) = changed_backends(&model, &generation, before.as_deref());
         self.checker.apply(&model, |name| self.registry.backend_state(name), changed, gone);
         priority::yield_cpu();
+        let measures = generation.measures;
         self.generation = Some(generation);
         self.recall_sockets();
-        self.runtime.apply(&model, open.stats);
+        self.runtime.apply(&model, measures, open.stats);
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
         (self.asked, self.model, self.rules) = (asked, model, rules);
         self.server_ids.forget();

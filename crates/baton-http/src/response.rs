@@ -47,6 +47,11 @@ pub struct ForClient {
 }
 
 impl ResponseHead {
+    /// How many bytes a whole head was received in: there the body begins.
+    pub fn received_len(&self) -> usize {
+        self.scan.line
+    }
+
     /// An empty head.
     pub fn new() -> ResponseHead {
         ResponseHead::default()

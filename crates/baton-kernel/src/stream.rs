@@ -1,7 +1,7 @@
 //! Options of connected stream sockets, and questions to them, where std and tokio have no word for it.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -102,6 +102,53 @@ pub struct Peer {
 pub fn peer(fd: &impl AsFd) -> io::Result<Peer> {
     let found = getsockopt(&fd.as_fd(), PeerCredentials)?;
     Ok(Peer { pid: found.pid(), uid: found.uid(), gid: found.gid() })
+}
+
+/// What the kernel measured of a TCP connection (`TCP_INFO`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time in microseconds.
+    pub rtt: u32,
+    /// How much it varies, in microseconds.
+    pub rtt_variance: u32,
+    /// Segments sent and not acknowledged.
+    pub unacked: u32,
+    /// Segments acknowledged selectively.
+    pub sacked: u32,
+    /// Segments taken for lost.
+    pub lost: u32,
+    /// Retransmissions in a row of the segment that is waited for.
+    pub retransmits: u8,
+    /// Segments of forward acknowledgement; zero since Linux 4.15.
+    pub fackets: u32,
+    /// How far segments change their order.
+    pub reordering: u32,
+}
+
+/// `TCP_INFO`.
+///
+/// # Errors
+/// This is no TCP socket.
+pub fn tcp_info(fd: &impl AsFd) -> io::Result<TcpInfo> {
+    use std::mem::offset_of;
+    let mut bytes = [0; size_of::<libc::tcp_info>()];
+    sockopt::bytes_of(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
+    let u32_at = |at: usize| bytes[at..].first_chunk().map_or(0, |chunk| u32::from_ne_bytes(*chunk));
+    Ok(TcpInfo {
+        rtt: u32_at(offset_of!(libc::tcp_info, tcpi_rtt)),
+        rtt_variance: u32_at(offset_of!(libc::tcp_info, tcpi_rttvar)),
+        unacked: u32_at(offset_of!(libc::tcp_info, tcpi_unacked)),
+        sacked: u32_at(offset_of!(libc::tcp_info, tcpi_sacked)),
+        lost: u32_at(offset_of!(libc::tcp_info, tcpi_lost)),
+        retransmits: bytes[offset_of!(libc::tcp_info, tcpi_retransmits)],
+        fackets: u32_at(offset_of!(libc::tcp_info, tcpi_fackets)),
+        reordering: u32_at(offset_of!(libc::tcp_info, tcpi_reordering)),
+    })
+}
+
+/// Whether the system has this address. Asks the kernel by binding a socket to it.
+pub fn is_local(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// What a read of a socket would return now.

@@ -27,6 +27,8 @@ pub struct Connection {
     pub stream: Stream,
     /// The address that the client connected to, once somebody asked for it.
     pub destination: OnceCell<Option<SocketAddr>>,
+    /// The values with types in the PROXY header that it began with; `None`: it began with none.
+    pub proxy_header: Option<Box<[u8]>>,
     /// When it was accepted, or its TLS handshake was done.
     pub accepted: Instant,
     /// Its place among the open ones.
@@ -59,7 +61,7 @@ impl Connection {
     ) -> Connection {
         let Registered { core, orders, .. } = &membership.registered;
         orders.notes.accepted(stream.socket().as_raw_fd(), source, core.moment(accepted));
-        Connection { stream, destination, accepted, membership }
+        Connection { stream, destination, proxy_header: None, accepted, membership }
     }
 
     /// The client's address, or what a PROXY header says it is; `None` on unix sockets.

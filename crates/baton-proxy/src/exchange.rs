@@ -6,7 +6,7 @@
 
 use std::task::Context;
 
-use baton_rules::{LogLevel, Variables};
+use baton_rules::{LogLevel, RuleLine, Variables};
 
 use crate::connection::Connection;
 use crate::core::{Core, Orders, until};
@@ -45,6 +45,8 @@ pub struct Exchange<'a, M = Box<Messages>> {
     pub log_level: Option<LogLevel>,
     /// `disable-l7-retry` applied.
     pub no_retry: bool,
+    /// The last rule that ended a rule set.
+    pub last_rule: Option<RuleLine>,
 }
 
 /// Where an exchange comes from: what its maker lends it.
@@ -94,6 +96,7 @@ impl<'a, M> Exchange<'a, M> {
             variables,
             log_level: None,
             no_retry: false,
+            last_rule: None,
         }
     }
 
@@ -103,6 +106,7 @@ impl<'a, M> Exchange<'a, M> {
             self.log_level = said.log_level;
         }
         self.no_retry |= said.no_retry;
+        self.last_rule = said.last_rule;
         if self.log_level == Some(LogLevel::Silent) && self.facts.has_request {
             self.facts.silence();
         }
@@ -149,4 +153,6 @@ pub struct RuleEffects {
     pub log_level: Option<LogLevel>,
     /// `disable-l7-retry` applied.
     pub no_retry: bool,
+    /// The last rule that ended a rule set, in this evaluation or an earlier one.
+    pub last_rule: Option<RuleLine>,
 }

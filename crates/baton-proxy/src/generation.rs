@@ -19,7 +19,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::{BackendState, ServerState};
 use crate::state::{
-    BackendFigures, ByName, Counter, FrontendState, ListenerId, ListenerState, Registry, ServerPlan, ServerPlans,
+    BackendFigures, ByName, Counter, CounterBlock, FrontendState, ListenerId, ListenerState, Registry, ServerPlan, ServerPlans,
 };
 use crate::sums::ProcessSum;
 use crate::transport::Multiplexer;
@@ -50,6 +50,8 @@ pub struct Generation {
     pub backends: Arc<ByName<Arc<BackendPlan>>>,
     /// Listening sockets and the frontend each leads to.
     pub listeners: Vec<Arc<ListenerPlan>>,
+    /// Whether rules ask for rates, which are measured only then.
+    pub measures: bool,
     /// Backends whose balancer the commit gave new settings: those that differ from the generation before.
     pub reconfigured: usize,
     /// The backend that has a server more than in the generation before, from which nothing else differs.
@@ -202,6 +204,8 @@ impl Generation {
             return Err(refused);
         }
         let named = frontends.iter().enumerate().map(|(at, plan)| (plan.proxy.name.clone(), at)).collect();
+        let rules = frontends.iter().map(|plan| &plan.rules).chain(backends.values().map(|plan| &plan.rules));
+        let measures = rules.into_iter().any(|rules| rules.asks_for_rates());
         // The caller lowers it to what it can afford.
         let idle_max = u32::MAX;
         Ok(Generation {
@@ -213,6 +217,7 @@ impl Generation {
             named,
             backends: Arc::new(backends),
             listeners: Vec::new(),
+            measures,
             reconfigured: 0,
             added_to: None,
             removed: None,
@@ -305,6 +310,7 @@ impl Generation {
             frontends,
             named: self.named.clone(),
             backends: Arc::new(backends),
+            measures: self.measures,
             reconfigured: 0,
             added_to: None,
             removed: None,
@@ -391,7 +397,33 @@ impl Generation {
             plan.state.set_fullconn(plan.fullconn);
             plan.figures.keep(&plan.servers);
         }
+        if self.measures {
+            let now_ms = registry.millisecond(now);
+            self.each_measured(|counters, totals| counters.rates.begin(totals, now_ms));
+        }
         Arc::new(self)
+    }
+
+    /// A second is over: measures what rules ask for.
+    pub fn measure(&self, registry: &Registry, now: Instant) {
+        let now_ms = registry.millisecond(now);
+        self.each_measured(|counters, totals| counters.rates.measure(totals, now_ms));
+    }
+
+    /// Frontends, backends and servers with the sessions and requests that were begun there.
+    fn each_measured(&self, mut each: impl FnMut(&CounterBlock, [u64; 2])) {
+        for FrontendPlan { state, .. } in self.frontends.iter().map(|plan| &**plan) {
+            let counters = &state.counters;
+            each(counters, [counters.grown(Counter::Connections), counters.grown(Counter::Requests)]);
+        }
+        for plan in self.backends.values() {
+            each(&plan.figures.counters, [plan.figures.begun(), 0]);
+            for server in plan.state.servers() {
+                if let Some(plan) = plan.servers.get(server.name()) {
+                    each(&plan.counters, [server.total(), 0]);
+                }
+            }
+        }
     }
 
     /// As [`Generation::commit`], of one that differs by a server more of that backend. Names and all other plans are what they were.

@@ -320,7 +320,7 @@ mod tests {
             let Client { connection, mut session, input, deadline: _ } = *client;
             let source = connection.source();
             assert_eq!(source, from.into());
-            let Connection { stream, destination, accepted, membership } = connection;
+            let Connection { stream, destination, proxy_header: _, accepted, membership } = connection;
             let before = membership.registered.id();
             drop((membership, session.take_private()));
             assert_eq!((open(), session.requests()), ([0; 3], 1));

@@ -31,6 +31,7 @@ mod flow;
 pub mod generation;
 mod handshake;
 mod http1;
+mod live;
 mod log;
 mod messages;
 mod mux;

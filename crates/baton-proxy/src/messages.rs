@@ -86,9 +86,15 @@ impl Messages {
 
     /// The request, which its server sees so, and the head of a response to it, to be changed: of the server's, or of our own that
     /// was read from `page`.
-    pub fn both_mut<'m>(&'m mut self, page: Option<&'m [u8]>) -> (RequestMut<'m>, ResponseMut<'m>) {
-        let Messages { request, response, input, received, .. } = self;
-        (RequestMut::new(request, input.pinned()), ResponseMut::new(response, page.unwrap_or(received)))
+    pub fn both_mut<'m>(
+        &'m mut self,
+        page: Option<&'m [u8]>,
+    ) -> (RequestMut<'m>, ResponseMut<'m>, baton_rules::Body<'m>) {
+        let Messages { request, response, input, received, response_chunks, .. } = self;
+        let bytes = page.unwrap_or(received);
+        let behind_head = bytes.get(response.received_len()..).unwrap_or_default();
+        let body = baton_rules::Body::of(response.framing, behind_head, response_chunks);
+        (RequestMut::new(request, input.pinned()), ResponseMut::new(response, bytes), body)
     }
 
     /// The head of a response of our own: its length in `page`. `None`: there is none, or it is malformed.

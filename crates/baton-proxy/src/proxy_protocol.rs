@@ -141,14 +141,11 @@ fn parse_v2(bytes: &[u8]) -> Result<Header, Malformed> {
         _ => return Err(Malformed::Invalid),
     };
     // What comes before a block that cannot be right need not be waited for. The family of LOCAL is to be ignored.
-    let block_len = match family {
-        _ if local => 0,
-        0x00 => 0,
-        0x11 | 0x12 => V2_INET,
-        0x21 | 0x22 => V2_INET6,
-        0x31 | 0x32 => V2_UNIX,
+    let block_len = match (local, block_len(family)) {
+        (true, _) => 0,
+        (false, Some(len)) => len,
         // Families and protocols without a meaning "must be rejected as invalid by receivers".
-        _ => return Err(Malformed::Invalid),
+        (false, None) => return Err(Malformed::Invalid),
     };
     if rest < block_len {
         return Err(Malformed::Invalid);
@@ -180,6 +177,40 @@ fn parse_v2(bytes: &[u8]) -> Result<Header, Malformed> {
         destination: Some(SocketAddr::new(destination, u16::from_be_bytes(destination_port))),
     });
     Ok(Header::Complete { len, addresses })
+}
+
+/// The length of a block of addresses of version 2.
+fn block_len(family: u8) -> Option<usize> {
+    match family {
+        0x00 => Some(0),
+        0x11 | 0x12 => Some(V2_INET),
+        0x21 | 0x22 => Some(V2_INET6),
+        0x31 | 0x32 => Some(V2_UNIX),
+        _ => None,
+    }
+}
+
+/// The values with types (TLV) of a whole header that was read; none in version 1, and behind addresses that do not hold.
+pub fn values(header: &[u8]) -> &[u8] {
+    match header.get(..V2_FIXED) {
+        Some(fixed) if fixed.starts_with(SIGNATURE) && fixed[12] & 15 == 1 && fixed[13] != 0 => {
+            let start = V2_FIXED + block_len(fixed[13]).unwrap_or_default();
+            header.get(start..).unwrap_or_default()
+        }
+        _ => &[],
+    }
+}
+
+/// The value of this type among [`values`].
+pub fn value(mut values: &[u8], wanted: u8) -> Option<&[u8]> {
+    while let [kind, high, low, rest @ ..] = values {
+        let (value, next) = rest.split_at_checked(usize::from(u16::from_be_bytes([*high, *low])))?;
+        if *kind == wanted {
+            return Some(value);
+        }
+        values = next;
+    }
+    None
 }
 
 /// Type, length and value, one after the other to the header's end, which the last one must meet. The checksum is verified where there

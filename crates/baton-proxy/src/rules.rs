@@ -11,9 +11,8 @@ use baton_http::{ChunkDecoder, Parsed, RequestHead, RequestMut};
 use baton_model::{Proxy, Ruleset, Service};
 use baton_rules::{
     Body, Context, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, ResponseSource, RuleCursor,
-    RuleResponse, RuleWait, TcpContent, VariableScopes, Variables, Verdict,
+    RuleLine, RuleResponse, RuleWait, TcpContent, VariableScopes, Variables, Verdict,
 };
-use baton_tls::Facts;
 
 use crate::body::Arrived;
 use crate::client::{Client, Input};
@@ -21,12 +20,14 @@ use crate::connection::Connection;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::{Exchange, RuleEffects};
+use crate::live::Live;
 use crate::messages::Messages;
 use crate::parse;
 use crate::passwords;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::state::Counter;
+use crate::stream::Stream;
 use crate::view::{BackendView, FrontendView};
 
 pub use errors::{error_page, is_silent};
@@ -60,8 +61,8 @@ pub struct EvaluationContext<'a> {
     pub backend: Option<&'a BackendView>,
     /// The server of the exchange is seen too: its response is there.
     pub sees_server: bool,
-    /// What was agreed on with it.
-    pub server_tls: Option<&'a Facts>,
+    /// The connection to it.
+    pub server: Option<&'a Stream>,
     /// What the client sent, in `mode tcp`.
     pub content: Option<TcpContent<'a>>,
     /// No more data is waited for.
@@ -77,7 +78,8 @@ pub fn with_connection<T>(
 ) -> T {
     let Client { connection, session, .. } = client;
     let is_first = session.requests() == 0;
-    let scene = EvaluationScope { connection, session, frontend: view, server: None, is_first, variables: None };
+    let scene =
+        EvaluationScope { connection, session, frontend: view, server: None, is_first, variables: None, last_rule: None };
     run(core, scene, EvaluationContext::default(), None, None, evaluate).0
 }
 
@@ -118,20 +120,21 @@ fn response_with<T>(
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
     let (scene, messages) = scene(exchange, about);
-    let (request, response) = messages.both_mut(page);
+    let (request, head, body) = messages.both_mut(page);
     let request = Request { head: request, body: Body::NONE, complete: true };
-    let (value, said) = run(core, scene, about, Some(request), Some(Response { head: response }), evaluate);
+    let (value, said) = run(core, scene, about, Some(request), Some(Response { head, body }), evaluate);
     exchange.heed(said);
     value
 }
 
 /// The scene of an exchange, which is to heed what is said in it, and what goes through it.
 fn scene<'s, M>(exchange: &'s mut Exchange<'_, M>, about: EvaluationContext<'_>) -> (EvaluationScope<'s>, &'s mut M) {
-    let Exchange { connection, session, is_first, progress, variables, messages, .. } = exchange;
+    let Exchange { connection, session, is_first, progress, variables, messages, last_rule, .. } = exchange;
     let progress = &*progress;
     let (frontend, server) = (&progress.frontend, about.sees_server.then_some(progress));
+    let (is_first, last_rule) = (*is_first, *last_rule);
     let scene =
-        EvaluationScope { connection, session, frontend, server, is_first: *is_first, variables: Some(variables) };
+        EvaluationScope { connection, session, frontend, server, is_first, variables: Some(variables), last_rule };
     (scene, messages)
 }
 
@@ -145,6 +148,8 @@ struct EvaluationScope<'a> {
     is_first: bool,
     /// The exchange's variables; `None` before there is one.
     variables: Option<&'a mut Variables>,
+    /// The last rule that ended a rule set of the exchange.
+    last_rule: Option<RuleLine>,
 }
 
 fn run<T>(
@@ -158,23 +163,25 @@ fn run<T>(
     fn name(proxy: &baton_model::Proxy) -> ProxyName<'_> {
         ProxyName { name: &proxy.name, id: proxy.id }
     }
-    let EvaluationScope { connection, session, frontend, server, is_first, variables } = scene;
+    let EvaluationScope { connection, session, frontend, server, is_first, variables, last_rule } = scene;
     let random = || core.random() as u32;
-    let usable_servers = |name: &str| frontend.backends.get(name).map(|backend| backend.usable_servers());
     let (mut scratch, mut of_session) = (core.scratch.take(), session.variables.take());
     let listener = connection.listener();
+    let chosen = server.and_then(Progress::server);
+    let live = Live { core, connection, frontend, backend: about.backend, chosen, server: about.server };
     let mut cx = Context {
         now: core.wall(),
         client: connection.source(),
         destination: &|| connection.destination(),
         client_tls: connection.tls(),
-        server_tls: about.server_tls,
+        server_tls: about.server.and_then(Stream::facts),
         frontend: name(&frontend.plan.proxy),
         backend: about.backend.map(|backend| name(&backend.plan.proxy)),
-        server: server.and_then(Progress::server).map(|server| &**server.name()),
+        server: chosen.map(|server| &**server.name()),
         listener: Listener { name: listener.bind.name.as_deref(), id: listener.number },
-        usable_servers: &usable_servers,
+        live: &live,
         content: about.content,
+        answer: None,
         last_chance: about.last_chance,
         undecided: Cell::new(false),
         no_retry: false,
@@ -184,13 +191,14 @@ fn run<T>(
         response,
         own_status: None,
         log_level: None,
+        last_rule,
         variables: VariableScopes { session: &mut of_session, exchange: variables },
         matches_hash: &passwords::matches,
         random: &random,
         scratch: &mut scratch,
     };
     let value = evaluate(&mut cx);
-    let (log_level, no_retry, failed) = (cx.log_level, cx.no_retry, cx.failed_rewrites);
+    let (log_level, no_retry, last_rule, failed) = (cx.log_level, cx.no_retry, cx.last_rule, cx.failed_rewrites);
     *core.scratch.borrow_mut() = scratch;
     session.variables.set(of_session);
     if failed > 0 {
@@ -201,7 +209,7 @@ fn run<T>(
             .flatten()
             .for_each(|counters| counters.add(core.number, Counter::FailedRewrites, failed.into()));
     }
-    (value, RuleEffects { log_level, no_retry })
+    (value, RuleEffects { log_level, no_retry, last_rule })
 }
 
 /// `tcp-request content` rules of one proxy in `mode http`, where the request's head is there: they may wait for its body.
@@ -436,14 +444,14 @@ pub fn response(
     exchange: &mut Exchange<'_>,
     rules: &ProxyRules,
     backend: &Rc<BackendView>,
-    server_tls: Option<&Facts>,
+    server: Option<&Stream>,
     at: &mut RuleCursor,
 ) -> Result<Option<RuleWait>, Ended> {
     if !rules.has(Ruleset::HttpResponse) {
         return Ok(None);
     }
     let about =
-        EvaluationContext { backend: Some(backend), sees_server: true, server_tls, ..EvaluationContext::default() };
+        EvaluationContext { backend: Some(backend), sees_server: true, server, ..EvaluationContext::default() };
     let verdict = response_with(core, exchange, about, None, |cx| rules.http_response(cx, at));
     match verdict {
         Verdict::Wait(wait) => Ok(Some(wait)),
@@ -475,7 +483,7 @@ pub fn response(
 /// `http-after-response` rules of backend and frontend, on the response: the server's, or our own that was read
 /// from `page`. False: a rewrite failed.
 #[must_use]
-pub fn after(core: &Core, exchange: &mut Exchange<'_>, page: Option<&[u8]>, server_tls: Option<&Facts>) -> bool {
+pub fn after(core: &Core, exchange: &mut Exchange<'_>, page: Option<&[u8]>, server: Option<&Stream>) -> bool {
     let frontend = exchange.progress.frontend.clone();
     let backend = exchange.progress.backend().cloned();
     let own = &frontend.plan.rules;
@@ -483,7 +491,7 @@ pub fn after(core: &Core, exchange: &mut Exchange<'_>, page: Option<&[u8]>, serv
     let lists = [other.map(|backend| &backend.plan.rules), Some(own)];
     for rules in lists.into_iter().flatten().filter(|rules| rules.has(Ruleset::HttpAfterResponse)) {
         let backend = backend.as_deref();
-        let about = EvaluationContext { backend, sees_server: true, server_tls, ..EvaluationContext::default() };
+        let about = EvaluationContext { backend, sees_server: true, server, ..EvaluationContext::default() };
         let verdict = response_with(core, exchange, about, page, |cx| rules.http_after_response(cx));
         if verdict == Verdict::Failed {
             return false;

@@ -5,6 +5,7 @@
 
 mod blocks;
 mod limits;
+mod measured;
 mod server_plans;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use crate::upstream::ServerTlsContext;
 
 pub use self::blocks::{CoreCounters, Counted, CountedMemory, CounterBlock, read_counted};
 pub use self::limits::{Limit, ProcessLimits};
+pub use self::measured::{MeasuredRate, MeasuredRates};
 pub use self::server_plans::ServerPlans;
 
 /// Things by name. The names are the configuration's, of which nobody makes up such that collide; that a request's word may be
@@ -271,6 +273,12 @@ pub struct BackendFigures {
 }
 
 impl BackendFigures {
+    /// Sessions that were begun: those that ended were counted, the others are open.
+    pub fn begun(&self) -> u64 {
+        let open = u64::try_from(self.open.load(Ordering::Relaxed)).unwrap_or_default();
+        self.counters.grown(Counter::Sessions).wrapping_add(open)
+    }
+
     /// The counters of the server of that name if it is in use, else new ones that are not registered yet: preparing leaves
     /// no trace.
     pub fn server(&self, name: &str) -> Arc<CounterBlock> {
@@ -396,6 +404,11 @@ impl Registry {
             Arc::new(ListenerState { open: AtomicI64::new(0), open_max: AtomicI64::new(0), counters })
         };
         self.names().listeners.entry(id).or_insert_with(new).clone()
+    }
+
+    /// The millisecond of the process's life.
+    pub fn millisecond(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// The second of the process's life.

@@ -18,6 +18,7 @@ const ORDER: [&str; 53] = [
     "respond",
     "record",
     "rules",
+    "live",
     "handshake",
     "parse",
     "sink",

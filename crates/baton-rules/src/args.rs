@@ -32,6 +32,12 @@ pub(crate) enum ArgKind {
     Word(&'static [&'static str]),
     /// The name of a `userlist` section.
     Users,
+    /// The name of a frontend; the proxy itself where it is left out.
+    Frontend,
+    /// The name of a backend; the proxy itself where it is left out.
+    Backend,
+    /// The name of a server, behind that of its backend and a slash where it is another one's.
+    Server,
 }
 
 /// One argument of a row.
@@ -63,6 +69,8 @@ pub(crate) enum Value {
     Variable(VariableName),
     Substitution(Box<Substitution>),
     Users(Arc<UserList>),
+    /// The names of a backend and a server.
+    Server(Box<str>, Box<str>),
 }
 
 /// Checks the arguments of a row further than their types, and may replace them.
@@ -71,6 +79,11 @@ pub(crate) type Check = fn(&mut [Value]) -> Result<(), RuleError>;
 impl Value {
     pub fn int(&self) -> Option<i64> {
         if let Value::Int(value) = self { Some(*value) } else { None }
+    }
+
+    /// The text of a name; `None` when absent.
+    pub fn name(&self) -> Option<&str> {
+        if let Value::Str(bytes) = self { std::str::from_utf8(bytes).ok() } else { None }
     }
 
     /// The text; empty when absent.
@@ -150,7 +163,8 @@ fn one(kind: ArgKind, text: &str) -> Result<Value, RuleError> {
         ArgKind::Int => Value::Int(text.parse().map_err(|_| wrong("an integer"))?),
         // Replaced by the section itself, which only the caller knows.
         ArgKind::Users => Value::Str(text.as_bytes().into()),
-        ArgKind::Str => Value::Str(text.as_bytes().into()),
+        // Names are looked up when the whole configuration is known.
+        ArgKind::Str | ArgKind::Frontend | ArgKind::Backend | ArgKind::Server => Value::Str(text.as_bytes().into()),
         ArgKind::Ipv4 => Value::Ip(IpAddr::V4(text.parse().map_err(|_| wrong("an IPv4 address"))?)),
         ArgKind::Ipv6 => Value::Ip(IpAddr::V6(text.parse().map_err(|_| wrong("an IPv6 address"))?)),
         ArgKind::Mask4 => Value::Mask4(match text.parse::<u32>() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use baton_model::{Algorithm, HttpErrors, Proxy, Role, UserList};
 
-use crate::outside::{BufferLimits, Files};
+use crate::outside::{BufferLimits, Files, NameReference};
 use crate::rules::{ProxyRules, has_rules};
 
 /// Proxies between two pauses: about 0.1 ms of work.
@@ -57,11 +57,13 @@ pub(crate) struct Recorder<'a> {
     files: &'a dyn Files,
     digest: RefCell<DefaultHasher>,
     users: RefCell<Vec<Arc<UserList>>>,
+    proxy: (&'a str, Role),
+    references: RefCell<Vec<NameReference>>,
 }
 
 impl<'a> Recorder<'a> {
     /// Begins with the words of a proxy.
-    pub(crate) fn new(proxy: &Proxy, files: &'a dyn Files) -> Recorder<'a> {
+    pub(crate) fn new(proxy: &'a Proxy, files: &'a dyn Files) -> Recorder<'a> {
         let mut digest = DefaultHasher::new();
         for (set, rules) in &proxy.rules {
             (set, rules.len()).hash(&mut digest);
@@ -70,7 +72,13 @@ impl<'a> Recorder<'a> {
         if let Algorithm::Hash(text) = &proxy.balance.algorithm {
             text.hash(&mut digest);
         }
-        Recorder { files, digest: RefCell::new(digest), users: RefCell::default() }
+        let (digest, proxy) = (RefCell::new(digest), (&*proxy.name, proxy.role));
+        Recorder { files, digest, users: RefCell::default(), proxy, references: RefCell::default() }
+    }
+
+    /// The proxies and servers that were named since this was asked last.
+    pub(crate) fn references(&self) -> Vec<NameReference> {
+        self.references.take()
     }
 
     /// The digest of all until now.
@@ -121,6 +129,14 @@ impl Files for Recorder<'_> {
 
     fn buffer(&self) -> BufferLimits {
         self.files.buffer()
+    }
+
+    fn within(&self) -> Option<(&str, Role)> {
+        Some(self.proxy)
+    }
+
+    fn refers(&self, reference: NameReference) {
+        self.references.borrow_mut().push(reference);
     }
 
     fn hostname(&self) -> String {

@@ -1,13 +1,17 @@
 //! What rules are evaluated against: one request or response, and the connection it came by.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use baton_http::{RequestMut, ResponseMut};
+use baton_model::Source;
 use baton_tls::Facts;
 
 use crate::body::Body;
+use crate::live::LiveState;
 use crate::variable::VariableScopes;
 
 /// Everything an evaluation may look at, and the two heads and the variables it may change.
@@ -32,10 +36,12 @@ pub struct Context<'a> {
     pub server: Option<&'a str>,
     /// The `bind` it came in by.
     pub listener: Listener<'a>,
-    /// How many servers of the backend of that name can be used; `None`: there is no such backend.
-    pub usable_servers: &'a dyn Fn(&str) -> Option<u32>,
+    /// Knows proxies, servers and connections as they are now.
+    pub live: &'a dyn LiveState,
     /// What the client sent so far, in `mode tcp`.
     pub content: Option<TcpContent<'a>>,
+    /// What the server sent so far, in `mode tcp`.
+    pub answer: Option<&'a [u8]>,
     /// No more data is waited for (`tcp-request inspect-delay`): fetches answer from what is there.
     pub last_chance: bool,
     /// Whether a fetch would know more with more data.
@@ -58,10 +64,38 @@ pub struct Context<'a> {
     pub log_level: Option<LogLevel>,
     /// Whether a password matches a hash of crypt(5): the caller may know it already, since some take long to compute.
     pub matches_hash: &'a dyn Fn(&str, &[u8]) -> bool,
+    /// The last rule that ended a rule set; read it after the evaluation.
+    pub last_rule: Option<RuleLine>,
     /// Gives a random number at each call.
     pub random: &'a dyn Fn() -> u32,
     /// Working memory: keep one per core, its content does not matter.
     pub scratch: &'a mut Vec<u8>,
+}
+
+/// Where a rule stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RuleLine {
+    /// The file. Names of files are kept for the life of the process: there are few.
+    pub file: &'static str,
+    /// The line in it.
+    pub line: u32,
+}
+
+impl RuleLine {
+    /// Where a rule was written.
+    pub(crate) fn of(source: &Source) -> RuleLine {
+        static FILES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+        let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match files.get(&*source.file) {
+            Some(known) => known,
+            None => {
+                let new: &'static str = Box::leak(Box::from(&*source.file));
+                files.insert(new);
+                new
+            }
+        };
+        RuleLine { file, line: source.line }
+    }
 }
 
 /// `set-log-level`.
@@ -104,10 +138,10 @@ impl Context<'_> {
     /// Notes that more data could change an answer. False when no more is waited for.
     pub(crate) fn wait(&self) -> bool {
         let more = !self.last_chance
-            && match (&self.content, &self.request) {
-                (Some(_), _) => true,
-                (None, Some(request)) => !request.complete,
-                (None, None) => false,
+            && match (&self.content, &self.answer, &self.request) {
+                (Some(_), _, _) | (_, Some(_), _) => true,
+                (None, None, Some(request)) => !request.complete,
+                (None, None, None) => false,
             };
         if more {
             self.undecided.set(true);
@@ -130,6 +164,8 @@ pub struct Request<'a> {
 pub struct Response<'a> {
     /// The head; actions change it.
     pub head: ResponseMut<'a>,
+    /// What is there of the body.
+    pub body: Body<'a>,
 }
 
 /// The request line as it was received: what rules changed does not show in `%r` and its parts, as in HAProxy 2.6.

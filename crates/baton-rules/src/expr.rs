@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::converter::{self, Converter};
 use crate::fetch::{self, Fetch};
 use crate::later;
+use crate::names;
 use crate::outside::Files;
 use crate::place::RulePosition;
 use crate::problem::RuleError;
@@ -73,6 +74,9 @@ impl Expr {
                 let list = &given[0];
                 let missing = || RuleError::new(format!("unable to find userlist '{list}'"));
                 args[0] = Value::Users(files.users(list).ok_or_else(missing)?);
+            }
+            _ if fetch.args.iter().any(|arg| names::is_name(arg.kind)) => {
+                names::resolve(fetch.names[0], fetch.args, &mut args, files)?;
             }
             "hostname" => args = vec![Value::Str(files.hostname().into_bytes().into())],
             _ => {}

@@ -63,6 +63,9 @@ fn shape(kind: ArgKind) -> String {
         ArgKind::IntOrVariable => "INTEGER|VARIABLE".into(),
         ArgKind::Word(words) => words.join("|"),
         ArgKind::Users => "USERLIST".into(),
+        ArgKind::Frontend => "FRONTEND".into(),
+        ArgKind::Backend => "BACKEND".into(),
+        ArgKind::Server => "[BACKEND/]SERVER".into(),
     }
 }
 

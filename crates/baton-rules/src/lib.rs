@@ -35,6 +35,8 @@ mod fetch;
 mod format;
 mod keywords;
 mod later;
+mod live;
+mod names;
 mod nearest;
 mod outside;
 pub mod passwords;
@@ -52,14 +54,18 @@ mod wait;
 pub use body::Body;
 pub use compiled::CompiledRules;
 pub use condition::Condition;
-pub use context::{Context, Listener, LogLevel, ProxyName, Request, Response, TcpContent};
+pub use context::{Context, Listener, LogLevel, ProxyName, Request, Response, RuleLine, TcpContent};
 pub use converter::crc32c;
 pub use error_file::check_error_file;
 pub use expr::Expr;
 pub use format::Format;
 pub use keywords::{Keyword, keywords};
+pub use live::{
+    BackendFigure, ConnectionFigure, Endpoint, ExchangeFigure, Figure, FrontendFigure, LiveState, ProcessFigure,
+    ServerFigure, Side, TcpFigure,
+};
 pub use nearest::{nearest, suggestion};
-pub use outside::{BufferLimits, Files, NoFiles};
+pub use outside::{BufferLimits, Files, NameReference, NoFiles};
 pub use place::RulePosition;
 pub use problem::{RuleDiagnostic, RuleError};
 pub use reply::{Redirect, Reply, ResponseSource, RuleResponse, reason};

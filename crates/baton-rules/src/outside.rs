@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use baton_model::{HttpErrors, UserList};
+use baton_model::{HttpErrors, Role, UserList};
 
 /// Where patterns and names come from. The rules themselves open nothing.
 pub trait Files {
@@ -32,6 +32,16 @@ pub trait Files {
         BufferLimits::default()
     }
 
+    /// The proxy that the rules stand in: what `be_conn` without a name means.
+    fn within(&self) -> Option<(&str, Role)> {
+        None
+    }
+
+    /// An expression names this proxy or server. Whether it exists is known when the whole configuration is.
+    fn refers(&self, reference: NameReference) {
+        let _ = reference;
+    }
+
     /// The host's name, for `hostname` and `%H`.
     fn hostname(&self) -> String {
         String::new()
@@ -51,6 +61,21 @@ impl Default for BufferLimits {
     fn default() -> BufferLimits {
         BufferLimits { bytes: 16_384, reserve: 1024 }
     }
+}
+
+/// A proxy or a server that an expression names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NameReference {
+    /// What names it, as messages call it: `arg 1 of sample fetch keyword 'be_conn'`.
+    pub by: String,
+    /// The frontend or backend.
+    pub proxy: String,
+    /// What the proxy must be.
+    pub role: Role,
+    /// The server, where one is named.
+    pub server: Option<String>,
+    /// A rate of it is wanted, which must be measured.
+    pub asks_for_rate: bool,
 }
 
 /// No files at all: each is missing.

@@ -14,11 +14,20 @@ impl FetchNeeds {
     pub const BACKEND: FetchNeeds = FetchNeeds(4);
     /// The response's head.
     pub const RESPONSE: FetchNeeds = FetchNeeds(8);
+    /// The chosen server, and the connection to it.
+    pub const SERVER: FetchNeeds = FetchNeeds(16);
 
     /// The words of what `place` lacks; `None` when it has all.
     pub fn missing_at(self, place: RulePosition) -> Option<&'static str> {
         let lacking = self.0 & !place.has();
-        [(1, "the request's head"), (2, "the request"), (4, "the backend"), (8, "the response's head")]
+        const WORDS: [(u8, &str); 5] = [
+            (1, "the request's head"),
+            (2, "the request"),
+            (4, "the backend"),
+            (8, "the response's head"),
+            (16, "the server"),
+        ];
+        WORDS
             .into_iter()
             .find(|(bit, _)| lacking & bit != 0)
             .map(|(_, words)| words)
@@ -46,8 +55,8 @@ impl RulePosition {
             RulePosition::Connection => 0,
             RulePosition::FrontendRequest => 1 | 2,
             RulePosition::BackendRequest => 1 | 2 | 4,
-            RulePosition::Response => 2 | 4 | 8,
-            RulePosition::ErrorPage => 1 | 2 | 4 | 8,
+            RulePosition::Response => 2 | 4 | 8 | 16,
+            RulePosition::ErrorPage => 1 | 2 | 4 | 8 | 16,
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use baton_model::{Ruleset, Source};
 
-use crate::later::KEPT_SECRET;
+use crate::later::{KEPT_SECRET, NOT_OURS};
 use crate::nearest::suggestion;
 
 /// An error in a part of a rule, before its position is known.
@@ -42,6 +42,10 @@ impl RuleError {
                                            never leave the TLS library"
             ))
             .hint("use ssl_fc_is_resumed and ssl_fc_cipher for what was negotiated");
+        }
+        let not_ours = NOT_OURS.iter().find(|(start, ..)| kind == "sample fetch" && name.starts_with(start));
+        if let Some((_, reason, hint)) = not_ours {
+            return RuleError::new(format!("the {kind} '{name}' is not supported: {reason}")).hint(*hint);
         }
         if later.contains(&name) {
             return RuleError::new(format!("the {kind} '{name}' is not supported yet"));

@@ -10,11 +10,11 @@ use crate::acl::{Acl, Criterion};
 use crate::action::{self, Action, RedirectRule, RedirectValue, ResponseRule, Rule, RuleArguments, sets};
 use crate::compiled::Recorder;
 use crate::condition::{Condition, Surroundings};
-use crate::context::Context;
+use crate::context::{Context, RuleLine};
 use crate::expr::Expr;
 use crate::fetch::auth;
 use crate::format::Format;
-use crate::outside::Files;
+use crate::outside::{Files, NameReference};
 use crate::place::RulePosition;
 use crate::problem::{LocatedError, RuleDiagnostic, RuleError};
 use crate::reply::{Redirect, RuleResponse};
@@ -26,6 +26,8 @@ use crate::wait::{RuleCursor, RuleWait};
 pub struct ProxyRules {
     /// What is not wrong but probably not meant, in the order of the rule sets.
     pub warnings: Vec<RuleDiagnostic>,
+    /// The proxies and servers that expressions name, each with its line; the caller knows which there are.
+    pub references: Vec<(Source, NameReference)>,
     /// `tcp-request inspect-delay`: how long content rules may wait for data.
     pub inspect_delay: Option<Duration>,
     /// `tcp-response inspect-delay`, likewise.
@@ -101,7 +103,7 @@ pub fn compile(proxy: &Proxy, files: &dyn Files) -> Result<ProxyRules, Vec<RuleD
 
 struct Compiler<'a> {
     proxy: &'a Proxy,
-    files: &'a dyn Files,
+    files: &'a Recorder<'a>,
     rules: ProxyRules,
     problems: Vec<RuleDiagnostic>,
     warnings: Vec<LocatedError>,
@@ -158,6 +160,8 @@ impl Compiler<'_> {
                 self.problems.push(locate(located));
             }
             self.rules.warnings.extend(self.warnings.drain(..).map(locate));
+            let references = self.files.references().into_iter();
+            self.rules.references.extend(references.map(|reference| (rule.source.clone(), reference)));
         }
     }
 
@@ -343,6 +347,11 @@ impl ProxyRules {
         }
     }
 
+    /// Whether an expression asks for a rate, which is measured only where it is.
+    pub fn asks_for_rates(&self) -> bool {
+        self.references.iter().any(|(_, reference)| reference.asks_for_rate)
+    }
+
     /// Whether conditions may ask for the comparison of a password with a hash, which takes long.
     #[inline]
     pub fn asks_for_hashes(&self) -> bool {
@@ -489,18 +498,18 @@ impl ProxyRules {
     }
 
     fn run(&self, rules: &[Rule], cx: &mut Context<'_>, at: &mut RuleCursor) -> Verdict {
-        for (index, Rule { action, condition }) in rules.iter().enumerate().skip(at.next) {
+        for (index, Rule { action, condition, line }) in rules.iter().enumerate().skip(at.next) {
             if !self.applies(condition, cx) {
                 continue;
             }
             match action {
-                Action::Allow => return Verdict::Allow,
                 Action::Strict(strict) => at.is_strict = *strict,
                 _ => match action.run(cx) {
                     Verdict::Continue => {}
                     Verdict::Failed if !at.is_strict => {}
                     verdict => {
                         at.next = index + 1;
+                        line.note(&verdict, cx);
                         return verdict;
                     }
                 },
@@ -512,19 +521,30 @@ impl ProxyRules {
 
     /// Evaluates rules about data that may not be there yet.
     fn inspect(&self, rules: &[Rule], cx: &mut Context<'_>) -> Verdict {
-        for Rule { action, condition } in rules {
+        for Rule { action, condition, line } in rules {
             let holds = condition.as_ref().map_or(Some(true), |condition| condition.decides(&self.acls, cx));
-            match (holds, action) {
-                (None, _) => return Verdict::Wait(RuleWait::Data),
-                (Some(false), _) => {}
-                (Some(true), Action::Allow) => return Verdict::Allow,
-                (Some(true), action) => match action.run(cx) {
+            match holds {
+                None => return Verdict::Wait(RuleWait::Data),
+                Some(false) => {}
+                Some(true) => match action.run(cx) {
                     Verdict::Continue => {}
-                    verdict => return verdict,
+                    verdict => {
+                        line.note(&verdict, cx);
+                        return verdict;
+                    }
                 },
             }
         }
         Verdict::Continue
+    }
+}
+
+impl RuleLine {
+    /// Notes the rule as the last one if it ended its set.
+    fn note(self, verdict: &Verdict, cx: &mut Context<'_>) {
+        if !matches!(verdict, Verdict::Wait(_)) {
+            cx.last_rule = Some(self);
+        }
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     for draft in &drafts {
         named::servers_exist(draft, context);
         named::backends_exist(draft, &heads, &known, context);
+        named::references_exist(draft, &heads, context);
         timeouts(draft, context);
     }
     direct::whole(&drafts, &heads, context);

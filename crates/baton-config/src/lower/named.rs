@@ -1,7 +1,7 @@
-//! Names of backends and servers that rules and `default_backend` say: they must be there, and fit.
+//! Names of proxies and servers that rules, their expressions and `default_backend` say: they must be there, and fit.
 
-use baton_model::{Mode, Ruleset};
-use baton_rules::suggestion;
+use baton_model::{Mode, Role, Ruleset};
+use baton_rules::{NameReference, suggestion};
 use rustc_hash::FxHashSet;
 
 use super::direct;
@@ -97,4 +97,47 @@ pub(super) fn servers_exist(draft: &Draft, context: &mut Context<'_>) {
         diagnostic.hint = suggestion(name, draft.servers.iter().map(|server| &*server.server.name));
         context.report.add(diagnostic);
     }
+}
+
+/// Proxies and servers that expressions name, such as `be_conn(name)`.
+pub(super) fn references_exist(draft: &Draft, heads: &SectionIndex<'_>, context: &mut Context<'_>) {
+    let Some(rules) = context.compiled.of(&draft.proxy) else { return };
+    for (source, reference) in &rules.references {
+        let Some((message, hint)) = missing(reference, draft, heads) else { continue };
+        let place = key(source);
+        let Some((line, first)) = context.rule_lines.get(&place) else { continue };
+        // A rule of a `defaults` section is compiled in every proxy that inherits it, its error is reported once.
+        if context.told.insert((place, message.clone())) {
+            let mut diagnostic = late(line, Severity::Alert, "unknown-name", *first, message);
+            diagnostic.hint = hint;
+            context.report.add(diagnostic);
+        }
+    }
+}
+
+/// What is wrong with a name, and which one may be meant.
+fn missing(reference: &NameReference, draft: &Draft, heads: &SectionIndex<'_>) -> Option<(String, Option<String>)> {
+    let NameReference { by, proxy, role, server, .. } = reference;
+    let kinds = match role {
+        Role::Frontend => [Kind::Listen, Kind::Frontend],
+        _ => [Kind::Listen, Kind::Backend],
+    };
+    let own = &draft.proxy.name;
+    let Some(found) = kinds.iter().find_map(|kind| heads.get(&(&**proxy, *kind))) else {
+        let known = heads.iter().filter(|((_, kind), _)| kinds.contains(kind)).map(|((name, _), _)| *name);
+        let what = match (server, role) {
+            (Some(_), _) => "proxy",
+            (None, Role::Frontend) => "frontend",
+            (None, _) => "backend",
+        };
+        let message = format!("unable to find {what} '{proxy}' referenced in {by} in proxy '{own}'.");
+        return Some((message, suggestion(proxy, known)));
+    };
+    let server = server.as_deref()?;
+    let mut names = found.servers.iter().map(|server| &*server.server.name);
+    if names.any(|name| name == server) {
+        return None;
+    }
+    let message = format!("unable to find server '{server}' in proxy '{proxy}', referenced in {by} in proxy '{own}'.");
+    Some((message, suggestion(server, found.servers.iter().map(|server| &*server.server.name))))
 }

@@ -70,6 +70,8 @@ pub struct Runtime {
     has_page: bool,
     /// Or it gives rates to others.
     has_service: bool,
+    /// Or its rules ask for rates.
+    has_rules: bool,
 }
 
 /// What all sockets and sessions share.
@@ -121,11 +123,12 @@ impl Runtime {
             plots: Plots::default(),
             has_page: false,
             has_service: false,
+            has_rules: false,
         }
     }
 
-    /// Serves the sockets of a configuration. An address that is in it no more is still served until [`Runtime::close`].
-    pub fn apply(&mut self, model: &Model, open: Vec<OpenStats>) {
+    /// Serves the sockets of a configuration, whose rules ask for rates if it `measures`. An address that is in it no more is still served until [`Runtime::close`].
+    pub fn apply(&mut self, model: &Model, measures: bool, open: Vec<OpenStats>) {
         let stats = &model.global.stats;
         *self.shared.settings.borrow_mut() =
             Settings { timeout: stats.timeout, maxconn: stats.maxconn, line_bytes_max: model.global.bufsize };
@@ -135,6 +138,7 @@ impl Runtime {
             actions.any(|action| action == "use-service")
         };
         self.has_page = model.proxies.iter().any(|proxy| proxy.stats.is_some());
+        self.has_rules = measures;
         self.has_service = model.proxies.iter().any(uses_service);
         if !self.has_page {
             self.plots.clear();
@@ -158,9 +162,9 @@ impl Runtime {
         self.listening.remove(&id);
     }
 
-    /// When counters are to be read for rates; never while nobody could ask.
+    /// When counters are to be read for rates; never while nobody could ask, nor rules do.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let is_asked = self.has_page || self.has_service || !self.shared.sockets.borrow().is_empty();
+        let is_asked = self.has_page || self.has_service || self.has_rules || !self.shared.sockets.borrow().is_empty();
         is_asked.then(|| self.rates.due())
     }
 

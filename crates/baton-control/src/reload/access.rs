@@ -237,6 +237,9 @@ impl ChangeLine {
         let Some(generation) = &self.generation else { return };
         if self.runtime.due().is_some_and(|due| due <= now) {
             self.runtime.read_rates(now, figures::all(generation, &self.registry));
+            if generation.measures {
+                generation.measure(&self.registry, now);
+            }
         }
     }
 

@@ -84,3 +84,28 @@ fn a_connection_that_was_not_redirected_has_no_original_destination() {
         assert!(found.is_none() || found == Some(server.local_addr().unwrap()), "{found:?}");
     }
 }
+
+#[test]
+fn the_kernel_measures_connections() {
+    for text in LOOPBACKS {
+        let (mut client, mut server) = pair(text);
+        client.write_all(b"x").unwrap();
+        server.read_exact(&mut [0; 1]).unwrap();
+        let info = tcp_info(&client).unwrap();
+        assert!(info.rtt > 0 && info.rtt < 1_000_000, "{info:?}");
+        assert_eq!((info.lost, info.retransmits), (0, 0), "{info:?}");
+        assert!(info.reordering > 0, "{info:?}");
+    }
+    let (one, _other) = UnixStream::pair().unwrap();
+    assert!(tcp_info(&one).is_err());
+}
+
+#[test]
+fn addresses_of_the_system_are_told_from_others() {
+    for local in ["127.0.0.1", "127.1.2.3", "::1"] {
+        assert!(is_local(local.parse().unwrap()), "{local}");
+    }
+    for other in ["192.0.2.1", "2001:db8::1"] {
+        assert!(!is_local(other.parse().unwrap()), "{other}");
+    }
+}

@@ -388,6 +388,23 @@ impl BackendState {
         }
     }
 
+    /// The server of that name with the slots that it has now (`None`: no limit), as `minconn` and slow start make of its `maxconn`.
+    pub fn limit_of(&self, name: &str, now: Instant) -> Option<(Arc<ServerState>, Option<u32>)> {
+        let inner = self.lock();
+        let entry = &inner.entries[inner.find(name)?];
+        Some((Arc::clone(&entry.state), entry.limit(inner.sessions, inner.settings.fullconn, now)))
+    }
+
+    /// Calls `each` with every server, its settings and the slots that it has now (`None`: no limit).
+    pub fn look_at_servers(&self, now: Instant, mut each: impl FnMut(&ServerState, &Server, Option<u32>)) {
+        let inner = self.lock();
+        for (server, entry) in inner.directory.servers.iter().zip(&inner.entries) {
+            if let Some(server) = server {
+                each(server, &entry.config, entry.limit(inner.sessions, inner.settings.fullconn, now));
+            }
+        }
+    }
+
     /// Usable active servers (`act`).
     pub fn active(&self) -> u32 {
         self.active.load(Ordering::Relaxed)

@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use baton_model::{Proxy, Ruleset};
 use baton_rules::{ProxyRules, RuleCursor, RuleWait, Verdict};
-use baton_tls::Facts;
 
 use crate::balance::{Slot, keys};
 use crate::client::{Client, Input};
@@ -23,6 +22,7 @@ use crate::exchange::Exchange;
 use crate::parse;
 use crate::preference::Preference;
 use crate::rules::{self, Decision, OwnResponse};
+use crate::stream::Stream;
 use crate::view::{BackendView, FrontendView};
 
 /// What is to be done with a request.
@@ -288,7 +288,7 @@ pub fn response(
     exchange: &mut Exchange<'_>,
     backend: &Rc<BackendView>,
     slot: &Slot,
-    server_tls: Option<&Facts>,
+    server: Option<&Stream>,
     progress: &mut ResponseProgress,
 ) -> Result<Option<RuleWait>, Ended> {
     let has_begun = std::mem::replace(&mut progress.has_begun, true);
@@ -302,19 +302,19 @@ pub fn response(
     }
     let frontend = exchange.progress.frontend.clone();
     if !progress.is_in_frontend {
-        let wait = rules::response(core, exchange, &backend.plan.rules, backend, server_tls, &mut progress.at)?;
+        let wait = rules::response(core, exchange, &backend.plan.rules, backend, server, &mut progress.at)?;
         if wait.is_some() {
             return Ok(wait);
         }
         (progress.is_in_frontend, progress.at) = (true, RuleCursor::default());
     }
     if backend.plan.proxy.name != frontend.plan.proxy.name {
-        let wait = rules::response(core, exchange, &frontend.plan.rules, backend, server_tls, &mut progress.at)?;
+        let wait = rules::response(core, exchange, &frontend.plan.rules, backend, server, &mut progress.at)?;
         if wait.is_some() {
             return Ok(wait);
         }
     }
-    if !rules::after(core, exchange, None, server_tls) {
+    if !rules::after(core, exchange, None, server) {
         return Err(Ended::refused(Cause::Proxy, Phase::Headers, 500));
     }
     Ok(None)

@@ -78,7 +78,7 @@ pub fn read(core: &Core, cookie: &Cookie, mut request: RequestMut<'_>, preferenc
 /// Rewrites, removes or adds the cookie in the response.
 pub fn write(core: &Core, cookie: &Cookie, exchange: &mut Exchange<'_>, slot: &Slot) {
     let Exchange { messages, progress, facts, .. } = exchange;
-    let (request, mut response) = messages.both_mut(None);
+    let (request, mut response, _) = messages.both_mut(None);
     let method = request.view().method();
     let id = slot.server().cookie();
     if id.is_none() && cookie.mode != CookieMode::Insert {

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use baton_kernel::cells::{CellMemory, Cells, LINE_CELLS};
 
-use super::{COUNTERS, Counter};
+use super::{COUNTERS, Counter, MeasuredRates};
 use crate::sums::{self, ProcessSum};
 use crate::times::{CoreTimes, TIMES, Times};
 
@@ -63,6 +63,8 @@ pub struct CounterBlock {
     memory: Arc<CellMemory>,
     of: Counted,
     cores: usize,
+    /// For rules that ask for a rate.
+    pub rates: MeasuredRates,
 }
 
 /// One core's part of a [`CounterBlock`].
@@ -97,7 +99,8 @@ impl<'a> CoreCounters<'a> {
 impl CounterBlock {
     /// Zero for each of `cores` cores.
     pub fn new(memory: &Arc<CellMemory>, of: Counted, cores: usize) -> CounterBlock {
-        CounterBlock { cells: OnceLock::new(), memory: Arc::clone(memory), of, cores: cores.max(1) }
+        let (memory, rates) = (Arc::clone(memory), MeasuredRates::default());
+        CounterBlock { cells: OnceLock::new(), memory, of, cores: cores.max(1), rates }
     }
 
     /// Whether nothing was counted ever, nor inherited.
@@ -149,6 +152,11 @@ impl CounterBlock {
     /// The sum over all cores, and over the processes before this one.
     pub fn total(&self, counter: Counter) -> u64 {
         self.parts().map(|part| part.get(counter)).fold(0, u64::wrapping_add)
+    }
+
+    /// The sum over all cores of this process, whatever processes before it counted and operators cleared: it only grows.
+    pub fn grown(&self, counter: Counter) -> u64 {
+        self.parts().take(self.cores).map(|part| part.get(counter)).fold(0, u64::wrapping_add)
     }
 
     /// How long requests took, over all cores.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use baton_model::Service;
 
 use crate::condition::{Condition, Surroundings};
-use crate::context::Context;
+use crate::context::{Context, RuleLine};
 use crate::expr::{Expr, name_at};
 use crate::format::Format;
 use crate::problem::{LocatedError, RuleError};
@@ -82,6 +82,8 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
 pub(crate) struct Rule {
     pub action: Action,
     pub condition: Option<Condition>,
+    /// Where it stands, for `last_rule_line`.
+    pub line: RuleLine,
 }
 
 impl Rule {
@@ -118,7 +120,8 @@ impl Rule {
             return Err(RuleError::new(format!("'{name}' takes no argument in parentheses")).at(0));
         }
         let at = input.at;
-        Ok(Rule { action, condition: Condition::compile(words, at, around)? })
+        let line = RuleLine::of(around.source);
+        Ok(Rule { action, condition: Condition::compile(words, at, around)?, line })
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) const ROWS: &[Fetch] = &[
         .args(&[Arg::req(ArgKind::Ipv6)]),
     Fetch::new(&["date"], Type::Int, FetchNeeds::NOTHING, date, "The time since 1970, with an offset, in s, ms or us.")
         .args(&[Arg::opt(ArgKind::Int), Arg::opt(ArgKind::Word(&["s", "ms", "us"]))]),
+    Fetch::new(&["date_us"], Type::Int, FetchNeeds::NOTHING, date_us, "The microseconds of the second that date gives."),
     Fetch::new(&["rand"], Type::Int, FetchNeeds::NOTHING, rand, "A random number below 2^32, or below the argument.")
         .args(&[Arg::opt(ArgKind::Int)]),
     Fetch::new(&["uuid"], Type::Str, FetchNeeds::NOTHING, uuid, "A random UUID (RFC 9562), version 4.")
@@ -41,8 +42,6 @@ pub(super) const ROWS: &[Fetch] = &[
         .args(&[Arg::req(ArgKind::Str)]),
     Fetch::new(&["hostname"], Type::Str, FetchNeeds::NOTHING, constant, "The host name, read at start-up."),
     Fetch::new(&["be_name"], Type::Str, FetchNeeds::BACKEND, be_name, "The backend's name."),
-    Fetch::new(&["nbsrv"], Type::Int, FetchNeeds::NOTHING, nbsrv, "How many servers of a backend are usable.")
-        .args(&[Arg::opt(ArgKind::Str)]),
     Fetch::new(&["be_id"], Type::Int, FetchNeeds::BACKEND, be_id, "The backend's id."),
     Fetch::new(&["wait_end"], Type::Bool, FetchNeeds::NOTHING, wait_end, "True once no more data is awaited."),
 ];
@@ -81,6 +80,11 @@ fn date<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
         _ => (since.as_secs() as i64).saturating_add(offset),
     };
     Some(Sample::Int(value))
+}
+
+fn date_us<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
+    let since = cx.now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(Sample::Int(since.subsec_micros().into()))
 }
 
 fn rand<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
@@ -125,14 +129,6 @@ fn be_name<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
 
 fn be_id<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     cx.backend.map(|backend| Sample::Int(backend.id.into()))
-}
-
-fn nbsrv<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
-    let count = match args[0].is_absent() {
-        true => (cx.usable_servers)(cx.backend.unwrap_or(cx.frontend).name),
-        false => (cx.usable_servers)(std::str::from_utf8(args[0].bytes()).ok()?),
-    };
-    count.map(|count| Sample::Int(count.into()))
 }
 
 fn wait_end<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {

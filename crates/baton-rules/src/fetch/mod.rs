@@ -6,6 +6,7 @@ mod hello;
 mod http;
 mod internal;
 mod response;
+mod states;
 mod tls;
 
 use std::collections::HashMap;
@@ -66,8 +67,8 @@ impl Fetch {
     }
 }
 
-const TABLES: [&[Fetch]; 7] =
-    [auth::ROWS, internal::ROWS, connection::ROWS, hello::ROWS, tls::ROWS, http::ROWS, response::ROWS];
+const TABLES: [&[Fetch]; 8] =
+    [auth::ROWS, internal::ROWS, states::ROWS, connection::ROWS, hello::ROWS, tls::ROWS, http::ROWS, response::ROWS];
 
 /// The row of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Fetch> {

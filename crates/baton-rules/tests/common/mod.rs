@@ -4,13 +4,15 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, UNIX_EPOCH};
 
 use baton_http::{Limits, Method, Parsed, RequestHead, RequestMut, ResponseHead, ResponseMut, ResponseTo};
 use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
 use baton_rules::{
-    Body, Context, Expr, Files, Listener, ProxyName, ProxyRules, Redirect, Request, Response, ResponseSource,
-    RuleCursor, RuleDiagnostic, RulePosition, RuleResponse, VariableScopes, Variables, Verdict, compile,
+    BackendFigure, Body, ConnectionFigure, Context, Endpoint, Expr, Figure, Files, Listener, LiveState, ProxyName,
+    ProxyRules, Redirect, Request, Response, ResponseSource, RuleCursor, RuleDiagnostic, RulePosition, RuleResponse,
+    ServerFigure, Side, TcpFigure, VariableScopes, Variables, Verdict, compile,
 };
 
 /// The request most tests use.
@@ -132,8 +134,9 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         backend: Some(ProxyName { name: "be", id: 4 }),
         server: Some("s1"),
         listener: Listener { name: Some("public"), id: 2 },
-        usable_servers: &|name| (name == "be").then_some(3),
+        live: &FakeState,
         content: None,
+        answer: None,
         last_chance: false,
         undecided: Cell::new(false),
         no_retry: false,
@@ -144,15 +147,51 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
             body: Body::Plain(&buf[length..]),
             complete: true,
         }),
-        response: response.map(|_| Response { head: ResponseMut::new(&mut response_head, response_buf) }),
+        response: response.map(|_| {
+            let body = &response_buf[response_head.received_len()..];
+            Response { head: ResponseMut::new(&mut response_head, response_buf), body: Body::Plain(body) }
+        }),
         variables: VariableScopes { session: &mut Variables::new(), exchange: Some(&mut Variables::new()) },
         own_status: None,
         log_level: None,
+        last_rule: None,
         matches_hash: &baton_rules::passwords::matches,
         random: &random,
         scratch: &mut Vec::new(),
     };
     with(&mut cx)
+}
+
+/// A process with a backend `be` of two servers; everything else is not there.
+struct FakeState;
+
+impl LiveState for FakeState {
+    fn figure(&self, figure: Figure<'_>) -> Option<i64> {
+        match figure {
+            Figure::Backend("be" | "px", BackendFigure::UsableServers) => Some(3),
+            Figure::Backend("be", BackendFigure::Queued) => Some(7),
+            Figure::Server("be", "s1", ServerFigure::IsUp) => Some(1),
+            Figure::Tcp(Side::Client, TcpFigure::Rtt) => Some(2500),
+            Figure::Connection(_, ConnectionFigure::Error) => Some(0),
+            _ => None,
+        }
+    }
+
+    fn address(&self, endpoint: Endpoint) -> Option<SocketAddr> {
+        (endpoint == Endpoint::ClientSource).then(|| SocketAddr::from(([192, 0, 2, 8], 99)))
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        address.is_loopback()
+    }
+
+    fn proxy_header_value(&self, kind: u8) -> Option<&[u8]> {
+        (kind == 2).then_some(b"host")
+    }
+
+    fn default_backend(&self) -> Option<&str> {
+        Some("be")
+    }
 }
 
 pub fn rules(lines: &str) -> ProxyRules {

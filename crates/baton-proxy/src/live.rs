@@ -1,0 +1,237 @@
+//! Answers what rules ask about proxies, servers and connections as they are now (`baton_rules::LiveState`). Each is looked up when a
+//! rule asks, by its name: what a reload changed is seen at once.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use baton_kernel::stream;
+use baton_rules::{
+    BackendFigure, ConnectionFigure, Endpoint, ExchangeFigure, Figure, FrontendFigure, LiveState, ProcessFigure,
+    ServerFigure, Side, TcpFigure,
+};
+
+use crate::balance::ServerState;
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::proxy_protocol;
+use crate::state::{Counter, MeasuredRate};
+use crate::stream::Stream;
+use crate::view::{BackendView, FrontendView};
+
+/// What an evaluation is about.
+pub struct Live<'a> {
+    /// The core that evaluates.
+    pub core: &'a Core,
+    /// The client's connection.
+    pub connection: &'a Connection,
+    /// The frontend.
+    pub frontend: &'a FrontendView,
+    /// The backend, once chosen.
+    pub backend: Option<&'a BackendView>,
+    /// The server, once chosen.
+    pub chosen: Option<&'a Arc<ServerState>>,
+    /// The connection to it, while there is one.
+    pub server: Option<&'a Stream>,
+}
+
+impl LiveState for Live<'_> {
+    fn figure(&self, figure: Figure<'_>) -> Option<i64> {
+        match figure {
+            Figure::Frontend(name, figure) => self.of_frontend(name, figure),
+            Figure::Backend(name, figure) => self.of_backend(&*self.backend(name)?, figure),
+            Figure::Server(backend, name, figure) => self.of_server(&*self.backend(backend)?, name, figure),
+            Figure::Process(figure) => Some(self.of_process(figure)),
+            Figure::Exchange(figure) => self.of_exchange(figure),
+            Figure::Tcp(side, figure) => tcp(self.side(side)?, figure),
+            Figure::Connection(side, figure) => self.of_connection(side, figure),
+        }
+    }
+
+    fn address(&self, endpoint: Endpoint) -> Option<SocketAddr> {
+        match endpoint {
+            Endpoint::ClientSource => self.connection.source(),
+            Endpoint::ClientDestination => self.connection.destination(),
+            Endpoint::ServerSource => self.server?.socket().local_addr().ok()?.as_socket(),
+            Endpoint::ServerDestination => self.server?.socket().peer_addr().ok()?.as_socket(),
+        }
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        stream::is_local(address)
+    }
+
+    fn proxy_header_value(&self, kind: u8) -> Option<&[u8]> {
+        proxy_protocol::value(self.connection.proxy_header.as_deref()?, kind)
+    }
+
+    fn default_backend(&self) -> Option<&str> {
+        self.frontend.plan.proxy.default_backend.as_deref()
+    }
+}
+
+impl Live<'_> {
+    /// The backend of that name: the chosen one, which may be gone from the configuration, or one of the configuration.
+    fn backend(&self, name: &str) -> Option<Rc<BackendView>> {
+        self.frontend.backends.get(name)
+    }
+
+    fn side(&self, side: Side) -> Option<&Stream> {
+        match side {
+            Side::Client => Some(&self.connection.stream),
+            Side::Server => self.server,
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.core.registry.millisecond(self.core.now())
+    }
+
+    fn of_frontend(&self, name: &str, figure: FrontendFigure) -> Option<i64> {
+        let other = (*self.frontend.plan.proxy.name != *name).then(|| self.core.frontend(name)).map(|slot| Some(slot?.view()));
+        let plan = match &other {
+            None => &self.frontend.plan,
+            Some(other) => &other.as_ref()?.plan,
+        };
+        let counters = &plan.state.counters;
+        let rate =
+            |rate, counter| integer(counters.rates.rate(rate, counters.grown(counter), self.now_ms()));
+        Some(match figure {
+            FrontendFigure::Connections => plan.state.open.load(Ordering::Relaxed),
+            FrontendFigure::RequestRate => rate(MeasuredRate::Requests, Counter::Requests),
+            FrontendFigure::SessionRate => rate(MeasuredRate::Sessions, Counter::Connections),
+            FrontendFigure::ClientTimeout => milliseconds(plan.proxy.timeouts.client),
+        })
+    }
+
+    fn of_backend(&self, backend: &BackendView, figure: BackendFigure) -> Option<i64> {
+        let plan = &backend.plan;
+        Some(match figure {
+            BackendFigure::Connections => plan.figures.open.load(Ordering::Relaxed),
+            BackendFigure::ConnectionsFree => self.connections_free(backend),
+            BackendFigure::Slots => self.slots(backend),
+            BackendFigure::SessionRate => {
+                integer(plan.figures.counters.rates.rate(MeasuredRate::Sessions, plan.figures.begun(), self.now_ms()))
+            }
+            BackendFigure::Queued => plan.state.queued().into(),
+            BackendFigure::UsableServers => backend.usable_servers().into(),
+            BackendFigure::ServerTimeout => milliseconds(plan.proxy.timeouts.server),
+            BackendFigure::TunnelTimeout => milliseconds(plan.proxy.timeouts.tunnel),
+        })
+    }
+
+    /// Of the servers that take requests now: backups only while there is no other.
+    fn connections_free(&self, backend: &BackendView) -> i64 {
+        let state = &backend.plan.state;
+        let backups_wait = state.active() > 0;
+        let mut free = Some(0);
+        state.look_at_servers(self.core.now(), |server, config, limit| {
+            if server.is_usable() && !(backups_wait && config.backup) {
+                free = free.zip(limit).map(|(sum, limit)| sum + left(limit, server.served()));
+            }
+        });
+        free.unwrap_or(-1)
+    }
+
+    /// Of all servers that are not in maintenance, whatever their state.
+    fn slots(&self, backend: &BackendView) -> i64 {
+        let mut free = Some(0);
+        backend.plan.state.look_at_servers(self.core.now(), |server, config, _| {
+            if server.admin().in_maintenance() {
+                return;
+            }
+            let is_bounded = config.maxconn > 0 && config.maxqueue > 0;
+            free = free.filter(|_| is_bounded).map(|sum: i64| {
+                sum + (i64::from(config.maxconn) - i64::from(server.served()))
+                    + (i64::from(config.maxqueue) - i64::from(server.queued()))
+            });
+        });
+        free.unwrap_or(-1)
+    }
+
+    fn of_server(&self, backend: &BackendView, name: &str, figure: ServerFigure) -> Option<i64> {
+        let plan = &backend.plan;
+        if figure == ServerFigure::ConnectionsFree {
+            let (server, limit) = plan.state.limit_of(name, self.core.now())?;
+            return Some(limit.map_or(-1, |limit| left(limit, server.served())));
+        }
+        let server = plan.state.server(name)?;
+        Some(match figure {
+            ServerFigure::Id => server.config().id.into(),
+            ServerFigure::Connections => server.served().into(),
+            ServerFigure::ConnectionsFree => return None,
+            ServerFigure::IsUp => i64::from(server.is_running()),
+            ServerFigure::Queued => server.queued().into(),
+            ServerFigure::SessionRate => {
+                let counters = &plan.servers.get(name)?.counters;
+                integer(counters.rates.rate(MeasuredRate::Sessions, server.total(), self.now_ms()))
+            }
+            ServerFigure::Weight => server.effective_weight().into(),
+            ServerFigure::InitialWeight => server.config().weight.into(),
+            ServerFigure::UserWeight => server.weight().into(),
+        })
+    }
+
+    fn of_process(&self, figure: ProcessFigure) -> i64 {
+        let registry = &self.core.registry;
+        match figure {
+            ProcessFigure::Thread => self.core.number as i64,
+            ProcessFigure::Threads => registry.cores() as i64,
+            ProcessFigure::IsStopping => i64::from(self.core.draining.get()),
+            ProcessFigure::Connections => registry.open.load(Ordering::Relaxed),
+        }
+    }
+
+    fn of_exchange(&self, figure: ExchangeFigure) -> Option<i64> {
+        let timeouts = self.backend.map(|backend| &backend.plan.proxy.timeouts);
+        Some(match figure {
+            ExchangeFigure::ListenerConnections => self.connection.listener().state.open.load(Ordering::Relaxed),
+            ExchangeFigure::ClientTimeout => milliseconds(self.frontend.plan.proxy.timeouts.client),
+            ExchangeFigure::ServerTimeout => milliseconds(timeouts?.server),
+            ExchangeFigure::TunnelTimeout => milliseconds(timeouts?.tunnel),
+            // What none of the rules so far can set.
+            ExchangeFigure::PriorityClass | ExchangeFigure::PriorityOffset => 0,
+            ExchangeFigure::ServerId => self.chosen?.config().id.into(),
+        })
+    }
+
+    fn of_connection(&self, side: Side, figure: ConnectionFigure) -> Option<i64> {
+        self.side(side)?;
+        Some(match (figure, side) {
+            // Rules run on connections without an error.
+            (ConnectionFigure::Error, _) => 0,
+            (ConnectionFigure::HttpMajor, _) => 1,
+            (ConnectionFigure::HasProxyHeader, Side::Client) => i64::from(self.connection.proxy_header.is_some()),
+            (ConnectionFigure::HasProxyHeader, Side::Server) => return None,
+        })
+    }
+}
+
+fn tcp(stream: &Stream, figure: TcpFigure) -> Option<i64> {
+    let info = stream::tcp_info(stream.socket()).ok()?;
+    Some(match figure {
+        TcpFigure::Rtt => info.rtt.into(),
+        TcpFigure::RttVariance => info.rtt_variance.into(),
+        TcpFigure::Unacked => info.unacked.into(),
+        TcpFigure::Sacked => info.sacked.into(),
+        TcpFigure::Lost => info.lost.into(),
+        TcpFigure::Retransmits => info.retransmits.into(),
+        TcpFigure::Fackets => info.fackets.into(),
+        TcpFigure::Reordering => info.reordering.into(),
+    })
+}
+
+fn left(limit: u32, used: u32) -> i64 {
+    i64::from(limit.saturating_sub(used))
+}
+
+/// 0 stands for none, as in HAProxy.
+fn milliseconds(timeout: Option<Duration>) -> i64 {
+    timeout.map_or(0, |timeout| i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
