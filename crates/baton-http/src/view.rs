@@ -185,6 +185,11 @@ impl<'a> ResponseView<'a> {
         self.head.write(self.buf, out);
     }
 
+    /// How many bytes it was received in: there the body begins.
+    pub fn received_len(self) -> usize {
+        self.head.received_len()
+    }
+
     /// Bytes of fields that were taken out when it was read.
     pub fn dropped(self) -> usize {
         self.head.dropped

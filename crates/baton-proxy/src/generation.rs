@@ -19,7 +19,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::balance::{BackendState, ServerState};
 use crate::state::{
-    BackendFigures, ByName, Counter, CounterBlock, FrontendState, ListenerId, ListenerState, Registry, ServerPlan, ServerPlans,
+    BackendFigures, ByName, Counter, CounterBlock, FrontendState, ListenerId, ListenerState, Registry, ServerPlan,
+    ServerPlans,
 };
 use crate::sums::ProcessSum;
 use crate::transport::Multiplexer;

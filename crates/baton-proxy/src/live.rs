@@ -90,14 +90,14 @@ impl Live<'_> {
     }
 
     fn of_frontend(&self, name: &str, figure: FrontendFigure) -> Option<i64> {
-        let other = (*self.frontend.plan.proxy.name != *name).then(|| self.core.frontend(name)).map(|slot| Some(slot?.view()));
+        let other =
+            (*self.frontend.plan.proxy.name != *name).then(|| self.core.frontend(name)).map(|slot| Some(slot?.view()));
         let plan = match &other {
             None => &self.frontend.plan,
             Some(other) => &other.as_ref()?.plan,
         };
         let counters = &plan.state.counters;
-        let rate =
-            |rate, counter| integer(counters.rates.rate(rate, counters.grown(counter), self.now_ms()));
+        let rate = |rate, counter| integer(counters.rates.rate(rate, counters.grown(counter), self.now_ms()));
         Some(match figure {
             FrontendFigure::Connections => plan.state.open.load(Ordering::Relaxed),
             FrontendFigure::RequestRate => rate(MeasuredRate::Requests, Counter::Requests),

@@ -78,8 +78,15 @@ pub fn with_connection<T>(
 ) -> T {
     let Client { connection, session, .. } = client;
     let is_first = session.requests() == 0;
-    let scene =
-        EvaluationScope { connection, session, frontend: view, server: None, is_first, variables: None, last_rule: None };
+    let scene = EvaluationScope {
+        connection,
+        session,
+        frontend: view,
+        server: None,
+        is_first,
+        variables: None,
+        last_rule: None,
+    };
     run(core, scene, EvaluationContext::default(), None, None, evaluate).0
 }
 
@@ -450,8 +457,7 @@ pub fn response(
     if !rules.has(Ruleset::HttpResponse) {
         return Ok(None);
     }
-    let about =
-        EvaluationContext { backend: Some(backend), sees_server: true, server, ..EvaluationContext::default() };
+    let about = EvaluationContext { backend: Some(backend), sees_server: true, server, ..EvaluationContext::default() };
     let verdict = response_with(core, exchange, about, None, |cx| rules.http_response(cx, at));
     match verdict {
         Verdict::Wait(wait) => Ok(Some(wait)),

@@ -179,6 +179,6 @@ impl fmt::Debug for Expr {
 
 /// Splits a name off the start.
 pub(crate) fn name_at(text: &str) -> (&str, &str) {
-    let end = text.find(|char: char| !(char.is_ascii_alphanumeric() || "_.-".contains(char))).unwrap_or(text.len());
+    let end = text.find(|char: char| !(char.is_ascii_alphanumeric() || "_.-+".contains(char))).unwrap_or(text.len());
     text.split_at(end)
 }

@@ -27,10 +27,7 @@ impl FetchNeeds {
             (8, "the response's head"),
             (16, "the server"),
         ];
-        WORDS
-            .into_iter()
-            .find(|(bit, _)| lacking & bit != 0)
-            .map(|(_, words)| words)
+        WORDS.into_iter().find(|(bit, _)| lacking & bit != 0).map(|(_, words)| words)
     }
 }
 

@@ -424,3 +424,90 @@ fn texts_do_not_grow_without_bound() {
         ],
     );
 }
+
+#[test]
+fn hashes_of_host_and_target() {
+    check(
+        "GET /a/b?c=d HTTP/1.1\r\nHost: ex.com\r\n\r\n",
+        &[
+            ("base32", "3058019441"),
+            ("base32+src,hex", "B645AC71C0000207"),
+            ("url32", "515784942"),
+            ("url32+src,hex", "1EBE40EEC0000207"),
+        ],
+    );
+    check("GET / HTTP/1.0\r\n\r\n", &[("base32", "2118074832"), ("url32", "2118074832")]);
+    check("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", &[("base32", "1830748055"), ("url32", "1830748055")]);
+}
+
+#[test]
+fn all_headers_at_once() {
+    let request = "GET / HTTP/1.1\r\nHost: ex.com\r\nX-A: b , c\r\nCookie: \r\n\r\n";
+    check(
+        request,
+        &[
+            ("req.hdrs", "host: ex.com\r\nx-a: b , c\r\ncookie: \r\n\r\n"),
+            ("req.hdrs_bin,hex", "04686F73740665782E636F6D03782D610562202C206306636F6F6B6965000000"),
+            ("res.hdrs,length", "54"),
+        ],
+    );
+    let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(300));
+    assert!(eval("req.hdrs_bin,hex", &long).starts_with("0178FC037979"), "lengths from 240 on have more bytes");
+    let longer = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(2500));
+    assert!(eval("req.hdrs_bin,hex", &longer).starts_with("0178F48D007979"), "a third byte from 2288 on");
+}
+
+#[test]
+fn parameters_of_a_body() {
+    let post = |body: &str| format!("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    check(
+        &post("a=1&b=2&a=3&&c&d="),
+        &[
+            ("req.body_param(a)", "1"),
+            ("req.body_param", "1"),
+            ("req.body_param(b)", "2"),
+            ("req.body_param(c)", "none"),
+            ("req.body_param(d)", ""),
+            ("req.body_size", "17"),
+            ("req.body_len", "17"),
+        ],
+    );
+    check(
+        &post("x&a=1%20z"),
+        &[("req.body_param(a)", "1%20z"), ("req.body_param", "1%20z"), ("req.body_param(x)", "none")],
+    );
+    check(GET, &[("req.body_param", "none"), ("req.body_size", "0")]);
+    check(GET, &[("res.body", "hi"), ("res.body_len", "2"), ("res.body_size", "2"), ("res.len", "73")]);
+}
+
+#[test]
+fn states_are_asked_for() {
+    check(
+        GET,
+        &[
+            ("nbsrv(be)", "3"),
+            ("queue(be)", "7"),
+            ("avg_queue(be)", "3"),
+            ("srv_is_up(be/s1)", "1"),
+            ("srv_is_up(s1)", "1"),
+            ("srv_is_up(be/other)", "none"),
+            ("be_conn(other)", "none"),
+            ("fe_defbe", "be"),
+            ("fc_rtt", "2"),
+            ("fc_rtt(us)", "2500"),
+            ("fc_rttvar", "none"),
+            ("fc_err_str", "Success"),
+            ("fc_src", "192.0.2.8"),
+            ("fc_src_port", "99"),
+            ("fc_dst", "none"),
+            ("src_is_local", "0"),
+            ("fc_pp_authority", "host"),
+            ("fc_pp_tlv(0x02)", "host"),
+            ("fc_pp_tlv(authority)", "host"),
+            ("fc_pp_unique_id", "none"),
+            ("date_us", "719000"),
+            ("proc", "1"),
+            ("last_rule_line", "none"),
+        ],
+    );
+}

@@ -231,7 +231,8 @@ impl Passage<'_, '_> {
     async fn judge(&mut self, connection: &ServerConnection, len: usize, patience: &Patience) -> Result<(), Ended> {
         let Passage { core, exchange, backend, slot } = self;
         let mut progress = ResponseProgress::default();
-        while let Some(wait) = route::response(core, exchange, backend, slot, Some(&connection.stream), &mut progress)? {
+        while let Some(wait) = route::response(core, exchange, backend, slot, Some(&connection.stream), &mut progress)?
+        {
             let Exchange { client, orders, deadline, messages, .. } = &mut **exchange;
             let mut ends = Ends {
                 core,

@@ -47,7 +47,7 @@ fn djb2(bytes: &[u8]) -> u32 {
 }
 
 /// `byte + hash * 65599`.
-fn sdbm(bytes: &[u8]) -> u32 {
+pub(crate) fn sdbm(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0u32, |hash, &byte| hash.wrapping_mul(65599).wrapping_add(byte.into()))
 }
 

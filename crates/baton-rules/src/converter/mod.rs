@@ -7,6 +7,7 @@ mod text;
 
 pub(crate) use encode::{from_base64, hex_pair};
 pub use hash::crc32c;
+pub(crate) use hash::{avalanche, sdbm};
 pub(crate) use number::Network;
 
 use crate::args::{Arg, Check, Value};

@@ -233,6 +233,21 @@ fn query<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     Some(Sample::str(request.head.view().query().unwrap_or(&[])))
 }
 
+/// `base`.
+pub(super) fn base_and_path<'c>(cx: &'c Context<'_>) -> Option<Sample<'c>> {
+    base(cx, path(cx))
+}
+
+/// `baseq`.
+pub(super) fn base_and_query<'c>(cx: &'c Context<'_>) -> Option<Sample<'c>> {
+    base(cx, pathq(cx, &[]))
+}
+
+/// The number in decimal digits, and nothing else.
+pub(super) fn as_bytes(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
 /// The `Host` value with the path behind it.
 fn base<'c>(cx: &'c Context<'_>, path: Option<Sample<'c>>) -> Option<Sample<'c>> {
     let request = request(cx)?;

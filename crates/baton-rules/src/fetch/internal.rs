@@ -29,7 +29,13 @@ pub(super) const ROWS: &[Fetch] = &[
         .args(&[Arg::req(ArgKind::Ipv6)]),
     Fetch::new(&["date"], Type::Int, FetchNeeds::NOTHING, date, "The time since 1970, with an offset, in s, ms or us.")
         .args(&[Arg::opt(ArgKind::Int), Arg::opt(ArgKind::Word(&["s", "ms", "us"]))]),
-    Fetch::new(&["date_us"], Type::Int, FetchNeeds::NOTHING, date_us, "The microseconds of the second that date gives."),
+    Fetch::new(
+        &["date_us"],
+        Type::Int,
+        FetchNeeds::NOTHING,
+        date_us,
+        "The microseconds of the second that date gives.",
+    ),
     Fetch::new(&["rand"], Type::Int, FetchNeeds::NOTHING, rand, "A random number below 2^32, or below the argument.")
         .args(&[Arg::opt(ArgKind::Int)]),
     Fetch::new(&["uuid"], Type::Str, FetchNeeds::NOTHING, uuid, "A random UUID (RFC 9562), version 4.")

@@ -5,9 +5,11 @@ mod connection;
 mod hello;
 mod http;
 mod internal;
+mod payload;
 mod response;
 mod states;
 mod tls;
+mod whole;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -67,8 +69,18 @@ impl Fetch {
     }
 }
 
-const TABLES: [&[Fetch]; 8] =
-    [auth::ROWS, internal::ROWS, states::ROWS, connection::ROWS, hello::ROWS, tls::ROWS, http::ROWS, response::ROWS];
+const TABLES: [&[Fetch]; 10] = [
+    auth::ROWS,
+    internal::ROWS,
+    states::ROWS,
+    connection::ROWS,
+    hello::ROWS,
+    tls::ROWS,
+    http::ROWS,
+    response::ROWS,
+    payload::ROWS,
+    whole::ROWS,
+];
 
 /// The row of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Fetch> {
