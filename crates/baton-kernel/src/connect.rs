@@ -26,6 +26,8 @@ pub struct ConnectOptions {
     pub interface: Option<String>,
     /// `SO_MARK`.
     pub mark: Option<u32>,
+    /// The TOS byte; a socket of another family than IP has none.
+    pub tos: Option<u8>,
     /// `TCP_MAXSEG`, bytes.
     pub mss: Option<u32>,
     /// `TCP_USER_TIMEOUT`.
@@ -81,6 +83,12 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
+    /// Whether this option was refused for want of a right.
+    pub fn is_without_right(&self, option: &str) -> bool {
+        matches!(self.step, ConnectStep::Option(name) if name == option)
+            && self.source.kind() == io::ErrorKind::PermissionDenied
+    }
+
     /// Whether this machine rather than the server is to blame: a retry elsewhere meets the same fault.
     pub fn is_ours(&self) -> bool {
         match self.step {
@@ -168,6 +176,13 @@ fn set_options(socket: &Socket, is_ipv6: bool, options: &ConnectOptions) -> Resu
     }
     if let Some(mark) = options.mark {
         stream::set_mark(socket, mark).map_err(refused("mark"))?;
+    }
+    if let Some(tos) = options.tos {
+        let set = match is_ipv6 {
+            true => socket.set_tclass_v6(tos.into()),
+            false => socket.set_tos_v4(tos.into()),
+        };
+        set.map_err(refused("tos"))?;
     }
     if let Some(name) = &options.interface {
         stream::set_interface(socket, name).map_err(refused("interface"))?;

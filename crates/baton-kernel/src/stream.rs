@@ -57,6 +57,37 @@ pub fn reset_on_close(fd: &impl AsFd) -> io::Result<()> {
     SockRef::from(fd).set_linger(Some(Duration::ZERO))
 }
 
+/// `IP_TOS` or `IPV6_TCLASS`: the TOS byte of what this socket sends.
+pub fn set_tos(fd: &impl AsFd, tos: u8) -> io::Result<()> {
+    let socket = SockRef::from(fd);
+    match is_ipv6(&socket) {
+        true => socket.set_tclass_v6(tos.into()),
+        false => socket.set_tos_v4(tos.into()),
+    }
+}
+
+/// The coming close is not to be noticed by the peer: the socket is put in repair mode, in which closing sends nothing. Without the right to
+/// do so (CAP_NET_ADMIN), or with a TTL, closing is a reset that gets no further than that, by default to the first router.
+pub fn forget(fd: &impl AsFd, ttl: Option<u8>) {
+    if ttl.is_none() && sockopt::set_int(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, 1).is_ok() {
+        return;
+    }
+    let socket = SockRef::from(fd);
+    let ttl = ttl.unwrap_or(1).into();
+    // A socket that takes none of it is closed as usual, which is all that is left.
+    let _ = match is_ipv6(&socket) {
+        true => socket.set_unicast_hops_v6(ttl),
+        false => socket.set_ttl_v4(ttl),
+    };
+    let _ = reset_on_close(fd);
+}
+
+/// Whether packets are IPv6: not of an IPv4 peer with a mapped address.
+fn is_ipv6(socket: &SockRef<'_>) -> bool {
+    let peer = socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+    matches!(peer, Some(SocketAddr::V6(peer)) if peer.ip().to_ipv4_mapped().is_none())
+}
+
 /// `SO_MARK`: the packet mark of what this socket sends. Needs CAP_NET_ADMIN.
 pub fn set_mark(fd: &impl AsFd, mark: u32) -> io::Result<()> {
     SockRef::from(fd).set_mark(mark)

@@ -132,6 +132,9 @@ impl Client {
 
     /// Waits for the client's end as long as `patience` lasts, or only for its first bytes.
     async fn read_to_end(&mut self, core: &Core, patience: Duration, first_only: bool) {
+        if self.connection.stream.is_forgotten() {
+            return;
+        }
         self.connection.stream.shutdown_write();
         self.deadline.set(Some(core.now() + patience));
         let mut buffer = core.buffers.take();

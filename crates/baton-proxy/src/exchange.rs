@@ -4,9 +4,11 @@
 //! Who makes an exchange is the only difference between protocols: [`http1`](crate::http1) makes one after the other of a
 //! connection, [`mux`](crate::mux) several at a time. What the stages of the line, rules and the log know of either is in here.
 
+use std::net::SocketAddr;
 use std::task::Context;
+use std::time::Duration;
 
-use baton_rules::{LogLevel, RuleLine, Variables};
+use baton_rules::{LogLevel, RuleLine, RuleSettings, Variables};
 
 use crate::connection::Connection;
 use crate::core::{Core, Orders, until};
@@ -14,9 +16,11 @@ use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::facts::LogFacts;
 use crate::messages::Messages;
+use crate::patience::Patience;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::transport::Transport;
+use crate::view::BackendView;
 
 /// One request in work. `M` is what goes through it: the two messages of HTTP, or the first bytes of a connection in `mode tcp`.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub struct Exchange<'a, M = Box<Messages>> {
     pub no_retry: bool,
     /// The last rule that ended a rule set.
     pub last_rule: Option<RuleLine>,
+    /// What else rules have set.
+    pub settings: RuleSettings,
 }
 
 /// Where an exchange comes from: what its maker lends it.
@@ -97,7 +103,31 @@ impl<'a, M> Exchange<'a, M> {
             log_level: None,
             no_retry: false,
             last_rule: None,
+            settings: RuleSettings::default(),
         }
+    }
+
+    /// The client's address, or what rules made of it; `None` on unix sockets.
+    pub fn source(&self) -> Option<SocketAddr> {
+        let changed = self.settings.values().and_then(|settings| settings.source);
+        changed.or_else(|| self.connection.source())
+    }
+
+    /// The address that the client connected to, or what rules made of it; `None` on unix sockets.
+    pub fn destination(&self) -> Option<SocketAddr> {
+        let changed = self.settings.values().and_then(|settings| settings.destination);
+        changed.or_else(|| self.connection.destination())
+    }
+
+    /// How long both sides of a tunnel to this backend may be silent.
+    pub fn patience(&self, backend: &BackendView) -> Patience {
+        self.progress.frontend.patience(backend, self.settings.values())
+    }
+
+    /// How long a client may be silent.
+    pub fn client_timeout(&self) -> Option<Duration> {
+        let changed = self.settings.values().and_then(|settings| settings.client_timeout);
+        changed.or(self.progress.frontend.plan.proxy.timeouts.client)
     }
 
     /// Heeds what rules said about this exchange. Once it is not to be logged, no later level takes that back.
@@ -129,7 +159,7 @@ impl<'a> Exchange<'a> {
 
     /// Sends what is composed for the client.
     pub async fn send(&mut self, core: &Core) -> Result<(), Ended> {
-        let limit = self.progress.frontend.plan.proxy.timeouts.client;
+        let limit = self.client_timeout();
         let Exchange { client, orders, deadline, messages, .. } = self;
         let mut sent = 0;
         while sent < messages.down.len() {

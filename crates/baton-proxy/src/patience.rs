@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use baton_model::Proxy;
+use baton_rules::SettingValues;
 
 /// The inactivity limits of a tunnel, and how its ends are told apart.
 #[derive(Clone, Debug, Default)]
@@ -25,11 +26,13 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// What the frontend and the backend say. `timeout tunnel` replaces the timeouts of both sides when it is set.
-    pub fn new(frontend: &Proxy, backend: &Proxy) -> Patience {
+    /// What the frontend and the backend say, unless rules have set something else. `timeout tunnel` replaces the timeouts of both sides
+    /// when it is set.
+    pub fn new(frontend: &Proxy, backend: &Proxy, set: Option<&SettingValues>) -> Patience {
+        let tunnel = set.and_then(|set| set.tunnel_timeout).or(backend.timeouts.tunnel);
         Patience {
-            client: backend.timeouts.tunnel.or(frontend.timeouts.client),
-            server: backend.timeouts.tunnel.or(backend.timeouts.server),
+            client: tunnel.or(set.and_then(|set| set.client_timeout)).or(frontend.timeouts.client),
+            server: tunnel.or(set.and_then(|set| set.server_timeout)).or(backend.timeouts.server),
             client_fin: frontend.timeouts.client_fin,
             server_fin: backend.timeouts.server_fin,
             client_independent: frontend.tcp.independent_streams,

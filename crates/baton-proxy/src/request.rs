@@ -37,7 +37,7 @@ async fn forward(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Sent, E
     exchange.progress.count_request(core.number);
     supervise::may_panic("request");
     relay::compose(core, exchange, &backend)?;
-    let mut attempts = Attempts::new(&backend, preference);
+    let mut attempts = Attempts::new(&backend, preference, &exchange.settings);
     loop {
         let (slot, connection) = match attempts.open(core, exchange).await? {
             Opened::Server(slot, connection) => (slot, connection),

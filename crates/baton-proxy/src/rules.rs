@@ -11,7 +11,7 @@ use baton_http::{ChunkDecoder, Parsed, RequestHead, RequestMut};
 use baton_model::{Proxy, Ruleset, Service};
 use baton_rules::{
     Body, Context, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, ResponseSource, RuleCursor,
-    RuleLine, RuleResponse, RuleWait, TcpContent, VariableScopes, Variables, Verdict,
+    RuleLine, RuleResponse, RuleSettings, RuleWait, TcpContent, VariableScopes, Variables, Verdict,
 };
 
 use crate::body::Arrived;
@@ -25,6 +25,7 @@ use crate::messages::Messages;
 use crate::parse;
 use crate::passwords;
 use crate::progress::Progress;
+use crate::proxy_protocol::Addresses;
 use crate::session::Session;
 use crate::state::Counter;
 use crate::stream::Stream;
@@ -65,19 +66,22 @@ pub struct EvaluationContext<'a> {
     pub server: Option<&'a Stream>,
     /// What the client sent, in `mode tcp`.
     pub content: Option<TcpContent<'a>>,
+    /// What its server sent, in `mode tcp`.
+    pub answer: Option<&'a [u8]>,
     /// No more data is waited for.
     pub last_chance: bool,
 }
 
-/// Evaluates with nothing but the connection, before there is a request.
+/// Evaluates with nothing but the connection, before there is a request. What rules set about its addresses holds for all its requests.
 pub fn with_connection<T>(
     core: &Core,
-    client: &Client,
+    client: &mut Client,
     view: &FrontendView,
     evaluate: impl FnOnce(&mut Context<'_>) -> T,
-) -> T {
+) -> (T, RuleSettings) {
     let Client { connection, session, .. } = client;
     let is_first = session.requests() == 0;
+    let mut settings = RuleSettings::default();
     let scene = EvaluationScope {
         connection,
         session,
@@ -86,8 +90,14 @@ pub fn with_connection<T>(
         is_first,
         variables: None,
         last_rule: None,
+        settings: &mut settings,
     };
-    run(core, scene, EvaluationContext::default(), None, None, evaluate).0
+    let (value, _) = run(core, scene, EvaluationContext::default(), None, None, evaluate);
+    if let Some(set) = settings.values() {
+        let Addresses { source, destination } = connection.addresses();
+        connection.speak_for(Addresses { source: set.source.or(source), destination: set.destination.or(destination) });
+    }
+    (value, settings)
 }
 
 /// Evaluates with the request.
@@ -136,12 +146,11 @@ fn response_with<T>(
 
 /// The scene of an exchange, which is to heed what is said in it, and what goes through it.
 fn scene<'s, M>(exchange: &'s mut Exchange<'_, M>, about: EvaluationContext<'_>) -> (EvaluationScope<'s>, &'s mut M) {
-    let Exchange { connection, session, is_first, progress, variables, messages, last_rule, .. } = exchange;
+    let Exchange { connection, session, is_first, progress, variables, messages, last_rule, settings, .. } = exchange;
     let progress = &*progress;
     let (frontend, server) = (&progress.frontend, about.sees_server.then_some(progress));
-    let (is_first, last_rule) = (*is_first, *last_rule);
-    let scene =
-        EvaluationScope { connection, session, frontend, server, is_first, variables: Some(variables), last_rule };
+    let (is_first, last_rule, variables) = (*is_first, *last_rule, Some(variables));
+    let scene = EvaluationScope { connection, session, frontend, server, is_first, variables, last_rule, settings };
     (scene, messages)
 }
 
@@ -157,6 +166,8 @@ struct EvaluationScope<'a> {
     variables: Option<&'a mut Variables>,
     /// The last rule that ended a rule set of the exchange.
     last_rule: Option<RuleLine>,
+    /// What else rules have set.
+    settings: &'a mut RuleSettings,
 }
 
 fn run<T>(
@@ -170,7 +181,10 @@ fn run<T>(
     fn name(proxy: &baton_model::Proxy) -> ProxyName<'_> {
         ProxyName { name: &proxy.name, id: proxy.id }
     }
-    let EvaluationScope { connection, session, frontend, server, is_first, variables, last_rule } = scene;
+    let EvaluationScope { connection, session, frontend, server, is_first, variables, last_rule, settings } = scene;
+    let set = settings.values();
+    let source = set.and_then(|set| set.source);
+    let changed_destination = Cell::new(set.and_then(|set| set.destination));
     let random = || core.random() as u32;
     let (mut scratch, mut of_session) = (core.scratch.take(), session.variables.take());
     let listener = connection.listener();
@@ -178,8 +192,9 @@ fn run<T>(
     let live = Live { core, connection, frontend, backend: about.backend, chosen, server: about.server };
     let mut cx = Context {
         now: core.wall(),
-        client: connection.source(),
-        destination: &|| connection.destination(),
+        client: source.or_else(|| connection.source()),
+        destination: &|| changed_destination.get().or_else(|| connection.destination()),
+        changed_destination: &changed_destination,
         client_tls: connection.tls(),
         server_tls: about.server.and_then(Stream::facts),
         frontend: name(&frontend.plan.proxy),
@@ -188,7 +203,7 @@ fn run<T>(
         listener: Listener { name: listener.bind.name.as_deref(), id: listener.number },
         live: &live,
         content: about.content,
-        answer: None,
+        answer: about.answer,
         last_chance: about.last_chance,
         undecided: Cell::new(false),
         no_retry: false,
@@ -200,12 +215,16 @@ fn run<T>(
         log_level: None,
         last_rule,
         variables: VariableScopes { session: &mut of_session, exchange: variables },
+        settings,
         matches_hash: &passwords::matches,
         random: &random,
         scratch: &mut scratch,
     };
     let value = evaluate(&mut cx);
     let (log_level, no_retry, last_rule, failed) = (cx.log_level, cx.no_retry, cx.last_rule, cx.failed_rewrites);
+    if let Some(changes) = cx.settings.take_socket() {
+        connection.stream.change_socket(changes);
+    }
     *core.scratch.borrow_mut() = scratch;
     session.variables.set(of_session);
     if failed > 0 {
@@ -240,6 +259,10 @@ pub async fn content(
                 note_rejection(exchange, &view, backend);
                 return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
             }
+            Verdict::SilentDrop(ttl) => {
+                note_rejection(exchange, &view, backend);
+                return Err(forget(exchange, ttl));
+            }
             Verdict::Wait(_) if !last_chance => {}
             _ => return Ok(()),
         }
@@ -267,23 +290,34 @@ fn note_rejection(exchange: &mut Exchange<'_>, frontend: &FrontendView, backend:
     }
 }
 
+/// What content rules say about a connection in `mode tcp`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StreamContent {
+    /// It goes on.
+    Accepted,
+    /// It goes on in `mode http`.
+    IsHttp,
+}
+
 /// `tcp-request content` rules of one proxy in `mode tcp`: waits for bytes until they decide, at most `inspect-delay`.
 pub async fn stream_content(
     core: &Core,
     exchange: &mut Exchange<'_, Input>,
     rules: &ProxyRules,
     backend: Option<&BackendView>,
-) -> Result<(), Ended> {
+) -> Result<StreamContent, Ended> {
     if !rules.has(Ruleset::TcpContent) {
-        return Ok(());
+        return Ok(StreamContent::Accepted);
     }
     let due = rules.inspect_delay.map(|delay| core.now() + delay);
     let mut last_chance = due.is_none();
     loop {
         match with_stream(core, exchange, backend, last_chance, |cx| rules.tcp_content(cx)) {
             Verdict::Reject => return Err(Ended::refused(Cause::Proxy, Phase::Request, 0)),
+            Verdict::SilentDrop(ttl) => return Err(forget(exchange, ttl)),
+            Verdict::SwitchMode => return Ok(StreamContent::IsHttp),
             Verdict::Wait(_) if !last_chance => {}
-            _ => return Ok(()),
+            _ => return Ok(StreamContent::Accepted),
         }
         exchange.deadline.set(due);
         let Exchange { client, orders, deadline, messages: input, .. } = &mut *exchange;
@@ -328,6 +362,81 @@ pub fn with_stream<T>(
     value
 }
 
+/// `tcp-response content` rules of a backend in `mode tcp`, with what its server sent so far.
+pub fn stream_response(
+    core: &Core,
+    exchange: &mut Exchange<'_, Input>,
+    backend: &BackendView,
+    (server, answer): (&Stream, &[u8]),
+    last_chance: bool,
+) -> Verdict {
+    let about = EvaluationContext {
+        backend: Some(backend),
+        sees_server: true,
+        server: Some(server),
+        answer: Some(answer),
+        last_chance,
+        ..EvaluationContext::default()
+    };
+    let (scene, _) = scene(exchange, about);
+    let (verdict, said) = run(core, scene, about, None, None, |cx| backend.plan.rules.tcp_response(cx));
+    exchange.heed(said);
+    verdict
+}
+
+/// What is to become of a response after `tcp-response content` rules.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ContentResponse {
+    /// It goes on.
+    Accepted,
+    /// Its server is not heard any more.
+    Closed,
+}
+
+/// `tcp-response content` rules of a backend in `mode http`. As in HAProxy, they see the response's head only if there is an inspection
+/// delay, and then are evaluated when it `is_there`; else when there is a server.
+pub fn content_response(
+    core: &Core,
+    exchange: &mut Exchange<'_>,
+    backend: &BackendView,
+    server: &Stream,
+    is_there: bool,
+) -> Result<ContentResponse, Ended> {
+    let rules = &backend.plan.rules;
+    if !rules.has(Ruleset::TcpResponse) || rules.response_inspect_delay.is_some() != is_there {
+        return Ok(ContentResponse::Accepted);
+    }
+    let about = EvaluationContext {
+        backend: Some(backend),
+        sees_server: true,
+        server: Some(server),
+        last_chance: true,
+        ..EvaluationContext::default()
+    };
+    let verdict = match is_there {
+        true => response_with(core, exchange, about, None, |cx| rules.tcp_response(cx)),
+        false => {
+            let (scene, messages) = scene(exchange, about);
+            let Messages { request, input, .. } = &mut **messages;
+            let head = RequestMut::new(request, input.pinned());
+            let request = Request { head, body: Body::NONE, complete: true };
+            let (verdict, said) = run(core, scene, about, Some(request), None, |cx| rules.tcp_response(cx));
+            exchange.heed(said);
+            verdict
+        }
+    };
+    let logged = if is_there { exchange.messages.response.status } else { 0 };
+    match verdict {
+        Verdict::Close => Ok(ContentResponse::Closed),
+        Verdict::Reject => {
+            exchange.facts.denied();
+            Err(Ended { logged, ..Ended::refused(Cause::Proxy, Phase::Data, 0) })
+        }
+        Verdict::SilentDrop(ttl) => Err(Ended { logged, ..forget(exchange, ttl) }),
+        _ => Ok(ContentResponse::Accepted),
+    }
+}
+
 /// `http-request` rules of one proxy, and its `redirect` rules if they come `with_redirects`. `Some` is what they decide.
 pub async fn request(
     core: &Core,
@@ -358,7 +467,11 @@ pub async fn request(
         verdict = with_request(core, exchange, backend, &mut evaluate);
     }
     match verdict {
-        Verdict::Continue | Verdict::Allow | Verdict::Wait(_) => Ok(None),
+        Verdict::Continue | Verdict::Allow | Verdict::Wait(_) | Verdict::Close | Verdict::SwitchMode => Ok(None),
+        Verdict::SilentDrop(ttl) => {
+            exchange.facts.forget_request_time();
+            Err(forget(exchange, ttl))
+        }
         Verdict::Deny(denial) => {
             exchange.facts.denied();
             deny(denial, Phase::Request).map(answer)
@@ -462,7 +575,16 @@ pub fn response(
     match verdict {
         Verdict::Wait(wait) => Ok(Some(wait)),
         // Services and the question for a password answer requests, of which this is the response.
-        Verdict::Continue | Verdict::Allow | Verdict::Auth(_) | Verdict::UseService(_) => Ok(None),
+        Verdict::Continue
+        | Verdict::Allow
+        | Verdict::Auth(_)
+        | Verdict::UseService(_)
+        | Verdict::Close
+        | Verdict::SwitchMode => Ok(None),
+        Verdict::SilentDrop(ttl) => {
+            let logged = exchange.messages.response.status;
+            Err(Ended { logged, ..forget(exchange, ttl) })
+        }
         Verdict::Deny(denial) | Verdict::Tarpit(denial) => {
             exchange.facts.denied();
             exchange.progress.replace_response(own_content(denial.source));
@@ -504,6 +626,13 @@ pub fn after(core: &Core, exchange: &mut Exchange<'_>, page: Option<&[u8]>, serv
         }
     }
     true
+}
+
+/// `silent-drop`: forgets the client's connection. How the exchange ends by that.
+pub fn forget<M>(exchange: &mut Exchange<'_, M>, ttl: Option<u8>) -> Ended {
+    exchange.facts.denied();
+    exchange.connection.stream.forget(ttl);
+    Ended::refused(Cause::Proxy, Phase::Request, 0)
 }
 
 /// Holds the client for `timeout tarpit`.

@@ -21,6 +21,8 @@ pub struct Session {
     pub variables: Cell<Variables>,
     /// Requests that were begun.
     requests: Cell<u32>,
+    /// Variables of a connection that began in `mode tcp`, for its first request.
+    handed_on: Cell<Option<Box<Variables>>>,
     /// A server connection that only this client may use: one that carried its previous request.
     private: Cell<Option<Box<ServerConnection>>>,
 }
@@ -28,7 +30,8 @@ pub struct Session {
 impl Session {
     /// A session of this frontend, without a request.
     pub fn new(slot: Rc<FrontendSlot>) -> Session {
-        Session { slot, variables: Cell::default(), requests: Cell::new(0), private: Cell::default() }
+        let (variables, handed_on, private) = (Cell::default(), Cell::default(), Cell::default());
+        Session { slot, variables, requests: Cell::new(0), handed_on, private }
     }
 
     /// The configuration to go by now.
@@ -46,6 +49,17 @@ impl Session {
         let before = self.requests.get();
         self.requests.set(before.saturating_add(1));
         before == 0
+    }
+
+    /// A connection that began in `mode tcp` goes on in `mode http`: its first request is to come, with these variables.
+    pub fn hand_on(&self, variables: Variables) {
+        self.requests.set(self.requests.get().saturating_sub(1));
+        self.handed_on.set(Some(Box::new(variables)));
+    }
+
+    /// The variables for its first request.
+    pub fn take_handed_on(&self) -> Variables {
+        self.handed_on.take().map(|variables| *variables).unwrap_or_default()
     }
 
     /// When the client, which has no request in work, must have begun one.

@@ -1,9 +1,14 @@
 //! The line of a connection in `mode tcp`: choose a backend, connect, relay, log.
 
+mod inspect;
+
 use std::rc::Rc;
+
+use baton_model::Ruleset;
 
 use crate::attempt::{Attempts, Opened};
 use crate::balance::Slot;
+use crate::buffer::Buffer;
 use crate::client::{Client, Input};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
@@ -14,23 +19,44 @@ use crate::record;
 use crate::relay::tunnel::{self, Pump};
 use crate::relay::unless_cut;
 use crate::route;
+use crate::tcp::inspect::Inspected;
 use crate::transport::Transport;
 use crate::view::BackendView;
 
-/// Serves a connection to its end.
-pub async fn serve(core: &Rc<Core>, client: &mut Client) {
+/// How far a connection was served.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Served {
+    /// It is over.
+    ToItsEnd,
+    /// It goes on in `mode http`, with what was read of it.
+    IsHttp,
+}
+
+/// Serves a connection to its end, or until it is to be served as HTTP.
+pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
     let (origin, input) = client.origin();
     let read = input.take();
     let mut exchange = Exchange::begin(core, origin, read);
-    let opened = open(core, &mut exchange).await;
-    let unserved = opened.as_ref().err().copied();
+    let opened = match open(core, &mut exchange).await {
+        Ok(Some(opened)) => Ok(opened),
+        Ok(None) => {
+            let Exchange { messages: read, variables, session, .. } = exchange;
+            session.hand_on(variables);
+            *input = read;
+            return Served::IsHttp;
+        }
+        Err(ended) => Err(ended),
+    };
+    let mut unserved = opened.as_ref().err().copied();
     let outcome = match opened {
         Ok((backend, connection)) => relay(core, &mut exchange, &backend, connection).await,
         Err(ended) => Err(ended),
     };
+    // Rules about the response may refuse it before a byte of it was passed on.
+    unserved = unserved.or(outcome.err().filter(|ended| ended.cause == Cause::Proxy));
     exchange.progress.leave();
     record::write(core, &exchange, outcome);
-    let Some(ended) = unserved else { return };
+    let Some(ended) = unserved else { return Served::ToItsEnd };
     let Exchange { messages: read, progress, .. } = exchange;
     *input = read;
     // Nobody has read what the client has sent: closing now would reset the connection instead of ending it.
@@ -38,15 +64,17 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) {
         client.connection.membership.leave();
         client.drain(core, ended.cause == Cause::Proxy).await;
     }
+    Served::ToItsEnd
 }
 
-/// The backend, and a connection to one of its servers.
+/// The backend, and a connection to one of its servers. `None`: the connection is to be served as HTTP.
 async fn open(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_, Input>,
-) -> Result<(Rc<BackendView>, (ServerConnection, Slot)), Ended> {
+) -> Result<Option<(Rc<BackendView>, (ServerConnection, Slot))>, Ended> {
     let backend = match route::tcp_backend(core, exchange).await {
-        Ok(backend) => backend,
+        Ok(Some(backend)) => backend,
+        Ok(None) => return Ok(None),
         Err(ended) => {
             if ended.cause == Cause::Proxy {
                 exchange.facts.denied();
@@ -57,10 +85,10 @@ async fn open(
     exchange.progress.enter(&backend);
     exchange.connection.orders().notes.goes_to(&backend);
     let preference = Preference { key: route::stream_key(core, exchange, &backend), ..Preference::default() };
-    match Attempts::new(&backend, preference).open(core, exchange).await? {
+    match Attempts::new(&backend, preference, &exchange.settings).open(core, exchange).await? {
         Opened::Server(slot, connection) => {
             exchange.connection.orders().notes.is_at(slot.server());
-            Ok((backend, (connection, slot)))
+            Ok(Some((backend, (connection, slot))))
         }
         // Only requests are.
         Opened::Answered(_) => Err(Ended::new(Cause::Internal, Phase::Connect)),
@@ -74,11 +102,30 @@ async fn relay(
     connection: (ServerConnection, Slot),
 ) -> Result<(), Ended> {
     record::write_early(core, exchange, 0);
-    let patience = exchange.progress.frontend.patience(backend);
+    let patience = exchange.patience(backend);
     let (splice_up, splice_down) = exchange.progress.frontend.splicers(&core.pipes, backend);
     let mut up = Pump::new(exchange.messages.take().map(|buffer| *buffer).filter(|buffer| !buffer.is_empty()))
         .splicing(splice_up);
-    let mut down = Pump::default().splicing(splice_down);
+    let (mut first, mut is_closed) = (None, false);
+    if backend.plan.rules.has(Ruleset::TcpResponse) {
+        let judged = Box::pin(inspect::response(core, exchange, backend, &connection.0.stream, &mut up)).await;
+        match judged {
+            Ok(Inspected::Accepted(held)) => first = held,
+            Ok(Inspected::Closed(held)) => {
+                first = held;
+                is_closed = true;
+            }
+            Err(ended) => {
+                exchange.facts.received(up.moved);
+                exchange.progress.keep(connection.1);
+                return Err(ended);
+            }
+        }
+    }
+    let mut down = Pump::new(first.filter(|first: &Buffer| !first.is_empty())).splicing(splice_down);
+    if is_closed {
+        (up, down) = (up.shut(), down.ending());
+    }
     let Exchange { client, orders, deadline, .. } = &mut *exchange;
     let server = Transport::Connection(&connection.0.stream);
     let relayed = tunnel::run(core, orders, deadline, (*client, &mut up), (server, &mut down), &patience);

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_http::Limits;
+use baton_rules::SettingValues;
 
 use crate::generation::{BackendPlan, FrontendPlan, Generation};
 use crate::log::{LogWriter, Sinks};
@@ -162,8 +163,8 @@ impl FrontendView {
         (leave(ours.splice_request || theirs.splice_request), leave(ours.splice_response || theirs.splice_response))
     }
 
-    /// The limits of a tunnel to `backend`.
-    pub fn patience(&self, backend: &BackendView) -> Patience {
-        Patience::new(&self.plan.proxy, &backend.plan.proxy)
+    /// The limits of a tunnel to `backend`, unless rules have `set` others.
+    pub fn patience(&self, backend: &BackendView, set: Option<&SettingValues>) -> Patience {
+        Patience::new(&self.plan.proxy, &backend.plan.proxy, set)
     }
 }

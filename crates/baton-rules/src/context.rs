@@ -12,6 +12,7 @@ use baton_tls::Facts;
 
 use crate::body::Body;
 use crate::live::LiveState;
+use crate::settings::RuleSettings;
 use crate::variable::VariableScopes;
 
 /// Everything an evaluation may look at, and the two heads and the variables it may change.
@@ -24,6 +25,8 @@ pub struct Context<'a> {
     pub client: Option<SocketAddr>,
     /// The address the client connected to; `None` for a unix socket.
     pub destination: &'a dyn Fn() -> Option<SocketAddr>,
+    /// Another one, which `destination` gives as soon as it is set.
+    pub changed_destination: &'a Cell<Option<SocketAddr>>,
     /// What was agreed on with the client; `None`: the client side is not encrypted.
     pub client_tls: Option<&'a Facts>,
     /// What was agreed on with the server; `None`: there is no connection yet, or it is not encrypted.
@@ -60,6 +63,8 @@ pub struct Context<'a> {
     pub variables: VariableScopes<'a>,
     /// The status of the response of our own that is being composed: `%ST` has it where there is no response yet.
     pub own_status: Option<u16>,
+    /// What is set besides; in rules about a request that of the request.
+    pub settings: &'a mut RuleSettings,
     /// What `set-log-level` asked for; read it after the evaluation.
     pub log_level: Option<LogLevel>,
     /// Whether a password matches a hash of crypt(5): the caller may know it already, since some take long to compute.

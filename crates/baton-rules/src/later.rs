@@ -70,8 +70,8 @@ pub(crate) const CONVERTERS: &[&str] = &[
 #[rustfmt::skip]
 pub(crate) const ACTIONS: &[&str] = &[
     "add-acl", "cache-store", "cache-use", "capture", "del-acl", "del-map", "do-resolve",
-    "early-hint", "expect-netscaler-cip", "expect-proxy", "lua", "normalize-uri", "ot-group", "sc-inc-gpc", "sc-inc-gpc0",
-    "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "send-spoe-group", "set-bandwidth-limit", "set-bc-mark", "set-dst",
-    "set-dst-port", "set-map", "set-mark", "set-nice", "set-priority-class", "set-priority-offset", "set-src",
-    "set-src-port", "set-timeout", "set-tos", "silent-drop", "switch-mode", "track-sc", "track-sc0", "track-sc1", "track-sc2",
+    "early-hint", "expect-netscaler-cip", "lua", "normalize-uri", "ot-group", "sc-inc-gpc", "sc-inc-gpc0",
+    "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "send-spoe-group", "set-bandwidth-limit", 
+    "set-map", 
+    "track-sc", "track-sc0", "track-sc1", "track-sc2",
 ];

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Algorithm, Proxy, Rule as Line, Ruleset, Service, Source, UserList};
+use baton_model::{Algorithm, Proxy, Role, Rule as Line, Ruleset, Service, Source, UserList};
 
 use crate::acl::{Acl, Criterion};
 use crate::action::{self, Action, RedirectRule, RedirectValue, ResponseRule, Rule, RuleArguments, sets};
@@ -77,6 +77,12 @@ pub enum Verdict {
     UseService(Service),
     /// Close without an answer.
     Reject,
+    /// Close the server's connection; the response is what is there of it.
+    Close,
+    /// Forget the client's connection without telling the client; with a TTL by a reset that gets as far as that.
+    SilentDrop(Option<u8>),
+    /// Go on in `mode http`.
+    SwitchMode,
     /// A rewrite failed, and `strict-mode` is on: answer 500. What the rule was to change must not go on unchanged.
     Failed,
     /// Evaluate again, from where the cursor is, when this has come.
@@ -221,6 +227,9 @@ impl Compiler<'_> {
             }
             let mut around = it.around(line, place);
             let rule = Rule::compile(words, bit, keyword, &mut around)?;
+            if matches!(rule.action, Action::SwitchMode) && it.proxy.role == Role::Backend {
+                return Err(RuleError::new("'switch-mode' can be used in a frontend only").at(0));
+            }
             let list = match set {
                 Ruleset::HttpRequest => &mut it.rules.http_request,
                 Ruleset::StatsRequest => &mut it.rules.stats_request,

@@ -10,7 +10,7 @@ use super::check::{check_404, check_connect, check_expect, check_send};
 use super::cookie::cookie;
 use super::failure::{errorfile, errorfiles, errorloc, http_error, retry_on};
 use super::rows::{gone, later, none, row};
-use super::rule::{conditional, inspect_delay, monitor_fail, rule, use_backend, use_server};
+use super::rule::{conditional, inspect_delay, monitor_fail, response_inspect_delay, rule, use_backend, use_server};
 use super::server::{default_server, server, template};
 use super::source::source_words;
 use super::{BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind, tls};
@@ -194,6 +194,20 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         |d, c| rule(d, c, Ruleset::TcpSession),
         "Rules for new sessions.",
     ),
+    row(
+        "tcp-response content",
+        NAMED | BACK | STRICT,
+        "ACTION …",
+        |d, c| rule(d, c, Ruleset::TcpResponse),
+        "Rules for the first data of a server.",
+    ),
+    row(
+        "tcp-response inspect-delay",
+        NAMED | BACK | STRICT,
+        "TIME",
+        response_inspect_delay,
+        "How long rules may wait for data of a server.",
+    ),
     row("timeout check", BE, "TIME", |d, c| timeout(d, c, |t| &mut t.check), "Timeout of a health check's response."),
     row("timeout client", FE, "TIME", |d, c| timeout(d, c, |t| &mut t.client), "Inactivity of the client."),
     row(
@@ -267,8 +281,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("log-format-sd", FE),
     later("persist", BE),
     later("tcp-check", BE),
-    later("tcp-response content", NAMED | BACK | STRICT),
-    later("tcp-response inspect-delay", NAMED | BACK | STRICT),
     later("unique-id-format", FE),
     later("unique-id-header", FE),
     later("use-fcgi-app", BACK),

@@ -41,6 +41,12 @@ pub(crate) fn inspect_delay(draft: &mut Draft, call: &mut Call<'_, '_>) {
     rule(draft, call, Ruleset::TcpContent);
 }
 
+/// `tcp-response inspect-delay`, likewise.
+pub(crate) fn response_inspect_delay(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    call.first -= 1;
+    rule(draft, call, Ruleset::TcpResponse);
+}
+
 /// A rule that is nothing but a condition.
 pub(crate) fn conditional(draft: &mut Draft, call: &mut Call<'_, '_>, ruleset: Ruleset) {
     if !matches!(call.arg(0), "if" | "unless") {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use baton_model::{
     Address, Algorithm, CheckStep, CheckType, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy,
-    Role, Ruleset, Server, Source,
+    Role, Rule, Ruleset, Server, Source,
 };
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -397,6 +397,9 @@ fn http_only_warnings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
         let message = format!("'{option}' ignored for {kind} '{name}' as it requires HTTP mode.");
         context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
     }
+    // With such a rule, a connection of a frontend in `mode tcp` may go on as HTTP.
+    let switches = |rule: &Rule| rule.words.first().is_some_and(|word| word == "switch-mode");
+    let may_switch = proxy.role.is_frontend() && proxy.rules(Ruleset::TcpContent).iter().any(switches);
     let sets = [
         (Ruleset::HttpRequest, "http-request"),
         (Ruleset::HttpResponse, "http-response"),
@@ -404,7 +407,9 @@ fn http_only_warnings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
         (Ruleset::Redirect, "redirect"),
     ];
     for (set, word) in sets {
-        if let Some(rule) = proxy.rules(set).first() {
+        if let Some(rule) = proxy.rules(set).first()
+            && !may_switch
+        {
             let message = format!("'{word}' rules ignored for {kind} '{name}' as they require HTTP mode.");
             let place = context.rule_lines.get(&key(&rule.source)).map(|(line, _)| line.clone());
             let line = place.as_ref().unwrap_or(&draft.head);

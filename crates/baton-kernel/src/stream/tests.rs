@@ -109,3 +109,37 @@ fn addresses_of_the_system_are_told_from_others() {
         assert!(!is_local(other.parse().unwrap()), "{other}");
     }
 }
+
+#[test]
+fn the_tos_byte_of_either_family() {
+    let (_client, accepted) = pair("127.0.0.1:0");
+    set_tos(&accepted, 0x28).unwrap();
+    assert_eq!(SockRef::from(&accepted).tos_v4().unwrap(), 0x28);
+    if let Ok(listening) = TcpListener::bind("[::1]:0") {
+        let client = TcpStream::connect(listening.local_addr().unwrap()).unwrap();
+        set_tos(&client, 0x28).unwrap();
+        assert_eq!(SockRef::from(&client).tclass_v6().unwrap(), 0x28);
+    } else {
+        eprintln!("SKIPPED: no IPv6");
+    }
+}
+
+#[test]
+fn a_forgotten_connection_ends_without_a_packet_or_by_a_reset() {
+    let result = crate::netns::in_new(|| {
+        std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        let (mut client, accepted) = pair("127.0.0.1:0");
+        client.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+        forget(&accepted, None);
+        drop(accepted);
+        assert_eq!(client.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock, "no end was seen");
+    });
+    if let Err(error) = result {
+        eprintln!("SKIPPED: no right to a network namespace ({error})");
+    }
+    let (mut client, accepted) = pair("127.0.0.1:0");
+    forget(&accepted, Some(3));
+    assert_eq!(SockRef::from(&accepted).ttl_v4().unwrap(), 3);
+    drop(accepted);
+    assert_eq!(client.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+}

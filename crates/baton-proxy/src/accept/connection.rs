@@ -10,19 +10,22 @@ use crate::handshake;
 use crate::http1::{Kept, Line};
 use crate::mux;
 use crate::record;
-use crate::route;
+use crate::route::{self, NotAdmitted};
 use crate::state::Counter;
-use crate::tcp;
+use crate::tcp::{self, Served};
 
 /// Serves an accepted connection to its end. What happens once in its life has a future in a box of its own: this future is held by
 /// every idle connection.
 pub async fn serve(line: Rc<Line>, mut client: Box<Client>) {
     // They see who connects, not whom that one speaks for.
-    if !route::admits_connection(&line.core, &client) {
-        record::denied(&line.core, &client.connection, &client.session.view(), Counter::DeniedConnections);
-        return client.connection.stream.reset_on_close();
-    }
-    if client.connection.listener().bind.options.accept_proxy
+    let expects_proxy = match route::admits_connection(&line.core, &mut client) {
+        Ok(expects_proxy) => expects_proxy,
+        Err(refusal) => {
+            record::denied(&line.core, &client.connection, &client.session.view(), Counter::DeniedConnections);
+            return refuse(&client, refusal);
+        }
+    };
+    if (expects_proxy || client.connection.listener().bind.options.accept_proxy)
         && let Err(fault) = Box::pin(client.accept_proxy(&line.core)).await
     {
         return record::refused(&line.core, &client.connection, &client.session.view(), fault);
@@ -32,27 +35,38 @@ pub async fn serve(line: Rc<Line>, mut client: Box<Client>) {
     {
         return record::disagreed(&line.core, &client.connection, &client.session.view(), failed);
     }
-    match admit(&line.core, &client) {
-        None => client.connection.stream.reset_on_close(),
+    match admit(&line.core, &mut client) {
+        Err(refusal) => refuse(&client, refusal),
         // Nobody listens for it, and a connection may have begun before its frontend changed its mode.
-        Some(Mode::Direct) => client.connection.stream.reset_on_close(),
-        Some(Mode::Tcp) => Box::pin(tcp::serve(&line.core, &mut client)).await,
-        Some(Mode::Http) => match client.connection.listener().mux.as_ref().map(|mux| mux.begin()) {
+        Ok(Mode::Direct) => client.connection.stream.reset_on_close(),
+        Ok(Mode::Tcp) => match Box::pin(tcp::serve(&line.core, &mut client)).await {
+            Served::ToItsEnd => {}
+            Served::IsHttp => Kept::new(line, client).await,
+        },
+        Ok(Mode::Http) => match client.connection.listener().mux.as_ref().map(|mux| mux.begin()) {
             None => Kept::new(line, client).await,
             Some(codec) => Box::pin(mux::serve(line.core.clone(), client, codec)).await,
         },
     }
 }
 
+/// Closes a connection that is not wanted.
+fn refuse(client: &Client, refusal: NotAdmitted) {
+    match refusal {
+        NotAdmitted::Rejected => client.connection.stream.reset_on_close(),
+        NotAdmitted::Forgotten => {}
+    }
+}
+
 /// Rules about sessions, and the line of one. The frontend's mode if the connection is to be served.
-fn admit(core: &Core, client: &Client) -> Option<Mode> {
+fn admit(core: &Core, client: &mut Client) -> Result<Mode, NotAdmitted> {
     let view = client.session.view();
-    if !route::admits_session(core, client, &view) {
+    if let Err(refusal) = route::admits_session(core, client, &view) {
         record::denied(core, &client.connection, &view, Counter::DeniedSessions);
-        return None;
+        return Err(refusal);
     }
     record::connected(core, &client.connection, &view);
-    Some(view.plan.proxy.mode)
+    Ok(view.plan.proxy.mode)
 }
 
 #[cfg(test)]

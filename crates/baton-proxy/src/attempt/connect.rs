@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_model::{ProxyProtocol, Reuse};
+use baton_rules::SettingValues;
 
 use crate::attempt::opening::{ConnectFailed, Opening};
 use crate::balance::{Affinity, Observed, Slot};
@@ -35,6 +36,7 @@ pub async fn lend<M>(
     name: Option<Box<str>>,
     new: bool,
 ) -> Result<ServerConnection, ConnectFailed> {
+    let new = new || exchange.settings.values().is_some_and(SettingValues::is_about_server_socket);
     let kept = kept(core, exchange, backend, slot, name.as_deref(), new);
     let connection = match kept {
         Some(connection) => connection,
@@ -90,10 +92,11 @@ pub async fn open<M>(
     has_data: bool,
 ) -> Result<ServerConnection, ConnectFailed> {
     let began = core.now();
-    let Exchange { connection, orders, deadline, progress, facts, .. } = exchange;
+    let Exchange { connection, orders, deadline, progress, facts, settings, .. } = exchange;
     count(core, progress, Counter::Connects);
     let count = &|counter| count(core, progress, counter);
-    let opening = Opening { core, orders, backend: &backend.plan.proxy, client: connection, slot, has_data, count };
+    let (backend, client) = (&backend.plan.proxy, *connection);
+    let opening = Opening { core, orders, backend, client, settings, slot, has_data, count };
     let opened = opening.open(deadline, name).await?;
     slot.server().report(Observed::Connected);
     facts.connected(core.now().saturating_duration_since(began));

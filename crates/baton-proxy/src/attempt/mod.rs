@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use baton_http::{Method, RequestView};
 use baton_model::{Proxy, Redispatch};
-use baton_rules::Context;
+use baton_rules::{Context, RuleSettings};
 
 use crate::attempt::opening::ConnectFailed;
 use crate::balance::{Observed, Slot};
@@ -35,6 +35,8 @@ const TURN_AROUND: Duration = Duration::from_secs(1);
 pub struct Attempts<'a> {
     backend: &'a BackendView,
     preference: Preference,
+    /// `retries`, or `set-retries`.
+    retries: u32,
     used: u32,
     /// A kept connection turned out to be closed under the request: the next attempt opens one, for others that were kept may be
     /// closed as well.
@@ -128,9 +130,10 @@ pub enum Opened {
 }
 
 impl<'a> Attempts<'a> {
-    /// As many as the backend allows.
-    pub fn new(backend: &'a BackendView, preference: Preference) -> Attempts<'a> {
-        Attempts { backend, preference, used: 0, is_stale: false }
+    /// As many as a rule, or else the backend allows.
+    pub fn new(backend: &'a BackendView, preference: Preference, set: &RuleSettings) -> Attempts<'a> {
+        let retries = set.values().and_then(|set| set.retries).unwrap_or(backend.plan.proxy.retries);
+        Attempts { backend, preference, retries, used: 0, is_stale: false }
     }
 
     /// A place at a server of the backend, and a connection to it, as often as retries allow.
@@ -147,7 +150,7 @@ impl<'a> Attempts<'a> {
                 Err(ConnectFailed::Final(ended)) => return Err(ended),
                 Err(ConnectFailed::WrongName(ended)) => {
                     slot.server().report(Observed::ConnectFailed);
-                    exchange.facts.given_up(self.proxy().retries);
+                    exchange.facts.given_up(self.retries);
                     return Err(ended);
                 }
                 Err(ConnectFailed::Retry(ended)) => ended,
@@ -194,7 +197,7 @@ impl<'a> Attempts<'a> {
     }
 
     fn left(&self) -> u32 {
-        self.proxy().retries - self.used
+        self.retries - self.used
     }
 
     /// After a failed connection: waits where that is due and says where to try next. `Err`: no more attempts.

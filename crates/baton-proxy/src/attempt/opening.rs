@@ -8,6 +8,7 @@ use std::sync::Arc;
 use baton_kernel::Endpoint;
 use baton_kernel::connect::Started;
 use baton_model::{Address, Bind, Level, Proxy, ProxyProtocol, ServerTarget};
+use baton_rules::RuleSettings;
 use baton_tls::{Facts, Failure, is_wrong_name, rustls};
 
 use crate::balance::Slot;
@@ -16,7 +17,7 @@ use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
 use crate::pool::ServerConnection;
-use crate::proxy_protocol::write_header;
+use crate::proxy_protocol::{Addresses, write_header};
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
 use crate::upstream::Agreed;
@@ -43,6 +44,8 @@ pub struct Opening<'a> {
     pub backend: &'a Proxy,
     /// The client's connection.
     pub client: &'a Connection,
+    /// What rules have set, which may be other addresses than the connection's.
+    pub settings: &'a RuleSettings,
     /// The permission, with the server's settings.
     pub slot: &'a Slot,
     /// Bytes of the client are there, to be sent as soon as there is a connection.
@@ -71,14 +74,23 @@ impl Opening<'_> {
     }
 
     async fn connect(&self, deadline: &mut Deadline) -> Result<Stream, ConnectFailed> {
-        let Opening { core, backend, client, .. } = self;
+        let Opening { core, backend, .. } = self;
         let config = self.slot.config();
         let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
         // Without an address the server may have one for the next attempt, after a reload, or another server has.
         let peer = self.peer().ok_or_else(refused)?;
-        let mut dialer = Dialer::new(config, backend, client.source());
+        let mut dialer = Dialer::new(config, backend, self.source());
         dialer.options.fast_open = self.may_open_fast();
-        let started = dialer.start(&peer, core.random()).map_err(|failed| {
+        if let Some(set) = self.settings.values() {
+            (dialer.options.mark, dialer.options.tos) = (set.server_mark, set.server_tos);
+        }
+        let mut started = dialer.start(&peer, core.random());
+        if dialer.options.mark.is_some() && started.as_ref().is_err_and(|failed| failed.is_without_right("mark")) {
+            // As in HAProxy, a mark is not worth a request.
+            dialer.options.mark = None;
+            started = dialer.start(&peer, core.random());
+        }
+        let started = started.map_err(|failed| {
             if failed.is_ours() {
                 core.log.trouble(&format!("server {}/{}: {failed}", backend.name, config.name));
                 ConnectFailed::Final(Ended::refused(Cause::Resource, Phase::Connect, 503))
@@ -102,6 +114,18 @@ impl Opening<'_> {
         }
     }
 
+    /// The client's address.
+    fn source(&self) -> Option<SocketAddr> {
+        let changed = self.settings.values().and_then(|set| set.source);
+        changed.or_else(|| self.client.source())
+    }
+
+    /// The address that the client connected to.
+    fn destination(&self) -> Option<SocketAddr> {
+        let changed = self.settings.values().and_then(|set| set.destination);
+        changed.or_else(|| self.client.destination())
+    }
+
     /// Whether the server is to get our first bytes with the SYN (`tfo`). Who would wait for the server's bytes first would wait
     /// for ever: the SYN goes with ours.
     fn may_open_fast(&self) -> bool {
@@ -114,12 +138,12 @@ impl Opening<'_> {
     /// address or our own.
     fn peer(&self) -> Option<Endpoint> {
         let address = &self.slot.config().address;
-        let place = address.for_client(&|| self.client.destination())?;
+        let place = address.for_client(&|| self.destination())?;
         if let (ServerTarget::ClientDestination(_), Address::Inet(inet)) = (&address.target, &place)
             && comes_back(&self.client.listener().bind, *inet)
         {
             // Netfilter may have redirected a connection that was meant for another place.
-            let (meant, dialled) = (self.client.stream.original_destination(), self.client.destination());
+            let (meant, dialled) = (self.client.stream.original_destination(), self.destination());
             let meant = meant.filter(|meant| Some(*meant) != dialled);
             let Some(place) = meant.and_then(|meant| address.for_client(&|| Some(meant))) else {
                 self.say_it_would_come_back(*inet);
@@ -150,7 +174,8 @@ impl Opening<'_> {
             return Ok(());
         }
         let mut header = Vec::new();
-        write_header(version, &self.client.addresses(), &mut header);
+        let addresses = Addresses { source: self.source(), destination: self.destination() };
+        write_header(version, &addresses, &mut header);
         let mut sent = 0;
         while sent < header.len() {
             match until(self.core, self.orders, deadline, |cx| stream.poll_write(cx, &header[sent..])).await {

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
+use baton_rules::QueuePriority;
+
 use crate::balance::{Granted, PickCriteria, Picked, Slot, WantedServer};
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase, Side};
@@ -35,6 +37,7 @@ pub async fn take<M>(
             avoid: preference.avoid.as_ref(),
             last: preference.last.as_ref(),
             random: core.random() as u32,
+            priority: exchange.settings.values().map_or_else(QueuePriority::default, |set| set.priority),
             now: core.now(),
         };
         let waiting = match backend.plan.state.pick(&ask) {

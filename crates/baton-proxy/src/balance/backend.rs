@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use baton_model::{EffectiveServer, Proxy, Server};
+use baton_rules::QueuePriority;
 use tokio::sync::Notify;
 
 use super::edit::{Addition, Edit, Entered, Removal};
@@ -14,7 +15,7 @@ use super::entry::{Entry, Settings};
 use super::group::Choice;
 use super::inner::{Inner, Wakers};
 use super::layout::Layouts;
-use super::queue::{Queue, Waiter};
+use super::queue::{Queue, QueueTicket, Waiter};
 use super::replacement::{Effective, Encryptions, InUse, Replacement};
 use super::server::GONE;
 use super::{
@@ -76,6 +77,8 @@ impl BackendState {
                 reloads: 0,
                 changes: 0,
                 tickets: 0,
+                began: now,
+                arrival_ms: 0,
                 sessions: 0,
                 now,
                 warm_at: None,
@@ -313,7 +316,7 @@ impl BackendState {
         if let Some(wanted) = ask.wanted {
             let avoid = ask.avoid.map(|server| server.index.load(Ordering::Relaxed));
             match inner.wanted(wanted, ask.force, avoid) {
-                Ok(server) => match self.take(&mut inner, server, Affinity::Kept) {
+                Ok(server) => match self.take(&mut inner, server, Affinity::Kept, ask.priority) {
                     // A queue that is full breaks persistence, as the manual says of `maxqueue`.
                     Picked::Full => found = Affinity::Full,
                     picked => return picked,
@@ -324,12 +327,12 @@ impl BackendState {
         if let Some(last) = ask.last.filter(|_| inner.settings.prefer_last && ask.avoid.is_none()) {
             let server = last.index.load(Ordering::Relaxed);
             if server < inner.entries.len() && last.is_usable() && !inner.load(server).full {
-                return self.take(&mut inner, server, found);
+                return self.take(&mut inner, server, found, ask.priority);
             }
         }
         match inner.balance(ask) {
-            Choice::Server(server) => self.take(&mut inner, server, found),
-            Choice::Full => self.enqueue(&mut inner, None, found),
+            Choice::Server(server) => self.take(&mut inner, server, found, ask.priority),
+            Choice::Full => self.enqueue(&mut inner, None, found, ask.priority),
             Choice::None => Picked::None,
         }
     }
@@ -494,7 +497,7 @@ impl BackendState {
     }
 
     /// Leaves a queue: the server's that was joined, or the backend's where it may have moved.
-    pub(super) fn leave(&self, server: Option<&Arc<ServerState>>, ticket: u64) {
+    pub(super) fn leave(&self, server: Option<&Arc<ServerState>>, ticket: QueueTicket) {
         let mut inner = self.lock();
         let index = server.map_or(GONE, |server| server.index.load(Ordering::Relaxed));
         let own = inner.entries.get_mut(index).is_some_and(|entry| entry.queue.remove(ticket));
@@ -580,15 +583,21 @@ impl BackendState {
     }
 
     /// A slot of this server, or a place in its queue.
-    fn take(self: &Arc<Self>, inner: &mut Inner, server: usize, found: Affinity) -> Picked {
+    fn take(self: &Arc<Self>, inner: &mut Inner, server: usize, found: Affinity, priority: QueuePriority) -> Picked {
         if inner.load(server).full {
-            return self.enqueue(inner, Some(server), found);
+            return self.enqueue(inner, Some(server), found, priority);
         }
         inner.sessions += 1;
         Picked::Slot(self.slot(inner, server, found))
     }
 
-    fn enqueue(self: &Arc<Self>, inner: &mut Inner, server: Option<usize>, found: Affinity) -> Picked {
+    fn enqueue(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        server: Option<usize>,
+        found: Affinity,
+        priority: QueuePriority,
+    ) -> Picked {
         let queue = match server {
             Some(server) => &inner.entries[server].queue,
             None => &inner.queue,
@@ -600,7 +609,10 @@ impl BackendState {
         }
         inner.tickets += 1;
         inner.sessions += 1;
-        let waiter = Waiter::new(inner.tickets, found);
+        // Never earlier than the one before, whatever core's clock it is by: without offsets, first come is first served.
+        let arrival_ms = inner.now.saturating_duration_since(inner.began).as_millis() as i64;
+        inner.arrival_ms = inner.arrival_ms.max(arrival_ms);
+        let waiter = Waiter::new(QueueTicket::new(priority, inner.arrival_ms, inner.tickets), found);
         let server = match server {
             Some(index) => {
                 let entry = &mut inner.entries[index];

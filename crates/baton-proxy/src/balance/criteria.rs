@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use baton_rules::QueuePriority;
+
 use super::{QueueWait, ServerState, Slot};
 
 /// What a request says about where it wants to go.
@@ -21,6 +23,8 @@ pub struct PickCriteria<'a> {
     pub last: Option<&'a Arc<ServerState>>,
     /// A random number, fresh for each request (`balance random`).
     pub random: u32,
+    /// Its order where it has to wait.
+    pub priority: QueuePriority,
     /// Now.
     pub now: Instant,
 }
@@ -28,7 +32,8 @@ pub struct PickCriteria<'a> {
 impl<'a> PickCriteria<'a> {
     /// A request without any preference.
     pub fn new(now: Instant) -> PickCriteria<'a> {
-        PickCriteria { key: None, wanted: None, force: false, avoid: None, last: None, random: 0, now }
+        let priority = QueuePriority::default();
+        PickCriteria { key: None, wanted: None, force: false, avoid: None, last: None, random: 0, priority, now }
     }
 }
 

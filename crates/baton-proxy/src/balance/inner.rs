@@ -37,6 +37,9 @@ pub(super) struct Inner {
     /// How often a server was weighed.
     pub(super) changes: u64,
     pub(super) tickets: u64,
+    /// Since when arrivals in queues are counted, and the last one.
+    pub(super) began: Instant,
+    pub(super) arrival_ms: i64,
     /// Slots in use and requests queued, of all servers and the backend: HAProxy's `beconn`.
     pub(super) sessions: u32,
     /// The time of the last event: what has no clock of its own uses it.

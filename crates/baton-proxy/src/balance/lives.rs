@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use baton_model::{Address, AdminState, Algorithm, EffectiveServer, Proxy, Role, Server, UriHash};
+use baton_rules::QueuePriority;
 
 use super::entry::Entry;
 use super::inner::Wakers;
@@ -187,6 +188,10 @@ impl Life {
             avoid: server.filter(|_| self.random.below(5) == 0),
             last: server.filter(|_| self.random.below(5) == 0),
             random: self.random.below(u32::MAX),
+            priority: QueuePriority {
+                class: self.random.below(3) as i16 - 1,
+                offset_ms: self.random.below(2000) as i32 - 1000,
+            },
             now: self.now,
         };
         let expected = self.expected(&ask);

@@ -1,4 +1,4 @@
-//! Who waits for a slot: first come, first served.
+//! Who waits for a slot: first come, first served, unless rules give them priorities.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,14 +7,33 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use baton_rules::QueuePriority;
+
 use super::{Affinity, BackendState, ServerState, Slot};
 
 /// The most requests that wait in one queue; reaching it is answered with [`Picked::Full`](super::Picked::Full).
 pub const QUEUE_MAX: usize = 1 << 20;
 
-/// A queue, ordered by ticket. Tickets are numbered through the backend, so that the heads of two queues can be compared.
+/// A queue in its order.
 #[derive(Debug, Default)]
-pub(super) struct Queue(BTreeMap<u64, Arc<Waiter>>);
+pub(super) struct Queue(BTreeMap<QueueTicket, Arc<Waiter>>);
+
+/// A place in the order of queues: by class, then by the time of arrival and its offset, then by arrival. Numbers are given through the
+/// backend, so that the heads of two queues can be compared.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct QueueTicket {
+    class: i16,
+    /// Milliseconds since any moment.
+    due_ms: i64,
+    number: u64,
+}
+
+impl QueueTicket {
+    pub(super) fn new(priority: QueuePriority, arrival_ms: i64, number: u64) -> QueueTicket {
+        let QueuePriority { class, offset_ms } = priority;
+        QueueTicket { class, due_ms: arrival_ms.saturating_add(offset_ms.into()), number }
+    }
+}
 
 impl Queue {
     pub(super) fn len(&self) -> usize {
@@ -25,7 +44,7 @@ impl Queue {
         self.0.insert(waiter.ticket, waiter);
     }
 
-    pub(super) fn head(&self) -> Option<u64> {
+    pub(super) fn head(&self) -> Option<QueueTicket> {
         self.0.keys().next().copied()
     }
 
@@ -33,7 +52,7 @@ impl Queue {
         self.0.pop_first().map(|(_, waiter)| waiter)
     }
 
-    pub(super) fn remove(&mut self, ticket: u64) -> bool {
+    pub(super) fn remove(&mut self, ticket: QueueTicket) -> bool {
         self.0.remove(&ticket).is_some()
     }
 
@@ -49,7 +68,7 @@ impl Queue {
 /// One who waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) ticket: u64,
+    pub(super) ticket: QueueTicket,
     pub(super) found: Affinity,
     turn: Mutex<QueueTurn>,
 }
@@ -61,7 +80,7 @@ struct QueueTurn {
 }
 
 impl Waiter {
-    pub(super) fn new(ticket: u64, found: Affinity) -> Arc<Waiter> {
+    pub(super) fn new(ticket: QueueTicket, found: Affinity) -> Arc<Waiter> {
         Arc::new(Waiter { ticket, found, turn: Mutex::default() })
     }
 
@@ -151,5 +170,29 @@ impl Drop for QueueWait {
 impl fmt::Debug for QueueWait {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "QueueWait({}, {})", self.backend.name(), self.position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Arrivals in milliseconds with class and offset, and in which order they are served.
+    fn check(arrivals: &[(i64, i16, i32)], expect: &[u64]) {
+        let mut queue = Queue::default();
+        for (number, &(arrival_ms, class, offset_ms)) in (1..).zip(arrivals) {
+            let ticket = QueueTicket::new(QueuePriority { class, offset_ms }, arrival_ms, number);
+            queue.push(Waiter::new(ticket, Affinity::Nothing));
+        }
+        let served: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|waiter| waiter.ticket.number).collect();
+        assert_eq!(served, expect, "{arrivals:?}");
+    }
+
+    #[test]
+    fn queues_are_served_by_class_then_by_time_and_offset_then_by_arrival() {
+        check(&[(0, 0, 0), (0, 0, 0), (1, 0, 0)], &[1, 2, 3]);
+        check(&[(0, 1, 0), (5, 0, 0), (9, -1, 0)], &[3, 2, 1]);
+        check(&[(0, 0, 100), (5, 0, 0), (105, 0, -101), (100, 0, 0)], &[3, 2, 1, 4]);
+        check(&[(0, 2, -524_287), (0, -2, 524_287)], &[2, 1]);
     }
 }

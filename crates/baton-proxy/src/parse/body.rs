@@ -62,7 +62,7 @@ async fn receive(core: &Core, exchange: &mut Exchange<'_>, due: Option<Instant>,
         exchange.messages.request.headers.remove_known(Name::Expect);
         exchange.messages.request.expect_continue = false;
     }
-    let silence = exchange.progress.frontend.plan.proxy.timeouts.client;
+    let silence = exchange.client_timeout();
     loop {
         match exchange.messages.body.arrived() {
             Arrived::Whole => return Ok(()),

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use baton_http::{Framing, ResponseView};
 use baton_model::{ConnectionMode, Reuse};
+use baton_rules::SettingValues;
 
 use crate::balance::{Observed, Slot};
 use crate::buffer::Buffer;
@@ -22,6 +23,7 @@ use crate::relay::tunnel::{self, Pump};
 use crate::relay::{hold, is_long};
 use crate::respond::Sent;
 use crate::route::{self, ResponseProgress};
+use crate::rules::{self, ContentResponse};
 use crate::sink;
 use crate::transport::Transport;
 use crate::view::BackendView;
@@ -52,6 +54,7 @@ impl Passage<'_, '_> {
     /// Sends the request over `connection`, reads the response and passes it on.
     pub async fn run(mut self, mut connection: ServerConnection) -> Result<Sent, Failure> {
         connection.requests = connection.requests.saturating_add(1);
+        self.judge_unseen(&connection).map_err(Failure::Ended)?;
         let patience = self.patience();
         let began = self.core.now();
         loop {
@@ -133,7 +136,7 @@ impl Passage<'_, '_> {
         self.exchange.messages.upload.replayable
             && !self.exchange.no_retry
             && proxy.retry_on.statuses.contains(&status)
-            && self.exchange.facts.retries < proxy.retries
+            && self.exchange.facts.retries < self.retries()
     }
 
     /// 1xx: passed on at once, to clients that know what it is.
@@ -156,15 +159,20 @@ impl Passage<'_, '_> {
         self.exchange.facts.sent_head(self.exchange.messages.response());
         self.exchange.facts.server_said(self.exchange.messages.response.status);
         let judged = self.judge(&connection, len, patience).await;
+        // Rules may have changed it.
+        let patience = &self.patience();
         let Passage { core, exchange, backend, .. } = self;
-        if let Err(ended) = judged {
-            // A response that a rule holds back is counted, with what came of its body.
-            exchange.facts.sent(exchange.messages.received.len().saturating_sub(len) as u64);
-            exchange.facts.response_held_back();
-            return Err(ended);
-        }
+        let is_closed = match judged {
+            Ok(is_closed) => is_closed,
+            Err(ended) => {
+                // A response that a rule holds back is counted, with what came of its body.
+                exchange.facts.sent(exchange.messages.received.len().saturating_sub(len) as u64);
+                exchange.facts.response_held_back();
+                return Err(ended);
+            }
+        };
         let may_keep = sink::may_keep(core, exchange) || sink::may_authenticate(core, exchange);
-        let server_reusable = exchange.messages.response.server_reusable();
+        let server_reusable = !is_closed && exchange.messages.response.server_reusable();
         let framing = exchange.messages.response.framing;
         exchange.messages.down.clear();
         let keep = sink::head(exchange, None, may_keep);
@@ -227,9 +235,20 @@ impl Passage<'_, '_> {
         Ok(sent)
     }
 
-    /// The rules about the response, which may wait.
-    async fn judge(&mut self, connection: &ServerConnection, len: usize, patience: &Patience) -> Result<(), Ended> {
+    /// `tcp-response content` rules that do not wait for the response.
+    fn judge_unseen(&mut self, connection: &ServerConnection) -> Result<(), Ended> {
+        let Passage { core, exchange, backend, .. } = self;
+        match rules::content_response(core, exchange, backend, &connection.stream, false)? {
+            ContentResponse::Accepted => Ok(()),
+            ContentResponse::Closed => Err(Ended::new(Cause::ServerAborted, Phase::Headers)),
+        }
+    }
+
+    /// The rules about the response, which may wait. `Ok(true)`: its server's connection is to be closed.
+    async fn judge(&mut self, connection: &ServerConnection, len: usize, patience: &Patience) -> Result<bool, Ended> {
         let Passage { core, exchange, backend, slot } = self;
+        let is_closed =
+            rules::content_response(core, exchange, backend, &connection.stream, true)? == ContentResponse::Closed;
         let mut progress = ResponseProgress::default();
         while let Some(wait) = route::response(core, exchange, backend, slot, Some(&connection.stream), &mut progress)?
         {
@@ -247,12 +266,15 @@ impl Passage<'_, '_> {
             // Apart, so that the memory of other responses has no room for it.
             Box::pin(hold::before_next_rule(&mut ends, messages, len, wait)).await?;
         }
-        Ok(())
+        Ok(is_closed)
     }
 
     /// Keeps the server's connection for another request.
     fn put_by(&mut self, mut connection: ServerConnection) {
         connection.idle_since = self.core.now();
+        if self.exchange.settings.values().is_some_and(SettingValues::is_about_server_socket) {
+            return;
+        }
         if connection.config.max_reuse.is_some_and(|max| connection.requests > max) {
             return;
         }
@@ -268,7 +290,7 @@ impl Passage<'_, '_> {
     /// is left of it goes first.
     async fn tunnel(&mut self, connection: ServerConnection) -> Result<Sent, Ended> {
         let Passage { core, exchange, backend, .. } = self;
-        let patience = Patience { ends_with_server: true, ..exchange.progress.frontend.patience(backend) };
+        let patience = Patience { ends_with_server: true, ..exchange.patience(backend) };
         exchange.send(core).await?;
         let Exchange { client, orders, deadline, messages, progress, .. } = &mut **exchange;
         // The tunnel may last for days: only bytes that wait keep a buffer.
@@ -287,10 +309,17 @@ impl Passage<'_, '_> {
     }
 
     /// Inactivity limits while a message passes.
+    /// How often a request may be sent again.
+    fn retries(&self) -> u32 {
+        let set = self.exchange.settings.values().and_then(|set| set.retries);
+        set.unwrap_or(self.backend.plan.proxy.retries)
+    }
+
     fn patience(&self) -> Patience {
+        let set = self.exchange.settings.values();
         Patience {
-            client: self.exchange.progress.frontend.plan.proxy.timeouts.client,
-            server: self.backend.plan.proxy.timeouts.server,
+            client: self.exchange.client_timeout(),
+            server: set.and_then(|set| set.server_timeout).or(self.backend.plan.proxy.timeouts.server),
             ..Patience::default()
         }
     }

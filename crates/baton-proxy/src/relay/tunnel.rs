@@ -67,6 +67,16 @@ impl Pump {
         Pump { buffer, moved, ..Pump::default() }
     }
 
+    /// Nothing more is read: what was read before goes on, and then the end.
+    pub fn ending(self) -> Pump {
+        Pump { ended: true, ..self }
+    }
+
+    /// Nothing goes this way any more.
+    pub fn shut(self) -> Pump {
+        Pump { ended: true, shut: true, ..self }
+    }
+
     /// Bulk data is spliced with this.
     pub fn splicing(self, splicer: Option<Splicer>) -> Pump {
         Pump { splicer, ..self }
@@ -257,6 +267,39 @@ pub async fn run(
         server.reset_on_close();
     }
     outcome
+}
+
+/// What came while the server's first bytes were waited for.
+pub enum FirstBytes {
+    /// So many bytes are in the buffer; 0: the server's end.
+    Received(usize),
+    /// The client cannot send or the server cannot take any more.
+    Failed(Ended),
+}
+
+/// Passes on what the client sends, and reads from the server into `buffer` without passing it on, until something came. The deadline is
+/// the caller's.
+pub async fn first_bytes(
+    core: &Core,
+    orders: &Orders,
+    deadline: &mut Deadline,
+    (client, up): (Transport<'_>, &mut Pump),
+    (server, buffer): (Transport<'_>, &mut Buffer),
+) -> Result<FirstBytes, Interrupt> {
+    let mut active = [Activity { read: core.now(), written: core.now() }; 2];
+    let [client_active, server_active] = &mut active;
+    until(core, orders, deadline, |cx| {
+        if let Poll::Ready(Err(failed)) = up.poll(cx, core, (client, client_active), (server, server_active)) {
+            return Poll::Ready(FirstBytes::Failed(failed.ended(Side::Client, Side::Server)));
+        }
+        server.poll_read(cx, buffer.room()).map(|read| FirstBytes::Received(read.unwrap_or(0)))
+    })
+    .await
+    .inspect(|first| {
+        if let FirstBytes::Received(count) = first {
+            buffer.filled(*count);
+        }
+    })
 }
 
 /// When each side must have said or taken something; `None` where it is not waited for. A side whose bytes the other one

@@ -5,17 +5,17 @@ use std::net::{IpAddr, SocketAddr};
 use baton_http::RequestMut;
 use baton_model::{ForwardedFor, HttpOptions};
 
-use crate::connection::Connection;
+use crate::exchange::Exchange;
 
 /// Adds the headers that the frontend or the backend asks for. The backend's settings win over the frontend's.
-pub fn add(connection: &Connection, mut request: RequestMut<'_>, frontend: &HttpOptions, backend: &HttpOptions) {
+pub fn add(exchange: &mut Exchange<'_>, frontend: &HttpOptions, backend: &HttpOptions) {
     let forwarded = backend.forwarded_for.as_ref().or(frontend.forwarded_for.as_ref());
     let original = backend.original_to.as_ref().or(frontend.original_to.as_ref());
     if let Some(option) = forwarded {
-        add_one(option, connection.source(), &mut request);
+        add_one(option, exchange.source(), &mut exchange.messages.request_mut());
     }
     if let Some(option) = original {
-        add_one(option, connection.destination(), &mut request);
+        add_one(option, exchange.destination(), &mut exchange.messages.request_mut());
     }
 }
 

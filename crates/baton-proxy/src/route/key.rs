@@ -4,15 +4,15 @@ use baton_http::{Method, RequestView};
 use baton_model::{Algorithm, Proxy};
 
 use crate::balance::keys;
-use crate::connection::Connection;
-use crate::messages::Messages;
+use crate::client::Input;
+use crate::exchange::Exchange;
 
 /// The hash of what `balance` looks at in an HTTP request; `None` when it looks at nothing or it is not there.
-pub fn of_request(proxy: &Proxy, connection: &Connection, messages: &Messages) -> Option<u32> {
-    let kind = &proxy.balance.hash;
+pub fn of_request(proxy: &Proxy, exchange: &Exchange<'_>) -> Option<u32> {
+    let (kind, messages) = (&proxy.balance.hash, &exchange.messages);
     let request = messages.request();
     match &proxy.balance.algorithm {
-        Algorithm::Source => connection.source().map(|source| keys::source(kind, source.ip())),
+        Algorithm::Source => exchange.source().map(|source| keys::source(kind, source.ip())),
         Algorithm::Uri(what) => Some(keys::uri(kind, what, request.target())),
         Algorithm::UrlParam { name, .. } => {
             let query = request.query().unwrap_or_default();
@@ -41,9 +41,9 @@ pub fn is_in_body(proxy: &Proxy, request: RequestView<'_>) -> bool {
 }
 
 /// The balancing key of a connection in `mode tcp`.
-pub fn of_connection(proxy: &Proxy, connection: &Connection) -> Option<u32> {
+pub fn of_connection(proxy: &Proxy, exchange: &Exchange<'_, Input>) -> Option<u32> {
     match &proxy.balance.algorithm {
-        Algorithm::Source => connection.source().map(|source| keys::source(&proxy.balance.hash, source.ip())),
+        Algorithm::Source => exchange.source().map(|source| keys::source(&proxy.balance.hash, source.ip())),
         _ => None,
     }
 }

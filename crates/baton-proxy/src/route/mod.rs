@@ -10,7 +10,7 @@ mod statistics;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use baton_model::{Proxy, Ruleset};
+use baton_model::{Mode, Proxy, Ruleset};
 use baton_rules::{ProxyRules, RuleCursor, RuleWait, Verdict};
 
 use crate::balance::{Slot, keys};
@@ -21,7 +21,7 @@ use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::parse;
 use crate::preference::Preference;
-use crate::rules::{self, Decision, OwnResponse};
+use crate::rules::{self, Decision, OwnResponse, StreamContent};
 use crate::stream::Stream;
 use crate::view::{BackendView, FrontendView};
 
@@ -35,19 +35,46 @@ pub enum Routed {
     Served(ServiceKind),
 }
 
-/// `tcp-request connection`: whether a client is heard at all.
-pub fn admits_connection(core: &Core, client: &Client) -> bool {
+/// `tcp-request connection`: whether a client is heard at all. `Ok(true)`: it has to begin with a PROXY header.
+pub fn admits_connection(core: &Core, client: &mut Client) -> Result<bool, NotAdmitted> {
     let view = client.session.view();
     let rules = &view.plan.rules;
-    !rules.has(Ruleset::TcpConnection)
-        || rules::with_connection(core, client, &view, |cx| rules.tcp_connection(cx) != Verdict::Reject)
+    if !rules.has(Ruleset::TcpConnection) {
+        return Ok(false);
+    }
+    let (verdict, settings) = rules::with_connection(core, client, &view, |cx| rules.tcp_connection(cx));
+    admitted(client, verdict)?;
+    Ok(settings.values().is_some_and(|settings| settings.expects_proxy))
 }
 
 /// `tcp-request session`: whether a client is served, now that everything is known about its connection.
-pub fn admits_session(core: &Core, client: &Client, view: &FrontendView) -> bool {
+pub fn admits_session(core: &Core, client: &mut Client, view: &FrontendView) -> Result<(), NotAdmitted> {
     let rules = &view.plan.rules;
-    !rules.has(Ruleset::TcpSession)
-        || rules::with_connection(core, client, view, |cx| rules.tcp_session(cx) != Verdict::Reject)
+    if !rules.has(Ruleset::TcpSession) {
+        return Ok(());
+    }
+    let (verdict, _) = rules::with_connection(core, client, view, |cx| rules.tcp_session(cx));
+    admitted(client, verdict)
+}
+
+/// Rules do not want a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NotAdmitted {
+    /// It is to be closed.
+    Rejected,
+    /// It is forgotten: the client is not to notice.
+    Forgotten,
+}
+
+fn admitted(client: &Client, verdict: Verdict) -> Result<(), NotAdmitted> {
+    match verdict {
+        Verdict::Reject => Err(NotAdmitted::Rejected),
+        Verdict::SilentDrop(ttl) => {
+            client.connection.stream.forget(ttl);
+            Err(NotAdmitted::Forgotten)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Rules of the frontend, the choice of a backend, its rules, and the headers that are ours to add.
@@ -60,11 +87,15 @@ pub async fn choose(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Rout
         return Ok(routed);
     }
     let backend = backend(core, exchange, &view)?;
+    if backend.plan.proxy.mode != Mode::Http {
+        // A connection of a frontend in `mode tcp` that is served as HTTP.
+        exchange.progress.enter(&backend);
+        return Err(Ended::refused(Cause::Internal, Phase::Request, 0));
+    }
     if let Some(routed) = judge_in_backend(core, exchange, &backend).await? {
         return Ok(routed);
     }
-    let connection = exchange.connection;
-    forwarded::add(connection, exchange.messages.request_mut(), &view.plan.proxy.http, &backend.plan.proxy.http);
+    forwarded::add(exchange, &view.plan.proxy.http, &backend.plan.proxy.http);
     if key::is_in_body(&backend.plan.proxy, exchange.messages.request()) {
         parse::body(core, exchange, &backend.plan.proxy).await?;
     }
@@ -96,7 +127,12 @@ async fn judge_in_frontend(
 ) -> Result<Option<Routed>, Ended> {
     let (proxy, rules) = (&view.plan.proxy, &view.plan.rules);
     credentials::compare(core, exchange, rules).await?;
-    if rules.judge_requests() {
+    let is_judged = proxy.mode == Mode::Tcp && exchange.is_first && {
+        // Its content was judged in `mode tcp`.
+        exchange.variables = exchange.session.take_handed_on();
+        true
+    };
+    if rules.judge_requests() && !is_judged {
         rules::content(core, exchange, rules, None).await?;
     }
     if proxy.http.buffer_request {
@@ -203,8 +239,7 @@ fn backend(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -> Res
 fn preference(core: &Core, exchange: &mut Exchange<'_>, backend: &Rc<BackendView>) -> Preference {
     let proxy = &backend.plan.proxy;
     let compiled = &backend.plan.rules;
-    let mut preference =
-        Preference { key: key::of_request(proxy, exchange.connection, &exchange.messages), ..Preference::default() };
+    let mut preference = Preference { key: key::of_request(proxy, exchange), ..Preference::default() };
     if compiled.has_balance_key() {
         preference.key = rules::with_request(core, exchange, Some(backend), |cx| {
             compiled.balance_key(cx, |bytes| keys::bytes(&proxy.balance.hash, bytes))
@@ -232,12 +267,18 @@ fn preference(core: &Core, exchange: &mut Exchange<'_>, backend: &Rc<BackendView
     preference
 }
 
-/// The backend of a connection in `mode tcp`: content rules, then `use_backend` and `default_backend`.
-pub async fn tcp_backend(core: &Rc<Core>, exchange: &mut Exchange<'_, Input>) -> Result<Rc<BackendView>, Ended> {
+/// The backend of a connection in `mode tcp`: content rules, then `use_backend` and `default_backend`. `None`: it is to be served as
+/// HTTP, because a rule or the backend's mode says so.
+pub async fn tcp_backend(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_, Input>,
+) -> Result<Option<Rc<BackendView>>, Ended> {
     let view = exchange.progress.frontend.clone();
     let rules = &view.plan.rules;
     let began = core.now();
-    rules::stream_content(core, exchange, rules, None).await?;
+    if rules::stream_content(core, exchange, rules, None).await? == StreamContent::IsHttp {
+        return Ok(None);
+    }
     let mut named = None;
     if rules.has(Ruleset::UseBackend) {
         named = rules::with_stream(core, exchange, None, true, |cx| {
@@ -247,6 +288,9 @@ pub async fn tcp_backend(core: &Rc<Core>, exchange: &mut Exchange<'_, Input>) ->
     let Some(backend) = named.or_else(|| view.default_backend.clone()) else {
         return Err(Ended::new(Cause::ServerAborted, Phase::Connect));
     };
+    if backend.plan.proxy.mode == Mode::Http {
+        return Ok(None);
+    }
     if backend.plan.proxy.name != view.plan.proxy.name
         && let Err(ended) = rules::stream_content(core, exchange, &backend.plan.rules, Some(&backend)).await
     {
@@ -258,13 +302,13 @@ pub async fn tcp_backend(core: &Rc<Core>, exchange: &mut Exchange<'_, Input>) ->
         // HAProxy counts it as time in a queue.
         exchange.facts.waited(waited);
     }
-    Ok(backend)
+    Ok(Some(backend))
 }
 
 /// The hash of what `balance` looks at of a connection in `mode tcp`.
 pub fn stream_key(core: &Core, exchange: &mut Exchange<'_, Input>, backend: &BackendView) -> Option<u32> {
     let rules = &backend.plan.rules;
-    let key = key::of_connection(&backend.plan.proxy, exchange.connection);
+    let key = key::of_connection(&backend.plan.proxy, exchange);
     if key.is_some() || !rules.has_balance_key() {
         return key;
     }

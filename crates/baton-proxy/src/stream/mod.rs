@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::task::{Context, Poll};
 
 use baton_kernel::splice::Pipe;
+use baton_rules::SocketChanges;
 use baton_tls::Facts;
 use baton_tls::rustls::CommonState;
 use socket2::Socket;
@@ -155,6 +156,30 @@ impl Stream {
             tls.end(&self.wire);
         }
         self.wire.shutdown_write();
+    }
+
+    /// Forgets the connection: the coming close does not reach the peer, or, with a TTL, by a reset that gets as far as that.
+    pub fn forget(&self, ttl: Option<u8>) {
+        if let Some(tls) = &self.tls {
+            tls.give_up();
+        }
+        self.wire.forget(ttl);
+    }
+
+    /// Whether it was forgotten.
+    pub fn is_forgotten(&self) -> bool {
+        self.wire.is_forgotten()
+    }
+
+    /// Changes options of the socket. Without the right to do so they stay as they are, as in HAProxy.
+    pub fn change_socket(&self, changes: SocketChanges) {
+        let SocketChanges { tos, mark } = changes;
+        if let Some(tos) = tos {
+            let _ = baton_kernel::stream::set_tos(self.wire.socket(), tos);
+        }
+        if let Some(mark) = mark {
+            let _ = baton_kernel::stream::set_mark(self.wire.socket(), mark);
+        }
     }
 
     /// Makes the coming close a reset.

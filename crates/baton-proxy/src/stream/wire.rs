@@ -64,6 +64,8 @@ impl Forecast {
 #[derive(Debug)]
 pub struct Wire {
     stream: LazyStream,
+    /// The peer is not to notice the end.
+    forgotten: Cell<bool>,
 }
 
 impl Wire {
@@ -76,7 +78,7 @@ impl Wire {
 
     /// A non-blocking socket that is registered with the current runtime when it has to be waited for.
     pub fn unwatched(socket: Socket) -> Wire {
-        Wire { stream: LazyStream::new(socket) }
+        Wire { stream: LazyStream::new(socket), forgotten: Cell::new(false) }
     }
 
     /// The socket, for options and addresses.
@@ -278,7 +280,21 @@ impl Wire {
 
     /// Ends our direction: the peer reads the end of the stream.
     pub fn shutdown_write(&self) {
+        if self.forgotten.get() {
+            return;
+        }
         let _ = self.socket().shutdown(Shutdown::Write);
+    }
+
+    /// The coming close does not reach the peer, or only as a reset.
+    pub fn forget(&self, ttl: Option<u8>) {
+        self.forgotten.set(true);
+        baton_kernel::stream::forget(self.socket(), ttl);
+    }
+
+    /// Whether it was forgotten.
+    pub fn is_forgotten(&self) -> bool {
+        self.forgotten.get()
     }
 
     /// Makes the coming close a reset.

@@ -1,6 +1,7 @@
 //! Actions: one row each. To add one, write its parser and its row, and what it does.
 
 mod answer;
+mod connection;
 mod header;
 mod redirect;
 mod response;
@@ -53,6 +54,12 @@ pub(crate) struct Row {
 pub(crate) enum Action {
     Allow,
     Reject,
+    /// `close`: ends the server's connection.
+    Close,
+    /// `silent-drop`, with the TTL of the reset.
+    SilentDrop(Option<u8>),
+    /// `switch-mode http`.
+    SwitchMode,
     Deny(ResponseRule),
     Tarpit(ResponseRule),
     Return(ResponseRule),
@@ -63,6 +70,7 @@ pub(crate) enum Action {
     Header(header::HeaderEdit),
     Uri(uri::UriEdit),
     State(state::StateEdit),
+    Connection(connection::ConnectionEdit),
     /// `strict-mode`: whether a rewrite that fails after it ends the request.
     Strict(bool),
     Wait(wait::WaitRule),
@@ -70,8 +78,8 @@ pub(crate) enum Action {
     Nothing,
 }
 
-const TABLES: [&[Row]; 7] =
-    [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS, service::ROWS, wait::ROWS];
+const TABLES: [&[Row]; 8] =
+    [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS, service::ROWS, wait::ROWS, connection::ROWS];
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     TABLES.iter().flat_map(|table| table.iter())
@@ -131,6 +139,9 @@ impl Rule {
         let ends = match &self.action {
             Action::Allow
             | Action::Reject
+            | Action::Close
+            | Action::SilentDrop(_)
+            | Action::SwitchMode
             | Action::Deny(_)
             | Action::Tarpit(_)
             | Action::Return(_)
@@ -140,6 +151,7 @@ impl Rule {
             Action::Header(_)
             | Action::Uri(_)
             | Action::State(_)
+            | Action::Connection(_)
             | Action::Strict(_)
             | Action::Wait(_)
             | Action::Nothing => false,
@@ -154,6 +166,9 @@ impl Action {
         match self {
             Action::Allow => return Verdict::Allow,
             Action::Reject => return Verdict::Reject,
+            Action::Close => return Verdict::Close,
+            Action::SilentDrop(ttl) => return Verdict::SilentDrop(*ttl),
+            Action::SwitchMode => return Verdict::SwitchMode,
             Action::Deny(page) => return Verdict::Deny(page.make(cx)),
             Action::Tarpit(page) => return Verdict::Tarpit(page.make(cx)),
             Action::Return(content) => return Verdict::Return(content.make(cx)),
@@ -167,6 +182,7 @@ impl Action {
             Action::Header(edit) => return rewritten(edit.run(cx), cx),
             Action::Uri(edit) => return rewritten(edit.run(cx), cx),
             Action::State(edit) => edit.run(cx),
+            Action::Connection(edit) => edit.run(cx),
             Action::Wait(rule) => {
                 if let Some(wait) = rule.make(cx) {
                     return Verdict::Wait(wait);

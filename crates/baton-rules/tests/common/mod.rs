@@ -12,7 +12,7 @@ use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
 use baton_rules::{
     BackendFigure, Body, ConnectionFigure, Context, Endpoint, Expr, Figure, Files, Listener, LiveState, ProxyName,
     ProxyRules, Redirect, Request, Response, ResponseSource, RuleCursor, RuleDiagnostic, RulePosition, RuleResponse,
-    ServerFigure, Side, TcpFigure, VariableScopes, Variables, Verdict, compile,
+    RuleSettings, ServerFigure, Side, TcpFigure, VariableScopes, Variables, Verdict, compile,
 };
 
 /// The request most tests use.
@@ -128,6 +128,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         now: UNIX_EPOCH + Duration::from_millis(1_795_234_040_719),
         client: Some("192.0.2.7:1234".parse().expect("an address")),
         destination: &|| Some("[2001:db8::1]:80".parse().expect("an address")),
+        changed_destination: &Cell::new(None),
         client_tls: None,
         server_tls: None,
         frontend: ProxyName { name: "fe", id: 3 },
@@ -153,6 +154,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         }),
         variables: VariableScopes { session: &mut Variables::new(), exchange: Some(&mut Variables::new()) },
         own_status: None,
+        settings: &mut RuleSettings::default(),
         log_level: None,
         last_rule: None,
         matches_hash: &baton_rules::passwords::matches,
@@ -257,6 +259,9 @@ pub fn show(verdict: Verdict) -> String {
         Verdict::Continue => "continue".to_owned(),
         Verdict::Allow => "allow".to_owned(),
         Verdict::Reject => "reject".to_owned(),
+        Verdict::Close => "close".to_owned(),
+        Verdict::SilentDrop(ttl) => format!("silent-drop {ttl:?}"),
+        Verdict::SwitchMode => "switch-mode".to_owned(),
         Verdict::Wait(_) => "wait".to_owned(),
         Verdict::Failed => "failed".to_owned(),
         Verdict::Deny(it) => denial("deny", it),
