@@ -13,15 +13,16 @@ use crate::outside::Files;
 use crate::pattern::{METHODS, Method, Patterns, Reader};
 use crate::place::RulePosition;
 use crate::problem::{LocatedError, RuleError};
-
-/// The most bytes a file of patterns may have.
-const PATTERN_FILE_MAX: usize = 64 << 20;
+use crate::reference::{MatchSpec, Output, PatternUse, References};
 
 /// One line of an ACL, or what stands between braces.
 #[derive(Clone, Debug)]
 pub(crate) struct Criterion {
     expr: Expr,
+    /// What stands in the line, as long as nobody changes it at run time.
     patterns: Patterns,
+    line: Option<PatternUse>,
+    files: Vec<PatternUse>,
 }
 
 /// A named ACL: one of its criteria must match.
@@ -76,6 +77,7 @@ impl Criterion {
             _ => Method::default_for(expr.gives()),
         };
         let mut ignore_case = false;
+        let (mut is_map, mut id) = (false, None);
         let mut pattern_files = Vec::new();
         let mut at = 1;
         while let Some(flag) = words.get(at).filter(|word| word.starts_with('-') && word.len() > 1) {
@@ -101,7 +103,13 @@ impl Criterion {
                     pattern_files.push((at + 1, argument("a file")?));
                     at += 1;
                 }
-                "-M" | "-u" => return Err(RuleError::new(format!("the ACL flag '{flag}' is not supported yet")).at(at)),
+                "-M" => is_map = true,
+                "-u" => {
+                    let text = argument("a number")?;
+                    let invalid = || RuleError::new("the argument of -u must be an integer").at(at + 1);
+                    id = Some(text.parse().map_err(|_| invalid())?);
+                    at += 1;
+                }
                 _ => {
                     return Err(RuleError::new(format!("'{flag}' is not an ACL flag"))
                         .hint("write '--' before a pattern that begins with '-'")
@@ -117,9 +125,15 @@ impl Criterion {
         };
         let versions = method == Method::Int && expr.name() == "req.ssl_ver" && !expr.has_converters();
         let mut reader = Reader::new(method, ignore_case);
+        let spec = MatchSpec { method, ignore_case, output: Output::Nothing };
+        let own = References::default();
+        let references = files.references().unwrap_or(&own);
+        let mut in_files = Vec::new();
         for (word, path) in pattern_files {
-            read_file(&mut reader, path, files).map_err(|fault| fault.at(word))?;
+            let used = references.file(path, is_map, true, spec, files).map_err(|fault| fault.at(word))?;
+            in_files.push(used);
         }
+        let mut shown = Vec::new();
         if words.len() == at {
             expr.judge_no_pattern().map_err(|fault| fault.at(0))?;
         }
@@ -132,14 +146,16 @@ impl Criterion {
                 false => Cow::Borrowed(pattern.as_str()),
             };
             expr.judge_pattern(&pattern).map_err(|fault| fault.at(word))?;
-            reader.add(&pattern, false).map_err(|fault| fault.at(word))?;
+            shown.extend(reader.add(&pattern).map_err(|fault| fault.at(word))?);
         }
-        Ok(Criterion { expr, patterns: reader.finish() })
+        let patterns = reader.finish();
+        let line = references.line(words, shown, id, spec).map_err(|fault| fault.at(0))?;
+        Ok(Criterion { expr, patterns, line: Some(line), files: in_files })
     }
 
     /// Whether it can match at all: HAProxy lets a criterion without a pattern pass and warns.
     pub fn has_patterns(&self) -> bool {
-        !self.patterns.is_empty()
+        !self.patterns.is_empty() || !self.files.is_empty()
     }
 
     /// Why it can never match at `place`.
@@ -149,7 +165,15 @@ impl Criterion {
 
     /// Whether one of the sample's values matches one of the patterns.
     pub fn matches(&self, cx: &Context<'_>) -> bool {
-        self.expr.any(cx, &mut |sample| self.patterns.matches(sample))
+        self.expr.any(cx, &mut |sample| {
+            if self.files.iter().any(|file| file.matches(sample.borrowed())) {
+                return true;
+            }
+            match &self.line {
+                Some(line) if line.is_changed() => line.matches(sample),
+                _ => self.patterns.matches(sample),
+            }
+        })
     }
 }
 
@@ -209,22 +233,4 @@ fn dotted(pattern: &str) -> String {
     };
     let ends: Vec<String> = pattern.split(':').map(|text| number(text).unwrap_or_else(|| text.to_owned())).collect();
     ends.join(":")
-}
-
-/// One pattern a line; blank lines and lines that begin with `#` are skipped.
-fn read_file(reader: &mut Reader, path: &str, files: &dyn Files) -> Result<(), RuleError> {
-    let content =
-        files.read(path).map_err(|error| RuleError::new(format!("cannot read the patterns of '{path}': {error}")))?;
-    if content.len() > PATTERN_FILE_MAX {
-        return Err(RuleError::new(format!("'{path}' is larger than {PATTERN_FILE_MAX} bytes")));
-    }
-    for (number, line) in String::from_utf8_lossy(&content).lines().enumerate() {
-        let line = line.trim();
-        if !line.is_empty() && !line.starts_with('#') {
-            reader
-                .add(line, true)
-                .map_err(|fault| RuleError { message: format!("{path}:{}: {}", number + 1, fault.message), ..fault })?;
-        }
-    }
-    Ok(())
 }

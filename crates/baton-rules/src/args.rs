@@ -6,6 +6,7 @@ use std::sync::Arc;
 use baton_model::UserList;
 
 use crate::problem::RuleError;
+use crate::reference::PatternUse;
 use crate::substitute::Substitution;
 use crate::variable::VariableName;
 
@@ -38,6 +39,8 @@ pub(crate) enum ArgKind {
     Backend,
     /// The name of a server, behind that of its backend and a slash where it is another one's.
     Server,
+    /// The name of a file that is a map.
+    Map,
 }
 
 /// One argument of a row.
@@ -71,6 +74,7 @@ pub(crate) enum Value {
     Users(Arc<UserList>),
     /// The names of a backend and a server.
     Server(Box<str>, Box<str>),
+    Map(PatternUse),
 }
 
 /// Checks the arguments of a row further than their types, and may replace them.
@@ -162,7 +166,7 @@ fn one(kind: ArgKind, text: &str) -> Result<Value, RuleError> {
     Ok(match kind {
         ArgKind::Int => Value::Int(text.parse().map_err(|_| wrong("an integer"))?),
         // Replaced by the section itself, which only the caller knows.
-        ArgKind::Users => Value::Str(text.as_bytes().into()),
+        ArgKind::Users | ArgKind::Map => Value::Str(text.as_bytes().into()),
         // Names are looked up when the whole configuration is known.
         ArgKind::Str | ArgKind::Frontend | ArgKind::Backend | ArgKind::Server => Value::Str(text.as_bytes().into()),
         ArgKind::Ipv4 => Value::Ip(IpAddr::V4(text.parse().map_err(|_| wrong("an IPv4 address"))?)),

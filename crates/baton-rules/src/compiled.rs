@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use baton_model::{Algorithm, HttpErrors, Proxy, Role, UserList};
 
 use crate::outside::{BufferLimits, Files, NameReference};
+use crate::reference::References;
 use crate::rules::{ProxyRules, has_rules};
 
 /// Proxies between two pauses: about 0.1 ms of work.
@@ -18,6 +19,7 @@ const PROXIES_PER_PAUSE: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub struct CompiledRules {
     proxies: HashMap<(Role, Arc<str>), Arc<ProxyRules>>,
+    references: Arc<References>,
 }
 
 impl CompiledRules {
@@ -35,10 +37,16 @@ impl CompiledRules {
         self.proxies.get(&(proxy.role, proxy.name.clone())).cloned()
     }
 
-    /// Takes over rules in use that were compiled from the same words and the same outside, files of patterns included.
+    /// The pattern references of all of them: rules are compiled with them ([`Files::references`]).
+    pub fn references(&self) -> &Arc<References> {
+        &self.references
+    }
+
+    /// Takes over rules in use that were compiled from the same words and the same outside, and the contents of pattern references.
     ///
     /// `pause` is called after every 32 proxies: a thread that works in the background may yield its CPU there.
     pub fn share(&mut self, used: &CompiledRules, mut pause: impl FnMut()) {
+        self.references.settle(Some(&used.references), &mut pause);
         for (count, (proxy, rules)) in self.proxies.iter_mut().enumerate() {
             if count % PROXIES_PER_PAUSE == PROXIES_PER_PAUSE - 1 {
                 pause();
@@ -59,6 +67,8 @@ pub(crate) struct Recorder<'a> {
     users: RefCell<Vec<Arc<UserList>>>,
     proxy: (&'a str, Role),
     references: RefCell<Vec<NameReference>>,
+    /// Of a proxy that is compiled by itself.
+    own: References,
 }
 
 impl<'a> Recorder<'a> {
@@ -73,12 +83,17 @@ impl<'a> Recorder<'a> {
             text.hash(&mut digest);
         }
         let (digest, proxy) = (RefCell::new(digest), (&*proxy.name, proxy.role));
-        Recorder { files, digest, users: RefCell::default(), proxy, references: RefCell::default() }
+        Recorder { files, digest, users: RefCell::default(), proxy, references: RefCell::default(), own: References::default() }
     }
 
     /// The proxies and servers that were named since this was asked last.
     pub(crate) fn references(&self) -> Vec<NameReference> {
         self.references.take()
+    }
+
+    /// Joins the patterns of a proxy that is compiled by itself with their contents.
+    pub(crate) fn settle_own(&self) {
+        self.own.settle(None, || {});
     }
 
     /// The digest of all until now.
@@ -101,6 +116,15 @@ impl Files for Recorder<'_> {
         let content = self.files.read(path);
         self.note((path, content.as_ref().ok()));
         content
+    }
+
+    fn read_patterns(&self, path: &str) -> io::Result<Vec<u8>> {
+        // Rules stay as they are when it changes.
+        self.files.read_patterns(path)
+    }
+
+    fn references(&self) -> Option<&References> {
+        Some(self.files.references().unwrap_or(&self.own))
     }
 
     fn environment(&self, name: &str) -> Option<String> {
@@ -183,12 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn rules_stay_as_long_as_words_and_files_are_the_same() {
+    fn rules_stay_as_long_as_words_and_what_they_read_are_the_same() {
         let (plain, patterns) = ("deny if { path /a }", "deny if { path -f paths }");
         check((plain, ""), (plain, "another file"), true);
         check((plain, ""), ("deny if { path /b }", ""), false);
         check((patterns, "/a"), (patterns, "/a"), true);
-        check((patterns, "/a"), (patterns, "/b"), false);
+        check((patterns, "/a"), (patterns, "/b"), true);
         let variable = "set-header x %[env(X)]";
         check((variable, "1"), (variable, "1"), true);
         check((variable, "1"), (variable, "2"), false);

@@ -11,6 +11,7 @@ use crate::names;
 use crate::outside::Files;
 use crate::place::RulePosition;
 use crate::problem::RuleError;
+use crate::reference::References;
 use crate::sample::{Sample, Type};
 
 /// The most converters of one expression.
@@ -98,6 +99,11 @@ impl Expr {
             let mut args = args::typed(&what, row.args, &given)?;
             if let Some(check) = row.check {
                 check(&mut args)?;
+            }
+            if let (Some(spec), Some(path)) = (row.map, given.first()) {
+                let own = References::default();
+                let references = files.references().unwrap_or(&own);
+                args[0] = Value::Map(references.file(path, true, false, spec, files)?);
             }
             if !gives.casts_to(row.takes) {
                 return Err(RuleError::new(format!("{what} takes type {}, not {}", row.takes.word(), gives.word())));

@@ -66,6 +66,7 @@ fn shape(kind: ArgKind) -> String {
         ArgKind::Frontend => "FRONTEND".into(),
         ArgKind::Backend => "BACKEND".into(),
         ArgKind::Server => "[BACKEND/]SERVER".into(),
+        ArgKind::Map => "MAP".into(),
     }
 }
 

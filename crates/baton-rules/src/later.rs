@@ -56,22 +56,20 @@ pub(crate) const NOT_OURS: &[(&str, &str, &str)] = &[
 pub(crate) const CONVERTERS: &[&str] = &[
     "add_item", "aes_gcm_dec", "be2dec", "be2hex", "debug", "digest", "fix_is_valid", "fix_tag_value", "hex2i",
     "hmac", "htonl", "http_date", "in_table", "json", "json_query", "jwt_header_query", "jwt_payload_query",
-    "jwt_verify", "language", "ltime", "map", "mqtt_field_value", "mqtt_is_valid", "nbsrv", "protobuf",
+    "jwt_verify", "language", "ltime", "mqtt_field_value", "mqtt_is_valid", "nbsrv", "protobuf",
     "secure_memcmp", "sha1", "sha2", "srv_queue", "table_bytes_in_rate", "table_bytes_out_rate", "table_conn_cnt",
     "table_conn_cur", "table_conn_rate", "table_expire", "table_gpc", "table_gpc0", "table_gpc0_rate", "table_gpc1",
     "table_gpc1_rate", "table_gpc_rate", "table_gpt", "table_gpt0", "table_http_err_cnt", "table_http_err_rate",
     "table_http_fail_cnt", "table_http_fail_rate", "table_http_req_cnt", "table_http_req_rate", "table_idle",
     "table_kbytes_in", "table_kbytes_out", "table_server_id", "table_sess_cnt", "table_sess_rate", "table_trackers",
     "ungrpc", "utime", "wt6", "xxh3", "xxh32", "xxh64",
-    "map_beg", "map_dir", "map_dom", "map_end", "map_int", "map_ip", "map_reg", "map_regm", "map_str", "map_sub",
 ];
 
 /// Actions of `http-request`, `http-response`, `http-after-response` and `tcp-request` (4.2).
 #[rustfmt::skip]
 pub(crate) const ACTIONS: &[&str] = &[
-    "add-acl", "cache-store", "cache-use", "capture", "del-acl", "del-map", "do-resolve",
+    "cache-store", "cache-use", "capture", "do-resolve",
     "early-hint", "expect-netscaler-cip", "lua", "normalize-uri", "ot-group", "sc-inc-gpc", "sc-inc-gpc0",
     "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "send-spoe-group", "set-bandwidth-limit", 
-    "set-map", 
     "track-sc", "track-sc0", "track-sc1", "track-sc2",
 ];

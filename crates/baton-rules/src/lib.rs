@@ -43,6 +43,7 @@ pub mod passwords;
 mod pattern;
 mod place;
 mod problem;
+mod reference;
 mod reply;
 mod rules;
 mod sample;
@@ -69,6 +70,9 @@ pub use nearest::{nearest, suggestion};
 pub use outside::{BufferLimits, Files, NameReference, NoFiles};
 pub use place::RulePosition;
 pub use problem::{RuleDiagnostic, RuleError};
+pub use reference::{
+    ChangedKey, EndedPatterns, Entry, FoundPattern, Live, PatternRefusal, Reference, References, Values,
+};
 pub use reply::{Redirect, Reply, ResponseSource, RuleResponse, reason};
 pub use rules::{ProxyRules, Verdict, compile, has_rules};
 pub use sample::{Sample, Type};

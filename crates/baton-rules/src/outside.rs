@@ -5,10 +5,22 @@ use std::sync::Arc;
 
 use baton_model::{HttpErrors, Role, UserList};
 
+use crate::reference::References;
+
 /// Where patterns and names come from. The rules themselves open nothing.
 pub trait Files {
     /// The content of a file named by `-f` or `file`.
     fn read(&self, path: &str) -> io::Result<Vec<u8>>;
+
+    /// The content of a file of patterns or of a map, which is no part of the rules: it may change without them.
+    fn read_patterns(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.read(path)
+    }
+
+    /// The pattern references of the configuration that is compiled; `None`: of the one proxy alone.
+    fn references(&self) -> Option<&References> {
+        None
+    }
 
     /// A variable of the environment, for `env(NAME)`.
     fn environment(&self, name: &str) -> Option<String> {

@@ -1,12 +1,13 @@
 //! Matching a sample against patterns (configuration manual 7.1.1 to 7.1.6).
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::net::IpAddr;
 
 use regex::bytes::Regex;
 
-use crate::converter::Network;
 use crate::problem::RuleError;
+use crate::reference::{self, AddressPattern};
 use crate::sample::{Sample, Type};
 use crate::substitute;
 
@@ -52,12 +53,16 @@ impl Method {
             Type::Int => Some(Method::Int),
             Type::Ip => Some(Method::Ip),
             Type::Str | Type::Method => Some(Method::Str),
-            Type::Bin => Some(Method::Bin),
-            Type::Any => None,
+            Type::Bin | Type::Any => None,
         }
     }
 
-    fn needs(self) -> Type {
+    /// Its word after `-m`.
+    pub fn word(self) -> &'static str {
+        METHODS.iter().find(|(_, method)| *method == self).map_or("", |(word, _)| word)
+    }
+
+    pub const fn needs(self) -> Type {
         match self {
             Method::Found => Type::Any,
             Method::Bool => Type::Bool,
@@ -81,7 +86,7 @@ pub(crate) enum Patterns {
     Bool,
     Ranges(Vec<Range>),
     Lengths(Vec<Range>),
-    Networks(Vec<Network>),
+    Networks(Vec<AddressPattern>),
     /// Sorted, so that long lists are searched quickly.
     Exact {
         sorted: Vec<Box<[u8]>>,
@@ -134,13 +139,13 @@ impl Reader {
         Reader { method, ignore_case, operator: Operator::Eq, patterns }
     }
 
-    /// Adds one pattern. Operators before numbers (`gt 5`) hold for the numbers after them; files have none.
-    pub fn add(&mut self, text: &str, in_file: bool) -> Result<(), RuleError> {
+    /// Adds one pattern, and gives it as the runtime API shows it; `None` of an operator. Operators before numbers (`gt 5`) hold for the
+    /// numbers after them.
+    pub fn add(&mut self, text: &str) -> Result<Option<String>, RuleError> {
         match &mut self.patterns {
             Patterns::Found | Patterns::Bool => {}
             Patterns::Ranges(ranges) | Patterns::Lengths(ranges) => {
                 let operator = match text {
-                    _ if in_file => None,
                     "eq" => Some(Operator::Eq),
                     "ge" => Some(Operator::Ge),
                     "gt" => Some(Operator::Gt),
@@ -149,33 +154,24 @@ impl Reader {
                     _ => None,
                 };
                 match operator {
-                    Some(operator) => self.operator = operator,
-                    None => ranges.push(Range::parse(text, self.operator)?),
+                    Some(operator) => {
+                        self.operator = operator;
+                        return Ok(None);
+                    }
+                    None => {
+                        let range = Range::parse(text, self.operator)?;
+                        ranges.push(range);
+                        return Ok(Some(range.to_string()));
+                    }
                 }
             }
-            Patterns::Networks(networks) => match text {
-                "localhost" => networks.extend(Network::parse("127.0.0.1")),
-                _ => networks.push(Network::parse(text).ok_or_else(|| {
-                    RuleError::new(format!("'{text}' is not a valid IPv4 or IPv6 address or network"))
-                })?),
-            },
-            Patterns::Exact { sorted, .. } if self.method == Method::Bin => {
-                let bytes: Option<Vec<u8>> = text
-                    .as_bytes()
-                    .chunks(2)
-                    .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|it| it.len() == 2)?, 16).ok())
-                    .collect();
-                sorted.push(
-                    bytes
-                        .ok_or_else(|| RuleError::new(format!("'{text}' is not an even number of hexadecimal digits")))?
-                        .into(),
-                );
-            }
+            Patterns::Networks(networks) => networks.push(reference::address(text)?),
+            Patterns::Exact { sorted, .. } if self.method == Method::Bin => sorted.push(hexadecimal(text)?.into()),
             Patterns::Exact { sorted, .. } => sorted.push(text.as_bytes().into()),
             Patterns::Text { list, .. } => list.push(text.as_bytes().into()),
             Patterns::Regexes(regexes) => regexes.push(substitute::regex(text, self.ignore_case)?),
         }
-        Ok(())
+        Ok(Some(text.to_owned()))
     }
 
     pub fn finish(mut self) -> Patterns {
@@ -230,10 +226,48 @@ impl Patterns {
 }
 
 fn holds(ranges: &[Range], value: i64) -> bool {
-    ranges.iter().any(|range| (range.low..=range.high).contains(&value))
+    ranges.iter().any(|range| range.holds(value))
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.low, self.high) {
+            (low, high) if low == high => write!(out, "{low}"),
+            (i64::MIN, i64::MAX) => write!(out, ":"),
+            (i64::MIN, high) => write!(out, ":{high}"),
+            (low, i64::MAX) => write!(out, "{low}:"),
+            (low, high) => write!(out, "{low}:{high}"),
+        }
+    }
+}
+
+/// The bytes of `-m bin`.
+pub(crate) fn hexadecimal(text: &str) -> Result<Vec<u8>, RuleError> {
+    if text.len() % 2 > 0 {
+        return Err(RuleError::new("an even number of hex digit is expected"));
+    }
+    if let Some(other) = text.chars().find(|char| !char.is_ascii_hexdigit()) {
+        return Err(RuleError::new(format!("an hex digit is expected (found '{other}')")));
+    }
+    let digits = text.as_bytes().chunks(2).filter_map(|pair| std::str::from_utf8(pair).ok());
+    Ok(digits.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect())
 }
 
 impl Range {
+    /// A number or a range that is no argument of an operator.
+    pub fn of(text: &str) -> Result<Range, RuleError> {
+        Range::parse(text, Operator::Eq)
+    }
+
+    /// The number, if it is one.
+    pub fn single(self) -> Option<i64> {
+        (self.low == self.high).then_some(self.low)
+    }
+
+    pub fn holds(self, value: i64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+
     /// `5`, `1:5`, `1-5`, `:5` or `5:`; an operator in front applies to a single number.
     fn parse(text: &str, operator: Operator) -> Result<Range, RuleError> {
         let number = |text: &str| -> Result<i64, RuleError> {

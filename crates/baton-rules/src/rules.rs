@@ -100,6 +100,7 @@ pub fn compile(proxy: &Proxy, files: &dyn Files) -> Result<ProxyRules, Vec<RuleD
     let (rules, problems, warnings) = (ProxyRules::default(), Vec::new(), Vec::new());
     let mut compiler = Compiler { proxy, files: &recorder, rules, problems, warnings };
     compiler.run();
+    recorder.settle_own();
     let Compiler { rules, problems, .. } = compiler;
     match problems.is_empty() {
         true => Ok(ProxyRules { compiled_from: recorder.digest(), hashed_users: recorder.hashed_users(), ..rules }),
@@ -155,6 +156,9 @@ impl Compiler<'_> {
     fn each(&mut self, set: Ruleset, mut one: impl FnMut(&mut Self, &Line) -> Result<(), LocatedError>) {
         let proxy = self.proxy;
         for rule in proxy.rules(set) {
+            if let Some(references) = self.files.references() {
+                references.at(&rule.source);
+            }
             let locate = |located: LocatedError| RuleDiagnostic {
                 ruleset: set,
                 source: rule.source.clone(),

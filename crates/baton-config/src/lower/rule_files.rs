@@ -26,6 +26,10 @@ impl baton_rules::Files for RuleFiles<'_, '_> {
         self.context.env.read(&self.context.path(&self.config, path))
     }
 
+    fn references(&self) -> Option<&baton_rules::References> {
+        Some(self.context.compiled.references())
+    }
+
     fn environment(&self, name: &str) -> Option<String> {
         match self.context.variables.get(name) {
             Some(value) => value.clone(),

@@ -3,6 +3,7 @@
 mod answer;
 mod connection;
 mod header;
+mod pattern;
 mod redirect;
 mod response;
 mod service;
@@ -71,6 +72,8 @@ pub(crate) enum Action {
     Uri(uri::UriEdit),
     State(state::StateEdit),
     Connection(connection::ConnectionEdit),
+    /// `set-map` and its likes.
+    Pattern(Box<pattern::PatternEdit>),
     /// `strict-mode`: whether a rewrite that fails after it ends the request.
     Strict(bool),
     Wait(wait::WaitRule),
@@ -78,8 +81,18 @@ pub(crate) enum Action {
     Nothing,
 }
 
-const TABLES: [&[Row]; 8] =
-    [answer::ROWS, redirect::ROWS, header::ROWS, uri::ROWS, state::ROWS, service::ROWS, wait::ROWS, connection::ROWS];
+const TABLES: [&[Row]; 9] =
+    [
+        answer::ROWS,
+        redirect::ROWS,
+        header::ROWS,
+        uri::ROWS,
+        state::ROWS,
+        service::ROWS,
+        wait::ROWS,
+        connection::ROWS,
+        pattern::ROWS,
+    ];
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     TABLES.iter().flat_map(|table| table.iter())
@@ -124,7 +137,7 @@ impl Rule {
         };
         let mut input = RuleArguments { words, at: 1, set, argument, around };
         let action = (row.parse)(&mut input)?;
-        if argument.is_some() && !matches!(action, Action::State(_)) {
+        if argument.is_some() && !matches!(action, Action::State(_) | Action::Pattern(_)) {
             return Err(RuleError::new(format!("'{name}' takes no argument in parentheses")).at(0));
         }
         let at = input.at;
@@ -154,6 +167,7 @@ impl Rule {
             | Action::Connection(_)
             | Action::Strict(_)
             | Action::Wait(_)
+            | Action::Pattern(_)
             | Action::Nothing => false,
         };
         ends && self.condition.is_none()
@@ -183,6 +197,7 @@ impl Action {
             Action::Uri(edit) => return rewritten(edit.run(cx), cx),
             Action::State(edit) => edit.run(cx),
             Action::Connection(edit) => edit.run(cx),
+            Action::Pattern(edit) => edit.run(cx),
             Action::Wait(rule) => {
                 if let Some(wait) = rule.make(cx) {
                     return Verdict::Wait(wait);

@@ -2,16 +2,17 @@
 
 mod encode;
 mod hash;
+mod map;
 mod number;
 mod text;
 
 pub(crate) use encode::{from_base64, hex_pair};
 pub use hash::crc32c;
 pub(crate) use hash::{avalanche, sdbm};
-pub(crate) use number::Network;
 
 use crate::args::{Arg, Check, Value};
 use crate::context::Context;
+use crate::reference::MatchSpec;
 use crate::sample::{Sample, Type};
 
 /// Changes a sample, which was cast to the row's `takes` before.
@@ -26,13 +27,15 @@ pub(crate) struct Converter {
     /// Checks the arguments further and may replace them.
     pub check: Option<Check>,
     pub eval: ConverterFn,
+    /// Of a map, which its first argument names: how it is looked up.
+    pub map: Option<MatchSpec>,
     /// What it gives, for help and manual.
     pub doc: &'static str,
 }
 
 impl Converter {
     const fn new(name: &'static str, takes: Type, gives: Type, eval: ConverterFn, doc: &'static str) -> Converter {
-        Converter { name, args: &[], takes, gives, check: None, eval, doc }
+        Converter { name, args: &[], takes, gives, check: None, eval, map: None, doc }
     }
 
     const fn args(mut self, args: &'static [Arg]) -> Converter {
@@ -46,7 +49,7 @@ impl Converter {
     }
 }
 
-const TABLES: [&[Converter]; 4] = [text::ROWS, encode::ROWS, number::ROWS, hash::ROWS];
+const TABLES: [&[Converter]; 5] = [text::ROWS, encode::ROWS, number::ROWS, hash::ROWS, map::ROWS];
 
 /// The row of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Converter> {

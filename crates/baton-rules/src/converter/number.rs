@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Converter;
-use crate::args::{Arg, ArgKind, Value, prefix4, prefix6};
+use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
 use crate::sample::{Sample, Type};
 
@@ -112,50 +112,4 @@ fn ipmask<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Opti
         (IpAddr::V6(address), _, Value::Mask6(mask)) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & mask)),
         _ => return None,
     }))
-}
-
-/// An address and how many of its bits count; also for patterns of ACLs.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Network {
-    address: IpAddr,
-    bits: u32,
-}
-
-impl Network {
-    /// Reads `A.B.C.D`, `A.B.C.D/24`, `A.B.C.D/255.255.255.0`, `::1` or `2001:db8::/32`.
-    pub fn parse(text: &str) -> Option<Network> {
-        let (address, mask) = match text.split_once('/') {
-            Some((address, mask)) => (address, Some(mask)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().ok()?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = match mask {
-            None => most,
-            Some(mask) => match (mask.parse::<u32>(), address) {
-                (Ok(bits), _) if bits <= most => bits,
-                (Err(_), IpAddr::V4(_)) => {
-                    let mask = u32::from(mask.parse::<Ipv4Addr>().ok()?);
-                    (mask.leading_ones() + mask.trailing_zeros() >= 32).then(|| mask.leading_ones())?
-                }
-                _ => return None,
-            },
-        };
-        Some(Network { address, bits })
-    }
-
-    /// Whether `address` is in it. An IPv4-mapped IPv6 address counts as the IPv4 address it maps.
-    pub fn holds(&self, address: IpAddr) -> bool {
-        match (self.address, address.to_canonical()) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => (u32::from(own) ^ u32::from(other)) & prefix4(self.bits) == 0,
-            (IpAddr::V6(own), _) => {
-                let other = match address {
-                    IpAddr::V6(other) => other,
-                    IpAddr::V4(other) => other.to_ipv6_mapped(),
-                };
-                (u128::from(own) ^ u128::from(other)) & prefix6(self.bits) == 0
-            }
-            (IpAddr::V4(_), IpAddr::V6(_)) => false,
-        }
-    }
 }

@@ -1,0 +1,605 @@
+//! What a reader looks patterns up in: one index for each way in which rules match a reference.
+//!
+//! A look-up takes no lock. A table of keys is a hash table that is read while it is written; text is looked for by the lengths of the
+//! patterns: `beg` asks once for each length that some pattern has, and so on. Which entry wins is HAProxy's choice: the longest of `beg`
+//! and `ip`, else the first in the order of the entries.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use papaya::{Equivalent, HashMap};
+use regex::bytes::Regex;
+
+use super::address::{AddressPattern, embedded, widened};
+use super::entry::Entry;
+use crate::args::{prefix4, prefix6};
+use crate::pattern::{Method, Range, hexadecimal};
+use crate::problem::RuleError;
+use crate::sample::{Sample, Type, leading_int};
+use crate::substitute::{self, Template};
+
+/// One way to match a reference.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct MatchSpec {
+    pub method: Method,
+    pub ignore_case: bool,
+    pub output: Output,
+}
+
+/// What a match gives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Output {
+    /// An ACL: that there is one.
+    Nothing,
+    Text,
+    Int,
+    Ip,
+    /// `map_regm`: text with references to groups.
+    Template,
+}
+
+impl Output {
+    pub const fn kind(self) -> Type {
+        match self {
+            Output::Nothing => Type::Bool,
+            Output::Text | Output::Template => Type::Str,
+            Output::Int => Type::Int,
+            Output::Ip => Type::Ip,
+        }
+    }
+}
+
+/// An entry as one index has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Hit {
+    pub entry: Arc<Entry>,
+    pub value: MapValue,
+}
+
+/// The value of a map's entry, read as what the converter gives.
+#[derive(Clone, Debug)]
+pub(crate) enum MapValue {
+    Nothing,
+    /// The entry's own text.
+    Text,
+    Int(i64),
+    Ip(Box<IpAddr>),
+    Template(Box<Template>),
+}
+
+/// What an entry is looked for by.
+enum Parsed {
+    Always,
+    Key(Vec<u8>),
+    Range(Range),
+    Masked(AddressPattern),
+    Regex(Regex),
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub spec: MatchSpec,
+    table: KeyTable,
+    /// Lengths of keys, or of prefixes of IPv4 and of IPv6 addresses.
+    lengths: [Lengths; 2],
+    /// What no table can have, in the order of the entries.
+    others: ArcSwap<Vec<Other>>,
+}
+
+#[derive(Clone, Debug)]
+struct Other {
+    what: OtherPattern,
+    hit: Hit,
+}
+
+#[derive(Clone, Debug)]
+enum OtherPattern {
+    Range(Range),
+    Masked(AddressPattern),
+    Regex(Regex),
+    Always,
+}
+
+impl MatchSpec {
+    /// Whether an entry can be used at all.
+    pub fn judge(self, key: &[u8], value: Option<&[u8]>) -> Result<(), RuleError> {
+        match self.method {
+            Method::Str | Method::Beg | Method::End | Method::Sub | Method::Dir | Method::Dom => {}
+            _ => drop(self.parse(key)?),
+        }
+        match self.output {
+            Output::Nothing | Output::Text | Output::Template => Ok(()),
+            Output::Int | Output::Ip => self.value(value.unwrap_or_default()).map(drop),
+        }
+    }
+
+    /// Whether HAProxy has these patterns in a tree.
+    pub fn in_tree(self) -> bool {
+        matches!(self.method, Method::Str | Method::Beg | Method::Ip) && !self.ignore_case
+    }
+
+    fn value(self, value: &[u8]) -> Result<MapValue, RuleError> {
+        let text = || String::from_utf8_lossy(value);
+        let invalid = || RuleError::new(format!("unable to parse '{}'", text()));
+        Ok(match self.output {
+            Output::Nothing => MapValue::Nothing,
+            Output::Text => MapValue::Text,
+            Output::Template => MapValue::Template(Box::new(Template::new(value))),
+            Output::Int => {
+                let digits = value.strip_prefix(b"-").or_else(|| value.strip_prefix(b"+")).unwrap_or(value);
+                let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+                MapValue::Int(leading_int(value).filter(|_| is_number).ok_or_else(invalid)?)
+            }
+            Output::Ip => MapValue::Ip(Box::new(text().parse().map_err(|_| invalid())?)),
+        })
+    }
+
+    fn parse(self, key: &[u8]) -> Result<Parsed, RuleError> {
+        let text = || String::from_utf8_lossy(key);
+        Ok(match self.method {
+            Method::Found | Method::Bool => Parsed::Always,
+            Method::Int | Method::Len => match Range::of(&text())? {
+                range if range.single().is_some() => Parsed::Key(range.single().unwrap_or(0).to_be_bytes().to_vec()),
+                range => Parsed::Range(range),
+            },
+            Method::Ip => match address(&text())? {
+                AddressPattern::V4 { address, mask } if mask.leading_ones() + mask.trailing_zeros() >= 32 => {
+                    Parsed::Key(key4(address, mask.leading_ones()).to_vec())
+                }
+                AddressPattern::V6 { address, bits } => Parsed::Key(key6(address, bits).to_vec()),
+                masked => Parsed::Masked(masked),
+            },
+            Method::Bin => Parsed::Key(hexadecimal(&text())?),
+            Method::Reg => Parsed::Regex(substitute::regex(&text(), self.ignore_case)?),
+            Method::Dir => Parsed::Key(self.folded(trimmed(key, b"/?")).into_owned()),
+            Method::Dom => Parsed::Key(self.folded(trimmed(key, b"/?.:")).into_owned()),
+            Method::Str | Method::Beg | Method::End | Method::Sub => Parsed::Key(self.folded(key).into_owned()),
+        })
+    }
+
+    fn folded(self, text: &[u8]) -> Cow<'_, [u8]> {
+        match self.ignore_case && text.iter().any(u8::is_ascii_uppercase) {
+            true => Cow::Owned(text.to_ascii_lowercase()),
+            false => Cow::Borrowed(text),
+        }
+    }
+}
+
+/// An address of a pattern.
+pub(crate) fn address(text: &str) -> Result<AddressPattern, RuleError> {
+    let written = if text == "localhost" { "127.0.0.1" } else { text };
+    AddressPattern::parse(written)
+        .ok_or_else(|| RuleError::new(format!("'{text}' is not a valid IPv4 or IPv6 address")))
+}
+
+impl Index {
+    pub fn new(spec: MatchSpec) -> Index {
+        Index { spec, table: KeyTable::default(), lengths: Default::default(), others: ArcSwap::default() }
+    }
+
+    /// Adds an entry, or puts it in the place of the one with its number.
+    pub fn insert(&self, entry: &Arc<Entry>) {
+        // It was judged before; what could not be used is left out.
+        let (Ok(parsed), Ok(value)) =
+            (self.spec.parse(entry.key()), self.spec.value(entry.value().unwrap_or_default()))
+        else {
+            return;
+        };
+        let hit = Hit { entry: Arc::clone(entry), value };
+        match parsed {
+            Parsed::Key(key) => {
+                if let Some((lengths, length)) = self.length(&key) {
+                    lengths.add(length, self.table.has(&key, entry.number));
+                }
+                self.table.insert(key, hit);
+            }
+            Parsed::Always => self.insert_other(OtherPattern::Always, hit),
+            Parsed::Range(range) => self.insert_other(OtherPattern::Range(range), hit),
+            Parsed::Masked(masked) => self.insert_other(OtherPattern::Masked(masked), hit),
+            Parsed::Regex(regex) => self.insert_other(OtherPattern::Regex(regex), hit),
+        }
+    }
+
+    /// Adds many entries at once, in their order.
+    pub fn fill<'e>(&self, entries: impl Iterator<Item = &'e Arc<Entry>>) {
+        let mut others = Vec::new();
+        let mut lengths = [BTreeMap::<usize, usize>::new(), BTreeMap::new()];
+        for entry in entries {
+            let (Ok(parsed), Ok(value)) =
+                (self.spec.parse(entry.key()), self.spec.value(entry.value().unwrap_or_default()))
+            else {
+                continue;
+            };
+            let hit = Hit { entry: Arc::clone(entry), value };
+            let what = match parsed {
+                Parsed::Key(key) => {
+                    if let Some((which, length)) = self.length_of(&key) {
+                        *lengths[which].entry(length).or_default() += 1;
+                    }
+                    self.table.insert(key, hit);
+                    continue;
+                }
+                Parsed::Always => OtherPattern::Always,
+                Parsed::Range(range) => OtherPattern::Range(range),
+                Parsed::Masked(masked) => OtherPattern::Masked(masked),
+                Parsed::Regex(regex) => OtherPattern::Regex(regex),
+            };
+            others.push(Other { what, hit });
+        }
+        self.others.store(Arc::new(others));
+        self.lengths.iter().zip(lengths).for_each(|(own, counts)| own.replace(counts));
+    }
+
+    pub fn remove(&self, entry: &Entry) {
+        match self.spec.parse(entry.key()) {
+            Ok(Parsed::Key(key)) => {
+                if self.table.remove(&key, entry.number)
+                    && let Some((lengths, length)) = self.length(&key)
+                {
+                    lengths.subtract(length);
+                }
+            }
+            Ok(_) => {
+                let mut others = Vec::clone(&self.others.load());
+                others.retain(|other| other.hit.entry.number != entry.number);
+                self.others.store(Arc::new(others));
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn insert_other(&self, what: OtherPattern, hit: Hit) {
+        let mut others = Vec::clone(&self.others.load());
+        let number = hit.entry.number;
+        match others.binary_search_by_key(&number, |other| other.hit.entry.number) {
+            Ok(at) => others[at] = Other { what, hit },
+            Err(at) => others.insert(at, Other { what, hit }),
+        }
+        self.others.store(Arc::new(others));
+    }
+
+    fn length_of(&self, key: &[u8]) -> Option<(usize, usize)> {
+        match self.spec.method {
+            Method::Beg | Method::End | Method::Sub | Method::Dir | Method::Dom => Some((0, key.len())),
+            Method::Ip => Some((usize::from(key.len() > 5), usize::from(key[0]))),
+            _ => None,
+        }
+    }
+
+    fn length(&self, key: &[u8]) -> Option<(&Lengths, usize)> {
+        self.length_of(key).map(|(which, length)| (&self.lengths[which], length))
+    }
+
+    /// Gives `then` the entry that matches.
+    pub fn find<T>(&self, sample: Sample<'_>, then: impl FnOnce(Option<Match<'_>>) -> T) -> T {
+        let guard = self.table.0.guard();
+        let get = |key: &[u8]| self.table.0.get(&Probe(key), &guard).map(Hits::first);
+        match self.spec.method {
+            Method::Found | Method::Bool => {
+                let holds = self.spec.method == Method::Found || sample.into_bool().unwrap_or(false);
+                let others = self.others.load();
+                then(others.first().filter(|_| holds).map(|other| Match::of(&other.hit)))
+            }
+            Method::Int | Method::Len => {
+                let number = match self.spec.method {
+                    Method::Len => Some(sample.into_text().len() as i64),
+                    _ => sample.into_int(),
+                };
+                let Some(number) = number else { return then(None) };
+                let others = self.others.load();
+                let range = others
+                    .iter()
+                    .find(|other| matches!(&other.what, OtherPattern::Range(range) if range.holds(number)));
+                then(first(get(&number.to_be_bytes()), range.map(|other| &other.hit)).map(Match::of))
+            }
+            Method::Ip => {
+                let Some(address) = sample.into_ip() else { return then(None) };
+                let v4 = || {
+                    let address = embedded(address)?;
+                    self.lengths[0].list().iter().find_map(|&bits| get(&key4(address & prefix4(bits), bits)))
+                };
+                let v6 = || {
+                    let address = widened(address);
+                    self.lengths[1].list().iter().find_map(|&bits| get(&key6(address & prefix6(bits), bits)))
+                };
+                let hit = match address {
+                    IpAddr::V4(_) => v4().or_else(v6),
+                    IpAddr::V6(_) => v6().or_else(v4),
+                };
+                let others = self.others.load();
+                let masked = || {
+                    let holds =
+                        |other: &&Other| matches!(&other.what, OtherPattern::Masked(masked) if masked.holds(address));
+                    others.iter().find(holds).map(|other| &other.hit)
+                };
+                then(hit.or_else(masked).map(Match::of))
+            }
+            Method::Reg => {
+                let text = sample.into_text();
+                let others = self.others.load();
+                then(others.iter().find_map(|other| match &other.what {
+                    OtherPattern::Regex(regex) if regex.is_match(&text) => {
+                        Some(Match { hit: &other.hit, regex: Some((regex, &text)) })
+                    }
+                    _ => None,
+                }))
+            }
+            Method::Str | Method::Bin => {
+                let text = match sample {
+                    Sample::Bin(bytes) => bytes,
+                    other => other.into_text(),
+                };
+                then(get(&self.spec.folded(&text)).map(Match::of))
+            }
+            Method::Beg | Method::End | Method::Sub | Method::Dir | Method::Dom => {
+                let text = sample.into_text();
+                let folded = self.spec.folded(&text);
+                let lengths = self.lengths[0].list();
+                let fit = |from: usize| {
+                    let most = folded.len() - from;
+                    lengths.iter().map(|length| *length as usize).filter(move |length| *length <= most)
+                };
+                let hit = match self.spec.method {
+                    Method::Beg => fit(0).find_map(|length| get(&folded[..length])),
+                    Method::End => fit(0).filter_map(|length| get(&folded[folded.len() - length..])).reduce(earlier),
+                    Method::Sub => {
+                        let at = |from: usize| fit(from).map(move |length| (from, length));
+                        let parts = (0..=folded.len()).flat_map(at);
+                        parts.filter_map(|(from, length)| get(&folded[from..from + length])).reduce(earlier)
+                    }
+                    method => {
+                        let delimiters: &[u8] = if method == Method::Dir { b"/?" } else { b"/?.:" };
+                        let is_delimiter = |byte: &u8| delimiters.contains(byte);
+                        let starts = (0..folded.len()).filter(|&at| at == 0 || is_delimiter(&folded[at - 1]));
+                        let parts = starts.flat_map(|from| fit(from).map(move |length| (from, from + length)));
+                        let whole = parts.filter(|(from, end)| from < end && folded.get(*end).is_none_or(is_delimiter));
+                        whole.filter_map(|(from, end)| get(&folded[from..end])).reduce(earlier)
+                    }
+                };
+                then(hit.map(Match::of))
+            }
+        }
+    }
+
+    /// The value of the entry that matches.
+    pub fn value(&self, sample: Sample<'_>) -> Option<Sample<'static>> {
+        self.find(sample, |found| {
+            let Match { hit, regex } = found?;
+            Some(match &hit.value {
+                MapValue::Nothing => Sample::Bool(true),
+                MapValue::Text => Sample::Str(Cow::Owned(hit.entry.value().unwrap_or_default().to_vec())),
+                MapValue::Int(value) => Sample::Int(*value),
+                MapValue::Ip(address) => Sample::Ip(**address),
+                MapValue::Template(template) => {
+                    let (regex, text) = regex?;
+                    let mut out = Vec::new();
+                    template.write(&regex.captures(text)?, &mut out);
+                    Sample::Str(Cow::Owned(out))
+                }
+            })
+        })
+    }
+}
+
+/// An entry that matches.
+pub(crate) struct Match<'a> {
+    pub hit: &'a Hit,
+    /// Of a regular expression: it, and the text.
+    regex: Option<(&'a Regex, &'a [u8])>,
+}
+
+impl Match<'_> {
+    fn of(hit: &Hit) -> Match<'_> {
+        Match { hit, regex: None }
+    }
+}
+
+fn first<'h>(one: Option<&'h Hit>, other: Option<&'h Hit>) -> Option<&'h Hit> {
+    one.into_iter().chain(other).reduce(earlier)
+}
+
+fn earlier<'h>(one: &'h Hit, other: &'h Hit) -> &'h Hit {
+    if other.entry.number < one.entry.number { other } else { one }
+}
+
+/// Without delimiters around it.
+fn trimmed<'t>(text: &'t [u8], delimiters: &[u8]) -> &'t [u8] {
+    let is_inner = |byte: &u8| !delimiters.contains(byte);
+    let start = text.iter().position(is_inner).unwrap_or(text.len());
+    let end = text.iter().rposition(is_inner).map_or(start, |last| last + 1);
+    &text[start..end]
+}
+
+fn key4(address: u32, bits: u32) -> [u8; 5] {
+    let [a, b, c, d] = address.to_be_bytes();
+    [bits as u8, a, b, c, d]
+}
+
+fn key6(address: u128, bits: u32) -> [u8; 17] {
+    let mut key = [bits as u8; 17];
+    key[1..].copy_from_slice(&address.to_be_bytes());
+    key
+}
+
+/// Hits by key, read without a lock while one writer changes them.
+#[derive(Debug, Default)]
+struct KeyTable(HashMap<TableKey, Hits>);
+
+/// A key, which is the entry's own nearly always.
+#[derive(Debug)]
+enum TableKey {
+    Entry(Arc<Entry>),
+    Other(Box<[u8]>),
+}
+
+/// Hits of one key, in the order of the entries.
+#[derive(Clone, Debug)]
+enum Hits {
+    One(Hit),
+    Many(Box<[Hit]>),
+}
+
+struct Probe<'a>(&'a [u8]);
+
+impl TableKey {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            TableKey::Entry(entry) => entry.key(),
+            TableKey::Other(bytes) => bytes,
+        }
+    }
+}
+
+impl Hash for TableKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.bytes());
+    }
+}
+
+impl PartialEq for TableKey {
+    fn eq(&self, other: &TableKey) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for TableKey {}
+
+impl Hash for Probe<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.0);
+    }
+}
+
+impl Equivalent<TableKey> for Probe<'_> {
+    fn equivalent(&self, key: &TableKey) -> bool {
+        self.0 == key.bytes()
+    }
+}
+
+impl Hits {
+    fn as_slice(&self) -> &[Hit] {
+        match self {
+            Hits::One(hit) => std::slice::from_ref(hit),
+            Hits::Many(hits) => hits,
+        }
+    }
+
+    fn first(&self) -> &Hit {
+        &self.as_slice()[0]
+    }
+}
+
+impl KeyTable {
+    fn has(&self, key: &[u8], number: u64) -> bool {
+        let table = self.0.pin();
+        table.get(&Probe(key)).is_some_and(|hits| hits.as_slice().iter().any(|hit| hit.entry.number == number))
+    }
+
+    fn insert(&self, key: Vec<u8>, hit: Hit) {
+        let table = self.0.pin();
+        let own = |hit: &Hit, key: Vec<u8>| match hit.entry.key() == key {
+            true => TableKey::Entry(Arc::clone(&hit.entry)),
+            false => TableKey::Other(key.into()),
+        };
+        let hits = match table.get(&Probe(&key)) {
+            None => Hits::One(hit.clone()),
+            Some(hits) => {
+                let mut all = hits.as_slice().to_vec();
+                match all.binary_search_by_key(&hit.entry.number, |hit| hit.entry.number) {
+                    Ok(at) => all[at] = hit.clone(),
+                    Err(at) => all.insert(at, hit.clone()),
+                }
+                Hits::of(all)
+            }
+        };
+        table.insert(own(&hit, key), hits);
+    }
+
+    /// Whether it was there.
+    fn remove(&self, key: &[u8], number: u64) -> bool {
+        let table = self.0.pin();
+        let Some(hits) = table.get(&Probe(key)) else { return false };
+        let mut left = hits.as_slice().to_vec();
+        let before = left.len();
+        left.retain(|hit| hit.entry.number != number);
+        let was_there = left.len() < before;
+        match left.first() {
+            None => drop(table.remove(&Probe(key))),
+            Some(hit) => {
+                let key = match hit.entry.key() == key {
+                    true => TableKey::Entry(Arc::clone(&hit.entry)),
+                    false => TableKey::Other(key.into()),
+                };
+                table.insert(key, Hits::of(left));
+            }
+        }
+        was_there
+    }
+}
+
+impl Hits {
+    /// Of at least one.
+    fn of(mut hits: Vec<Hit>) -> Hits {
+        match (hits.len(), hits.pop()) {
+            (1, Some(hit)) => Hits::One(hit),
+            (_, last) => {
+                hits.extend(last);
+                Hits::Many(hits.into())
+            }
+        }
+    }
+}
+
+/// The lengths that patterns have, the longest first, with how many of each there are.
+#[derive(Debug, Default)]
+struct Lengths {
+    list: ArcSwap<Vec<u32>>,
+    counts: Mutex<BTreeMap<usize, usize>>,
+}
+
+impl Lengths {
+    fn list(&self) -> arc_swap::Guard<Arc<Vec<u32>>> {
+        self.list.load()
+    }
+
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, length: usize, is_known: bool) {
+        if is_known {
+            return;
+        }
+        let mut counts = self.counts();
+        let count = counts.entry(length).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.publish(&counts);
+        }
+    }
+
+    fn subtract(&self, length: usize) {
+        let mut counts = self.counts();
+        if let Some(count) = counts.get_mut(&length) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&length);
+                self.publish(&counts);
+            }
+        }
+    }
+
+    fn replace(&self, new: BTreeMap<usize, usize>) {
+        let mut counts = self.counts();
+        *counts = new;
+        self.publish(&counts);
+    }
+
+    fn publish(&self, counts: &BTreeMap<usize, usize>) {
+        self.list.store(Arc::new(counts.keys().rev().map(|length| *length as u32).collect()));
+    }
+}

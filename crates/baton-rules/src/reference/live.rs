@@ -1,0 +1,643 @@
+//! The live contents of a pattern reference: what rules look up, and how it changes at run time.
+//!
+//! Readers take no lock: they load the indexes of the version in use, and look the sample up there. Whoever changes something holds the
+//! lock of the reference for as long as one entry takes. What is long - reading a file, building a version - happens beside it, and comes
+//! into use by the exchange of a pointer.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use arc_swap::ArcSwap;
+
+use super::entry::{ByKey, Entry};
+use super::index::{Index, MatchSpec};
+use crate::problem::RuleError;
+
+/// Entries that are copied under one hold of the lock.
+const ENTRIES_PER_HOLD: usize = 4096;
+
+type Indexes = Vec<Option<Arc<Index>>>;
+
+/// Contents that rules of all configurations since the first share.
+#[derive(Debug)]
+pub struct Live {
+    /// Whether the contents were changed at run time, ever: until then, rules may use what they were compiled to.
+    changed: AtomicBool,
+    current: ArcSwap<Indexes>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Vec<(MatchSpec, Weak<()>)>,
+    /// As the file was loaded.
+    base: Arc<Base>,
+    contents: Contents,
+    version: u32,
+    last_version: u32,
+    prepared: BTreeMap<u32, Contents>,
+    last_number: u64,
+    /// Exchanges of all entries at once.
+    exchanges: u64,
+    /// Whoever builds other contents from these learns here which keys have changed meanwhile.
+    journals: Vec<Weak<Mutex<Vec<Box<[u8]>>>>>,
+    differing: Differing,
+    untold: Option<HashSet<Box<[u8]>>>,
+}
+
+/// Keys whose entries are not those of the file.
+#[derive(Debug)]
+enum Differing {
+    Keys(BTreeSet<Box<[u8]>>),
+    /// All entries were exchanged: they have to be compared.
+    Unknown,
+}
+
+impl Default for Differing {
+    fn default() -> Differing {
+        Differing::Keys(BTreeSet::new())
+    }
+}
+
+/// A file's entries.
+#[derive(Debug, Default)]
+pub(super) struct Base {
+    digest: u64,
+    entries: Vec<Arc<Entry>>,
+    by_key: ByKey,
+}
+
+/// One version's entries, with its indexes.
+#[derive(Debug, Default)]
+struct Contents {
+    entries: BTreeMap<u64, Arc<Entry>>,
+    by_key: ByKey,
+    indexes: Indexes,
+}
+
+/// The values of a key: `None` is a pattern without one.
+pub type Values = Vec<Option<Vec<u8>>>;
+
+/// A key whose entries were changed at run time.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ChangedKey {
+    /// The key.
+    pub key: Vec<u8>,
+    /// What the file has of it.
+    pub file: Values,
+    /// What is in use.
+    pub live: Values,
+}
+
+/// Why a change at run time was refused.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PatternRefusal {
+    /// There is no such entry.
+    NotFound,
+    /// A version that was not prepared.
+    Version,
+    /// A pattern or a value that cannot be used.
+    Invalid(String),
+}
+
+/// Other contents, built beside those in use.
+#[derive(Debug)]
+pub(super) struct Update {
+    base: Arc<Base>,
+    contents: Contents,
+    exchanges: u64,
+    journal: Arc<Mutex<Vec<Box<[u8]>>>>,
+    /// Keys that were changed at run time and are as in the file from now on.
+    pub ended: Vec<Box<[u8]>>,
+    /// Keys that stay changed; `None`: those that are.
+    stay: Option<BTreeSet<Box<[u8]>>>,
+}
+
+impl Contents {
+    fn build(slots: &[(MatchSpec, Weak<()>)], entries: BTreeMap<u64, Arc<Entry>>) -> Contents {
+        let mut by_key = ByKey::with_capacity(entries.len());
+        entries.values().for_each(|entry| by_key.insert(entry));
+        let index = |(spec, users): &(MatchSpec, Weak<()>)| {
+            (users.strong_count() > 0).then(|| {
+                let index = Index::new(*spec);
+                index.fill(entries.values());
+                Arc::new(index)
+            })
+        };
+        let indexes = slots.iter().map(index).collect();
+        Contents { entries, by_key, indexes }
+    }
+
+    fn insert(&mut self, entry: Arc<Entry>) {
+        self.indexes.iter().flatten().for_each(|index| index.insert(&entry));
+        self.by_key.insert(&entry);
+        self.entries.insert(entry.number, entry);
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(entry) = self.entries.remove(&number) {
+            self.indexes.iter().flatten().for_each(|index| index.remove(&entry));
+            self.by_key.remove(&entry);
+        }
+    }
+
+    fn values(&self, key: &[u8]) -> Values {
+        let entries = self.by_key.get(key).iter().filter_map(|number| self.entries.get(number));
+        entries.map(|entry| entry.value().map(<[u8]>::to_vec)).collect()
+    }
+
+    /// Makes these the entries of a key; new ones come last.
+    fn put(&mut self, key: &[u8], values: &Values, last_number: &mut u64) {
+        for number in self.by_key.get(key).to_vec() {
+            self.remove(number);
+        }
+        for value in values {
+            *last_number += 1;
+            self.insert(Entry::new(*last_number, key, value.as_deref()));
+        }
+    }
+}
+
+impl Base {
+    fn new(digest: u64, entries: Vec<Arc<Entry>>) -> Base {
+        let by_key = ByKey::of(&entries);
+        Base { digest, entries, by_key }
+    }
+
+    fn values(&self, key: &[u8]) -> Values {
+        let entry = |number: &u64| {
+            let at = self.entries.binary_search_by_key(number, |entry| entry.number).ok()?;
+            Some(self.entries[at].value().map(<[u8]>::to_vec))
+        };
+        self.by_key.get(key).iter().filter_map(entry).collect()
+    }
+}
+
+impl State {
+    fn touched(&mut self, key: &[u8]) {
+        self.journals.retain(|journal| match journal.upgrade() {
+            None => false,
+            Some(journal) => {
+                journal.lock().unwrap_or_else(PoisonError::into_inner).push(key.into());
+                true
+            }
+        });
+        if let Differing::Keys(keys) = &mut self.differing {
+            match self.contents.values(key) == self.base.values(key) {
+                true => drop(keys.remove(key)),
+                false => drop(keys.insert(key.into())),
+            }
+        }
+        if let Some(untold) = &mut self.untold {
+            untold.insert(key.into());
+        }
+    }
+
+    /// Other entries are in use, all at once.
+    fn exchange(&mut self, contents: Contents) -> Contents {
+        self.exchanges += 1;
+        if let Some(untold) = &mut self.untold {
+            let keys = self.contents.by_key.keys().chain(contents.by_key.keys()).chain(self.base.by_key.keys());
+            untold.extend(keys.map(Box::from));
+        }
+        self.differing = Differing::Unknown;
+        std::mem::replace(&mut self.contents, contents)
+    }
+
+    fn differing(&mut self) -> &BTreeSet<Box<[u8]>> {
+        if let Differing::Unknown = self.differing {
+            let all = self.contents.by_key.keys().chain(self.base.by_key.keys());
+            let differs = |key: &&[u8]| self.contents.values(key) != self.base.values(key);
+            self.differing = Differing::Keys(all.filter(differs).map(Box::from).collect());
+        }
+        match &self.differing {
+            Differing::Keys(keys) => keys,
+            Differing::Unknown => unreachable!("it was compared above"),
+        }
+    }
+
+    fn judge(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), PatternRefusal> {
+        let used = self.slots.iter().filter(|(_, users)| users.strong_count() > 0);
+        let judged = used.map(|(spec, _)| spec.judge(key, value)).collect::<Result<(), RuleError>>();
+        judged.map_err(|error| PatternRefusal::Invalid(error.message))
+    }
+
+    fn version(&mut self, version: Option<u32>) -> Result<&mut Contents, PatternRefusal> {
+        let version = version.unwrap_or(self.version);
+        if version == self.version {
+            return Ok(&mut self.contents);
+        }
+        if version > self.last_version {
+            return Err(PatternRefusal::Version);
+        }
+        let slots = &self.slots;
+        Ok(self.prepared.entry(version).or_insert_with(|| Contents::build(slots, BTreeMap::new())))
+    }
+}
+
+impl Live {
+    /// Of a file that was read, or of what a rule has in its line. `changed`: rules have nothing else to look at.
+    pub(super) fn new(
+        specs: Vec<(MatchSpec, Weak<()>)>,
+        digest: u64,
+        lines: &[(&[u8], Option<&[u8]>)],
+        changed: bool,
+    ) -> Live {
+        let entries: Vec<Arc<Entry>> =
+            lines.iter().zip(1..).map(|((key, value), number)| Entry::new(number, key, *value)).collect();
+        let last_number = entries.len() as u64;
+        let contents = match changed {
+            true => Contents::build(&specs, entries.iter().map(|entry| (entry.number, Arc::clone(entry))).collect()),
+            // Built when it is wanted.
+            false => Contents::default(),
+        };
+        let current = ArcSwap::from_pointee(contents.indexes.clone());
+        let base = Arc::new(Base::new(digest, entries));
+        let state = State { slots: specs, base, contents, last_number, ..State::default() };
+        Live { changed: AtomicBool::new(changed), current, state: Mutex::new(state) }
+    }
+
+    /// Whether rules must look here.
+    #[inline]
+    pub(super) fn is_changed(&self) -> bool {
+        self.changed.load(Ordering::Relaxed)
+    }
+
+    /// Gives `with` the index of a slot.
+    #[inline]
+    pub(super) fn with_index<T>(&self, slot: usize, with: impl FnOnce(&Index) -> T) -> Option<T> {
+        self.current.load().get(slot)?.as_deref().map(with)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a change at run time.
+    fn writing(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        if !self.is_changed() {
+            let entries = state.base.entries.iter().map(|entry| (entry.number, Arc::clone(entry))).collect();
+            state.contents = Contents::build(&state.slots, entries);
+            self.current.store(Arc::new(state.contents.indexes.clone()));
+            self.changed.store(true, Ordering::Release);
+        }
+        state
+    }
+
+    /// The digest of the file in use.
+    pub(super) fn digest(&self) -> u64 {
+        self.lock().base.digest
+    }
+
+    /// The slot of a way to match; it is `new` when there is no index for it yet.
+    pub(super) fn slot(&self, spec: MatchSpec, users: &Arc<()>) -> (usize, Arc<()>, bool) {
+        let mut state = self.lock();
+        let known = state.slots.iter().position(|(known, _)| *known == spec);
+        match known {
+            Some(slot) => match state.slots[slot].1.upgrade() {
+                Some(users) => {
+                    let is_new = self.is_changed() && state.contents.indexes.get(slot).is_none_or(Option::is_none);
+                    (slot, users, is_new)
+                }
+                None => {
+                    state.slots[slot].1 = Arc::downgrade(users);
+                    (slot, Arc::clone(users), self.is_changed())
+                }
+            },
+            None => {
+                state.slots.push((spec, Arc::downgrade(users)));
+                (state.slots.len() - 1, Arc::clone(users), self.is_changed())
+            }
+        }
+    }
+
+    /// Adds an entry, to a version or to the one in use.
+    pub fn add(&self, version: Option<u32>, key: &[u8], value: Option<&[u8]>) -> Result<(), PatternRefusal> {
+        let mut state = self.writing();
+        state.version(version)?;
+        state.judge(key, value)?;
+        state.last_number += 1;
+        let entry = Entry::new(state.last_number, key, value);
+        state.version(version)?.insert(entry);
+        if version.is_none_or(|version| version == state.version) {
+            state.touched(key);
+        }
+        Ok(())
+    }
+
+    /// Sets the value of all entries of a key.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), PatternRefusal> {
+        let mut state = self.writing();
+        let numbers = state.contents.by_key.get(key).to_vec();
+        if numbers.is_empty() {
+            return Err(PatternRefusal::NotFound);
+        }
+        state.judge(key, Some(value))?;
+        for number in numbers {
+            state.contents.insert(Entry::new(number, key, Some(value)));
+        }
+        state.touched(key);
+        Ok(())
+    }
+
+    /// Sets the value of one entry.
+    pub fn set_number(&self, number: u64, value: &[u8]) -> Result<(), PatternRefusal> {
+        let mut state = self.writing();
+        let entry = state.contents.entries.get(&number).cloned().ok_or(PatternRefusal::NotFound)?;
+        state.judge(entry.key(), Some(value))?;
+        state.contents.insert(Entry::new(number, entry.key(), Some(value)));
+        state.touched(entry.key());
+        Ok(())
+    }
+
+    /// What `set-map` does: sets the value, or adds the key.
+    pub(crate) fn set_or_add(&self, key: &[u8], value: &[u8]) {
+        // A value that cannot be used changes nothing, as in HAProxy.
+        if self.set(key, value) == Err(PatternRefusal::NotFound) {
+            let _ = self.add(None, key, Some(value));
+        }
+    }
+
+    /// What `add-acl` does: adds a pattern that is not there.
+    pub(crate) fn add_once(&self, key: &[u8]) {
+        if self.lock().contents.by_key.get(key).is_empty() || !self.is_changed() {
+            let known = !self.writing().contents.by_key.get(key).is_empty();
+            if !known {
+                let _ = self.add(None, key, None);
+            }
+        }
+    }
+
+    /// Deletes all entries of a key.
+    pub fn delete(&self, key: &[u8]) -> Result<(), PatternRefusal> {
+        let mut state = self.writing();
+        let numbers = state.contents.by_key.get(key).to_vec();
+        if numbers.is_empty() {
+            return Err(PatternRefusal::NotFound);
+        }
+        numbers.into_iter().for_each(|number| state.contents.remove(number));
+        state.touched(key);
+        Ok(())
+    }
+
+    /// Deletes one entry.
+    pub fn delete_number(&self, number: u64) -> Result<(), PatternRefusal> {
+        let mut state = self.writing();
+        let entry = state.contents.entries.get(&number).cloned().ok_or(PatternRefusal::NotFound)?;
+        state.contents.remove(number);
+        state.touched(entry.key());
+        Ok(())
+    }
+
+    /// Empties a version, or the one in use.
+    pub fn clear(&self, version: Option<u32>) {
+        let mut state = self.writing();
+        let old = match version {
+            Some(version) if version != state.version => state.prepared.remove(&version),
+            _ => {
+                let empty = Contents::build(&state.slots, BTreeMap::new());
+                self.current.store(Arc::new(empty.indexes.clone()));
+                Some(state.exchange(empty))
+            }
+        };
+        drop(state);
+        drop(old);
+    }
+
+    /// Begins another version; gives its number.
+    pub fn prepare(&self) -> u32 {
+        let mut state = self.writing();
+        state.last_version += 1;
+        state.last_version
+    }
+
+    /// Uses a prepared version from now on.
+    pub fn commit(&self, version: u32) -> Result<(), PatternRefusal> {
+        let mut state = self.writing();
+        if version <= state.version || version > state.last_version {
+            return Err(PatternRefusal::Version);
+        }
+        let contents = match state.prepared.remove(&version) {
+            Some(contents) => contents,
+            None => Contents::build(&state.slots, BTreeMap::new()),
+        };
+        self.current.store(Arc::new(contents.indexes.clone()));
+        let old = state.exchange(contents);
+        state.version = version;
+        let kept = state.prepared.split_off(&version);
+        let older = std::mem::replace(&mut state.prepared, kept);
+        drop(state);
+        drop((old, older));
+        Ok(())
+    }
+
+    /// The version in use, the last one that was begun, and how many entries all have.
+    pub fn versions(&self) -> (u32, u32, usize) {
+        let state = self.lock();
+        let count = match self.is_changed() {
+            true => state.contents.entries.len(),
+            false => state.base.entries.len(),
+        };
+        let prepared: usize = state.prepared.values().map(|contents| contents.entries.len()).sum();
+        (state.version, state.last_version, count + prepared)
+    }
+
+    /// Some entries of a version, after the one with the number `after`.
+    pub fn page(&self, version: Option<u32>, after: u64, most: usize) -> Vec<Arc<Entry>> {
+        let state = self.lock();
+        if !self.is_changed() {
+            let all =
+                state.base.entries.iter().filter(|entry| entry.number > after && version.is_none_or(|it| it == 0));
+            return all.take(most).cloned().collect();
+        }
+        let contents = match version {
+            Some(version) if version != state.version => state.prepared.get(&version),
+            _ => Some(&state.contents),
+        };
+        let entries = contents.into_iter().flat_map(|contents| contents.entries.range(after + 1..));
+        entries.map(|(_, entry)| Arc::clone(entry)).take(most).collect()
+    }
+
+    /// How many keys are not as in the file.
+    pub fn changed_count(&self) -> usize {
+        match self.is_changed() {
+            true => self.lock().differing().len(),
+            false => 0,
+        }
+    }
+
+    /// All keys that are not as in the file.
+    pub fn changes(&self) -> Vec<ChangedKey> {
+        if !self.is_changed() {
+            return Vec::new();
+        }
+        let mut state = self.lock();
+        let keys: Vec<Box<[u8]>> = state.differing().iter().cloned().collect();
+        keys.into_iter().map(|key| changed(&state, key.into())).collect()
+    }
+
+    /// Begins to note which keys are changed.
+    pub fn note_changes(&self) {
+        self.lock().untold.get_or_insert_default();
+    }
+
+    /// The keys that changed since the last time; those that are as in the file again are among them.
+    pub fn take_noted(&self) -> Vec<ChangedKey> {
+        if !self.is_changed() {
+            return Vec::new();
+        }
+        let mut state = self.lock();
+        let Some(keys) = state.untold.as_mut().map(std::mem::take) else { return Vec::new() };
+        keys.into_iter().map(|key| changed(&state, key.into())).collect()
+    }
+
+    /// Makes a key as it was in another process, unless the file has another value for it by now. Whether that is so.
+    pub fn restore(&self, change: &ChangedKey) -> bool {
+        let mut state = self.writing();
+        if state.base.values(&change.key) != change.file
+            || change.live.iter().any(|value| state.judge(&change.key, value.as_deref()).is_err())
+        {
+            return false;
+        }
+        let mut last = state.last_number;
+        state.contents.put(&change.key, &change.live, &mut last);
+        state.last_number = last;
+        state.touched(&change.key);
+        true
+    }
+
+    /// Builds what a changed file makes of the contents, or another index: beside those in use.
+    pub(super) fn update(&self, digest: u64, lines: Option<&[(&[u8], Option<&[u8]>)]>) -> Update {
+        let journal = Arc::default();
+        let (slots, base, exchanges) = {
+            let mut state = self.writing();
+            state.journals.push(Arc::downgrade(&journal));
+            (state.slots.clone(), Arc::clone(&state.base), state.exchanges)
+        };
+        let mut live = BTreeMap::new();
+        let mut after = 0;
+        loop {
+            let page = self.page(None, after, ENTRIES_PER_HOLD);
+            let Some(last) = page.last() else { break };
+            after = last.number;
+            live.extend(page.into_iter().map(|entry| (entry.number, entry)));
+        }
+        let Some(lines) = lines else {
+            let contents = Contents::build(&slots, live);
+            return Update { base, contents, exchanges, journal, ended: Vec::new(), stay: None };
+        };
+        let first = {
+            let mut state = self.lock();
+            let first = state.last_number + 1;
+            state.last_number += lines.len() as u64;
+            first
+        };
+        let file: Vec<Arc<Entry>> =
+            lines.iter().zip(first..).map(|((key, value), number)| Entry::new(number, key, *value)).collect();
+        let new = Arc::new(Base::new(digest, file));
+        let live = Contents::build(&[], live);
+        let mut merged: BTreeMap<u64, Arc<Entry>> =
+            new.entries.iter().map(|entry| (entry.number, Arc::clone(entry))).collect();
+        let mut ended = Vec::new();
+        let mut restored: Vec<(&[u8], Values)> = Vec::new();
+        let mut seen: HashSet<&[u8]> = HashSet::new();
+        let keys = live.by_key.keys().chain(base.by_key.keys());
+        for key in keys.filter(|key| seen.insert(key)) {
+            let (was, is) = (base.values(key), live.values(key));
+            if was == is {
+                continue;
+            }
+            match new.values(key) == was {
+                true => restored.push((key, is)),
+                false => ended.push(Box::from(key)),
+            }
+        }
+        // New keys last, in their order.
+        restored.sort_by_key(|(key, _)| live.by_key.get(key).first().copied());
+        let stay = Some(restored.iter().map(|(key, _)| Box::from(*key)).collect());
+        let mut state = self.lock();
+        for (key, values) in restored {
+            let numbers = new.by_key.get(key);
+            for number in numbers.iter().skip(values.len()) {
+                merged.remove(number);
+            }
+            for (at, value) in values.iter().enumerate() {
+                let number = numbers.get(at).copied().unwrap_or_else(|| {
+                    state.last_number += 1;
+                    state.last_number
+                });
+                merged.insert(number, Entry::new(number, key, value.as_deref()));
+            }
+        }
+        drop(state);
+        Update { base: new, contents: Contents::build(&slots, merged), exchanges, journal, ended, stay }
+    }
+
+    /// Uses what was built, with what changed meanwhile.
+    pub(super) fn apply(&self, update: Update) {
+        let Update { base, mut contents, exchanges, journal, ended, stay } = update;
+        let mut state = self.lock();
+        let meanwhile = std::mem::take(&mut *journal.lock().unwrap_or_else(PoisonError::into_inner));
+        let keys: BTreeSet<Box<[u8]>> = match exchanges == state.exchanges {
+            true => meanwhile.into_iter().collect(),
+            // All were exchanged.
+            false => {
+                let keys = state.contents.by_key.keys().chain(state.base.by_key.keys()).chain(contents.by_key.keys());
+                keys.map(Box::from).collect()
+            }
+        };
+        let mut last = state.last_number;
+        let is_exchanged = exchanges != state.exchanges;
+        let mut differing = match (stay, &mut state.differing) {
+            (Some(stay), _) => stay,
+            (None, Differing::Keys(keys)) => std::mem::take(keys),
+            (None, Differing::Unknown) => BTreeSet::new(),
+        };
+        for key in keys {
+            let values = match base.values(&key) == state.base.values(&key) {
+                true => state.contents.values(&key),
+                false => base.values(&key),
+            };
+            match values == base.values(&key) {
+                true => drop(differing.remove(&key)),
+                false => drop(differing.insert(key.clone())),
+            }
+            if contents.values(&key) != values {
+                contents.put(&key, &values, &mut last);
+            }
+        }
+        state.last_number = last;
+        // A slot that came later than the contents were built.
+        for slot in contents.indexes.len()..state.slots.len() {
+            let (spec, users) = &state.slots[slot];
+            let index = (users.strong_count() > 0).then(|| {
+                let index = Index::new(*spec);
+                index.fill(contents.entries.values());
+                Arc::new(index)
+            });
+            contents.indexes.push(index);
+        }
+        if let Some(untold) = &mut state.untold {
+            untold.extend(ended);
+        }
+        self.current.store(Arc::new(contents.indexes.clone()));
+        let old = (std::mem::replace(&mut state.contents, contents), std::mem::replace(&mut state.base, base));
+        if is_exchanged || !matches!(state.differing, Differing::Unknown) {
+            state.differing = Differing::Keys(differing);
+        }
+        // Versions that were prepared lack an index of another way to match.
+        let slots = state.slots.clone();
+        for prepared in state.prepared.values_mut() {
+            let entries = std::mem::take(&mut prepared.entries);
+            *prepared = Contents::build(&slots, entries);
+        }
+        drop(state);
+        drop(old);
+    }
+}
+
+fn changed(state: &State, key: Vec<u8>) -> ChangedKey {
+    ChangedKey { file: state.base.values(&key), live: state.contents.values(&key), key }
+}
