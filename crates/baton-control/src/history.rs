@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use baton_model::Author;
 use baton_proxy::{FrontendService, Generation, ListenerPlan};
+use baton_rules::PatternChange;
 
 use crate::protocol::Outcome;
 use crate::reload::{Change, Changed, DynamicCookie, LimitedObject};
@@ -82,6 +83,17 @@ impl Pending {
             Change::TicketKey { .. } => {
                 Some(Pending { what: "key of session tickets added".into(), by: "operator".into() })
             }
+            Change::Patterns(reference, change) => {
+                let what = match change {
+                    PatternChange::Add { .. } => "entry added",
+                    PatternChange::Set(..) | PatternChange::SetNumber(..) => "entry set",
+                    PatternChange::Delete(_) | PatternChange::DeleteNumber(_) => "entry deleted",
+                    PatternChange::Clear(_) => "emptied",
+                    PatternChange::Prepare => return None,
+                    PatternChange::Commit(_) => "other version in use",
+                };
+                operator(format!("{}: {what}", reference.title()))
+            }
             // What checks and sessions would do by themselves.
             Change::TicketKeyExpired | Change::SessionEnded(_) => None,
             Change::HealthForced(whose, _) => operator(format!("{}: health set", server(whose))),
@@ -131,7 +143,7 @@ impl History {
                 what = format!("{what}: refused: {}", reason.trim_end());
                 true
             }
-            Changed::Certificates(_) | Changed::Done(_) | Changed::Servers(_) => false,
+            Changed::Certificates(_) | Changed::Done(_) | Changed::Servers(_) | Changed::Version(_) => false,
         };
         if self.changes.len() == CHANGES_MAX {
             self.changes.pop_front();

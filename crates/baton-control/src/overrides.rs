@@ -1,5 +1,6 @@
 //! What operators set at run time, as others see it: between processes, in `baton status` and in plans it is an [`OverrideRecord`].
 
+pub mod entries;
 pub mod fragment;
 
 use std::collections::HashMap;
@@ -121,6 +122,10 @@ impl fmt::Display for PlannedOverride {
 impl fmt::Display for OverrideRecord {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let OverrideRecord { backend, server, field, value, file, .. } = self;
+        if field == entries::ENTRY {
+            let (backend, server) = (printable::line(backend), printable::line(server));
+            return write!(out, "{backend} {server} {value} (file: {file})");
+        }
         write!(out, "server {backend}/{server} {field} {value} (file: {file})")
     }
 }

@@ -177,6 +177,11 @@ impl Plan {
         }
     }
 
+    /// Adds maps and files of patterns that changed.
+    pub fn change_patterns(&mut self, lines: Vec<String>) {
+        self.changes.extend(lines.into_iter().map(|change| PlannedChange { change, ..PlannedChange::default() }));
+    }
+
     /// The overrides that end, a line each; of very many the first.
     pub fn ended(&self) -> Vec<String> {
         let ended = self.overrides.iter().filter(|one| one.ends.is_some());

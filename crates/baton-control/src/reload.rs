@@ -12,6 +12,7 @@ mod counters;
 pub(crate) mod figures;
 mod limits;
 mod overriding;
+mod patterns;
 mod servers;
 
 use std::collections::HashMap;
@@ -52,6 +53,7 @@ pub(crate) use self::change::{Change, Changed};
 pub(crate) use self::cookies::DynamicCookie;
 use self::figures::LastReload;
 pub(crate) use self::limits::LimitedObject;
+pub(crate) use self::patterns::EntryReport;
 
 /// How long a reload waits for addresses that a process before us has still: those of one without clients are closed within a second.
 const FREE_WITHIN: Duration = Duration::from_secs(3);
@@ -111,6 +113,7 @@ pub struct ChangeLine {
     /// Keys of dynamic cookies that were in use or set, by backend.
     cookie_keys: HashMap<Arc<str>, String>,
     tidy: Tidy,
+    entries: patterns::Entries,
 }
 
 /// A configuration.
@@ -272,6 +275,7 @@ impl ChangeLine {
             server_ids: servers::CountedIds::default(),
             cookie_keys: HashMap::new(),
             tidy: Tidy::default(),
+            entries: patterns::Entries::default(),
         }
     }
 
@@ -344,6 +348,9 @@ impl ChangeLine {
         priority::yield_cpu();
         plan.replace_certificates(&encryption.replaced);
         plan.overrides = overrides::planned(&now, &asked);
+        let (lines, ended) = patterns::planned(loaded.rules.references());
+        plan.change_patterns(lines);
+        plan.overrides.extend(ended);
         let configuration = Configuration { asked, model: Arc::new(model), rules: Arc::new(loaded.rules) };
         match self.prepare_in_time(configuration, encryption, outside).await {
             Ok(ready) => Ok((ready, plan, messages)),
@@ -417,6 +424,8 @@ impl ChangeLine {
         outside: &Outside,
         now: Instant,
     ) -> Result<Ready, Vec<Refused>> {
+        // Where it was read for a reload, that is done.
+        rules.references().settle(None, priority::yield_cpu);
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
         priority::yield_cpu();
         let (used, files) = (self.generation.as_deref(), (outside as &dyn Files, encryption.connectors()));
@@ -511,6 +520,7 @@ impl ChangeLine {
         priority::yield_cpu();
         let generation = generation.commit(before.as_deref(), &self.registry, Instant::now());
         priority::yield_cpu();
+        self.commit_patterns(rules.references());
         workers.command(Command::Apply(generation.clone())).await;
         self.direct_said = self.direct.commit(&model, &generation, &self.registry).await;
         priority::yield_cpu();

@@ -155,6 +155,7 @@ impl Control {
             self.losses.report(&self.messages);
             self.report_health().await;
             self.line.read_rates(Instant::now());
+            self.report_entries_in_time().await;
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
                 self.report_closed().await;
             }
@@ -263,6 +264,7 @@ impl Control {
             .chain(self.line.tickets().due())
             .chain(self.losses.due())
             .chain(self.health.due())
+            .chain(self.line.entries_due())
             .chain(self.line.direct().due().filter(|_| self.succession.is_undisputed()))
             // Nothing is looked at any more by who stops.
             .chain(self.certificates.due().filter(|_| self.drain.is_none()))

@@ -71,7 +71,8 @@ pub use outside::{BufferLimits, Files, NameReference, NoFiles};
 pub use place::RulePosition;
 pub use problem::{RuleDiagnostic, RuleError};
 pub use reference::{
-    ChangedKey, EndedPatterns, Entry, FoundPattern, Live, PatternRefusal, Reference, References, Values,
+    ChangedKey, Entry, FileEdits, FoundPattern, Live, PatternChange, PatternRefusal, PlannedPatterns, Reference,
+    References, Values,
 };
 pub use reply::{Redirect, Reply, ResponseSource, RuleResponse, reason};
 pub use rules::{ProxyRules, Verdict, compile, has_rules};

@@ -9,6 +9,8 @@ mod error_files;
 mod files;
 #[path = "change/overrides.rs"]
 mod overrides;
+#[path = "change/patterns.rs"]
+mod patterns;
 #[path = "change/plan.rs"]
 mod plan;
 #[path = "change/saved.rs"]

@@ -61,6 +61,7 @@ impl Control {
             Err(error) => return self.messages.warning(&format!("cannot notify the master: {error}")),
         }
         drop(self.line.take_untold());
+        self.line.tell_entries();
         self.serve_master(DutyEvent::Serving { text, is_leaving: self.is_leaving() }).await;
     }
 
@@ -82,7 +83,8 @@ impl Control {
                 Some(keys) => servant.keep_tickets(&keys).await,
                 None => Ok(()),
             },
-            Duty::KeepOverrides => match overrides_to_bytes(&overrides()) {
+            Duty::KeepEntry(of, set) => servant.keep_override(of, set).await,
+            Duty::KeepOverrides => match overrides_to_bytes(&overrides(), self.line.entry_records()) {
                 Ok(all) => servant.keep_overrides(&all).await,
                 Err(_) => Ok(()),
             },
@@ -145,12 +147,29 @@ impl Control {
     pub(crate) async fn report_change(&mut self, text: Option<Vec<u8>>) {
         let overrides = self.line.take_untold();
         self.serve_master(DutyEvent::Changed { text, overrides, is_leaving: self.is_leaving() }).await;
+        self.report_entries().await;
     }
 
     /// Keeps with the master what operators have set since the last time.
     pub(crate) async fn report_overrides(&mut self) {
         let overrides = self.line.take_untold();
         self.serve_master(DutyEvent::Overridden(overrides)).await;
+        self.report_entries().await;
+    }
+
+    /// Keeps with the master what operators and requests have changed in maps and ACLs since the last time.
+    pub(crate) async fn report_entries(&mut self) {
+        let entries = self.line.take_untold_entries(Instant::now());
+        if !entries.is_empty() {
+            self.serve_master(DutyEvent::EntriesChanged(entries)).await;
+        }
+    }
+
+    /// The same, when it is time.
+    pub(crate) async fn report_entries_in_time(&mut self) {
+        if self.line.entries_due().is_some_and(|due| due <= Instant::now()) {
+            self.report_entries().await;
+        }
     }
 
     /// Has the master bind what a change would open, if it has rights that we gave up: the change goes on once it has

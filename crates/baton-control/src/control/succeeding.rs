@@ -163,6 +163,7 @@ impl Control {
         state.totals = self.line.totals();
         state.sockets = self.line.remember_sockets();
         state.overrides = overrides::records(&self.line.registry().overrides());
+        state.overrides.extend(self.line.entry_records());
         self.succession.offer(hello.pid, places, state.counts.clone());
         let (program, lineage) = (self.settings.version.clone(), self.succession.lineage().pids().to_vec());
         Ok(Offer { version, program, lineage, sockets, state })

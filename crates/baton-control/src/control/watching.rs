@@ -22,7 +22,11 @@ impl Control {
                 let Found { transaction, looked } = *found;
                 match self.take(Change::Certificates(transaction)).await {
                     Changed::Certificates(report) => self.certificates.looked(&looked, &report, Instant::now()),
-                    Changed::Reload(_) | Changed::Done(_) | Changed::Servers(_) | Changed::Refused(_) => Vec::new(),
+                    Changed::Reload(_)
+                    | Changed::Done(_)
+                    | Changed::Servers(_)
+                    | Changed::Version(_)
+                    | Changed::Refused(_) => Vec::new(),
                 }
             }
             event => self.certificates.step(event, &self.settings.outside, Instant::now()),

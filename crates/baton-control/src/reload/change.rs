@@ -8,6 +8,7 @@ use baton_model::{Author, Field, Object, Setting};
 use baton_proxy::balance::{Admin, HealthState, ServerState, Transition};
 use baton_proxy::core::{ConnectionId, Order, ServerMark};
 use baton_proxy::{Command, FrontendPlan, FrontendService, Workers};
+use baton_rules::{PatternChange, Reference};
 use baton_tls::OcspResponse;
 use baton_tls::authorities::Authority;
 use baton_tls::store::{Report, Transaction};
@@ -101,6 +102,8 @@ pub(crate) enum Change {
         /// What.
         wanted: DynamicCookie,
     },
+    /// An operator changes a map, or the patterns of an ACL.
+    Patterns(Arc<Reference>, PatternChange),
     /// An operator ends a session.
     SessionEnded(ConnectionId),
     /// An operator ends the sessions that are on a server.
@@ -126,6 +129,8 @@ pub(crate) enum Changed {
     Done(Option<Transition>),
     /// It is done, and several servers are in another state by it.
     Servers(Vec<MovedServer>),
+    /// A version of a map or of an ACL was begun.
+    Version(u32),
     /// Nothing was changed, for this reason.
     Refused(String),
 }
@@ -190,6 +195,7 @@ impl ChangeLine {
                 return Changed::Done(transition);
             }
             Change::DynamicCookie { backend, wanted } => self.set_dynamic_cookie(&backend, wanted, workers).await,
+            Change::Patterns(reference, change) => return self.change_patterns(&reference, change),
             Change::SessionEnded(id) => match workers.sessions().one(id).await {
                 Some(_) => {
                     workers.command(Command::Order(id, Order::Abort)).await;

@@ -1,39 +1,9 @@
-//! Commands about what no configuration has here: stick tables, maps and ACLs that change at run time, caches, peers, resolvers. They
+//! Commands about what no configuration has here: stick tables, caches, peers, resolvers. They
 //! answer as HAProxy does when there are none.
 
 use crate::control::Control;
 use crate::operators::Call;
 use crate::operators::answer::CommandResponse;
-
-const UNKNOWN_MAP: &str = "Unknown map identifier. Please use #<id> or <file>.";
-const UNKNOWN_ACL: &str = "Unknown ACL identifier. Please use #<id> or <file>.";
-
-/// `show map`, `show acl`.
-pub(super) fn patterns(_: &Control, call: &Call) -> CommandResponse {
-    match call.arg(0) {
-        "" => CommandResponse::Data("# id (file) description\n".into()),
-        _ => CommandResponse::error(unknown(call)),
-    }
-}
-
-/// Every other command about a map or an ACL.
-pub(super) fn pattern(_: &Control, call: &Call) -> CommandResponse {
-    let kind = if call.words[1] == "map" { "map" } else { "ACL" };
-    match (call.words[0].as_str(), call.arg(0), call.arg(1)) {
-        ("add", _, "") if kind == "map" => CommandResponse::error(
-            "'add map' expects three parameters (map identifier, key and value) or one parameter (map identifier) and a payload",
-        ),
-        ("commit", version, _) if !version.starts_with('@') => CommandResponse::error("Missing version number."),
-        (_, "", _) => CommandResponse::error(format!("Missing {kind} identifier.")),
-        // So HAProxy says of either.
-        ("del", _, _) => CommandResponse::error(UNKNOWN_MAP),
-        _ => CommandResponse::error(unknown(call)),
-    }
-}
-
-fn unknown(call: &Call) -> &'static str {
-    if call.words[1] == "map" { UNKNOWN_MAP } else { UNKNOWN_ACL }
-}
 
 /// `show table`.
 pub(super) fn tables(_: &Control, call: &Call) -> CommandResponse {

@@ -61,12 +61,17 @@ pub(super) async fn alter(control: &mut Control, Altering { change, also, done }
             moved.iter().for_each(|one| report(control, &one.server, one.before, &one.transition));
         }
         Changed::Done(None) | Changed::Certificates(_) | Changed::Reload(_) => {}
+        Changed::Version(version) => return CommandResponse::info(format!("New version created: {version}")),
         Changed::Refused(reason) => return CommandResponse::error(reason),
     }
     match also {
         None => done,
         Some(change) => match control.take(change).await {
-            Changed::Done(_) | Changed::Servers(_) | Changed::Certificates(_) | Changed::Reload(_) => done,
+            Changed::Done(_)
+            | Changed::Servers(_)
+            | Changed::Version(_)
+            | Changed::Certificates(_)
+            | Changed::Reload(_) => done,
             Changed::Refused(reason) => CommandResponse::error(reason),
         },
     }

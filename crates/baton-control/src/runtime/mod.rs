@@ -16,6 +16,7 @@ mod give;
 pub(crate) mod info;
 mod inside;
 mod overridden;
+mod patterns;
 mod process;
 mod schema;
 mod servers;

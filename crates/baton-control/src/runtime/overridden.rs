@@ -26,6 +26,9 @@ pub(super) fn show(control: &Control, call: &Call) -> CommandResponse {
                 // Writing to a string cannot fail.
                 let _ = writeln!(out, "{one} by {} at {}", one.by(), one.at());
             }
+            for (title, count) in control.line.entry_counts() {
+                let _ = writeln!(out, "{title}: {count} entries changed at run time");
+            }
             CommandResponse::Data(out)
         }
         "json" => match serde_json::to_string(&records) {

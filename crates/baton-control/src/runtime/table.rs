@@ -8,8 +8,8 @@ use socket2::Socket;
 use super::altering::{Altering, Staging};
 use super::overridden::{self, FileWork};
 use super::{
-    Begun, absent, change_server, cookies, dynamic_server, errors, frontends, give, info, inside, process, schema,
-    servers, sessions, ssl, stat, wait,
+    Begun, absent, change_server, cookies, dynamic_server, errors, frontends, give, info, inside, patterns, process,
+    schema, servers, sessions, ssl, stat, wait,
 };
 use crate::control::Control;
 use crate::operators::answer::CommandResponse;
@@ -102,8 +102,8 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Stage(|staging, call| ssl::abort(staging, call, &ssl::REVOCATIONS)),
     ),
-    row(&["add", "acl"], "<acl> <pattern>", "add a pattern to an ACL file", User, Ask(absent::pattern)),
-    row(&["add", "map"], "<map> <key> <value>", "add a line to a map", User, Ask(absent::pattern)),
+    row(&["add", "acl"], "[@<ver>] <acl> <pattern>", "add a pattern to an ACL file", User, Change(patterns::add)),
+    row(&["add", "map"], "[@<ver>] <map> <key> <value>", "add a line to a map", User, Change(patterns::add)),
     row(
         &["add", "server"],
         "<bk>/<srv> <addr> [args]*",
@@ -118,12 +118,12 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Change(ssl::list::add),
     ),
-    row(&["clear", "acl"], "<acl>", "empty an ACL file", User, Ask(absent::pattern)),
+    row(&["clear", "acl"], "[@<ver>] <acl>", "empty an ACL file", User, Change(patterns::clear)),
     row(&["clear", "counters"], "[all]", "reset the maxima, or all counters", Operator, Change(counters)),
-    row(&["clear", "map"], "<map>", "empty a map", User, Ask(absent::pattern)),
+    row(&["clear", "map"], "[@<ver>] <map>", "empty a map", User, Change(patterns::clear)),
     row(&["clear", "table"], "<table> [<filter>]*", "remove entries of a stick table", User, Ask(absent::clear_table)),
-    row(&["commit", "acl"], "@<version> <acl>", "use a version of an ACL file", User, Ask(absent::pattern)),
-    row(&["commit", "map"], "@<version> <map>", "use a version of a map", User, Ask(absent::pattern)),
+    row(&["commit", "acl"], "@<version> <acl>", "use a version of an ACL file", User, Change(patterns::commit)),
+    row(&["commit", "map"], "@<version> <map>", "use a version of a map", User, Change(patterns::commit)),
     row(
         &["clear", "overrides"],
         "[<bk>/<srv> [<field>]]",
@@ -152,8 +152,8 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Change(|staging, call| ssl::commit(staging, call, &ssl::REVOCATIONS)),
     ),
-    row(&["del", "acl"], "<acl> [<pattern>|#<ref>]", "remove a pattern of an ACL file", User, Ask(absent::pattern)),
-    row(&["del", "map"], "<map> [<key>|#<ref>]", "remove a line of a map", User, Ask(absent::pattern)),
+    row(&["del", "acl"], "<acl> [<pattern>|#<ref>]", "remove a pattern of an ACL file", User, Change(patterns::delete)),
+    row(&["del", "map"], "<map> [<key>|#<ref>]", "remove a line of a map", User, Change(patterns::delete)),
     row(
         &["del", "server"],
         "<bk>/<srv>",
@@ -242,8 +242,8 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Change(dynamic_server::enable_health),
     ),
     row(&["enable", "server"], "<bk>/<srv>", "take a server out of maintenance", Admin, Change(change_server::enable)),
-    row(&["get", "acl"], "<acl> <value>", "the patterns of an ACL file that match", User, Ask(absent::pattern)),
-    row(&["get", "map"], "<map> <value>", "the lines of a map that match", User, Ask(absent::pattern)),
+    row(&["get", "acl"], "<acl> <value>", "the patterns of an ACL file that match", User, Ask(patterns::get)),
+    row(&["get", "map"], "<map> <value>", "the lines of a map that match", User, Ask(patterns::get)),
     row(&["get", "var"], "<name>", "the value of a variable of the process", Operator, Ask(absent::variable)),
     row(&["get", "weight"], "<bk>/<srv>", "the weight of a server, now and as configured", User, Ask(servers::weight)),
     row(
@@ -268,8 +268,8 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Stage(|staging, call| ssl::create(staging, call, &ssl::REVOCATIONS)),
     ),
     row(&["operator"], "", "drop the rights of an admin in this session", User, Own(own::operator)),
-    row(&["prepare", "acl"], "<acl>", "begin a version of an ACL file", User, Ask(absent::pattern)),
-    row(&["prepare", "map"], "<map>", "begin a version of a map", User, Ask(absent::pattern)),
+    row(&["prepare", "acl"], "<acl>", "begin a version of an ACL file", User, Change(patterns::prepare)),
+    row(&["prepare", "map"], "<map>", "begin a version of a map", User, Change(patterns::prepare)),
     row(
         &["set", "dynamic-cookie-key", "backend"],
         "<bk> <key>",
@@ -282,7 +282,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         "<map> [<key>|#<ref>] <value>",
         "set the value of a line of a map",
         User,
-        Ask(absent::pattern),
+        Change(patterns::set),
     ),
     row(
         &["set", "maxconn", "frontend"],
@@ -384,7 +384,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Admin,
         Change(change_server::set_weight),
     ),
-    row(&["show", "acl"], "[<acl>]", "the ACL files that change at run time", User, Ask(absent::patterns)),
+    row(&["show", "acl"], "[[@<ver>] <acl>]", "the ACLs, or the patterns of one", User, Long(patterns::show)),
     row(&["show", "activity"], "", "figures of the threads", User, Ask(inside::activity)),
     row(&["show", "backend"], "", "the names of all backends", User, Ask(process::backends)),
     row(&["show", "cache"], "", "the caches", Admin, Ask(absent::caches)),
@@ -402,7 +402,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
     row(&["show", "fd"], "[<number>]", "open descriptors", Operator, Long(inside::descriptors)),
     row(&["show", "info"], "[desc|json|typed|float]*", "information about the process", User, Ask(info::show)),
     row(&["show", "libs"], "", "the program and its libraries", Operator, Ask(inside::libraries)),
-    row(&["show", "map"], "[<map>]", "the maps that change at run time", User, Ask(absent::patterns)),
+    row(&["show", "map"], "[[@<ver>] <map>]", "the maps, or the lines of one", User, Long(patterns::show)),
     row(&["show", "overrides"], "[json]", "settings made at run time", Operator, Ask(overridden::show)),
     row(&["show", "peers"], "[dict|-] [<section>]", "the peers", User, Ask(absent::peers)),
     row(&["show", "pools"], "", "memory in use", User, Ask(inside::pools)),

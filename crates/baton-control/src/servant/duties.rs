@@ -5,9 +5,14 @@ use baton_model::{AccessLevel, Author, Field, Object};
 
 use super::link::ToWorker;
 use crate::messages::Said;
+use crate::overrides::{OverrideKey, OverrideRecord};
+use crate::reload::EntryReport;
 
 /// Overrides that are told one by one; of more, all are told at once.
 const TOLD_ONE_BY_ONE: usize = 64;
+
+/// The same of entries of maps and ACLs, of which requests may change many.
+const ENTRIES_ONE_BY_ONE: usize = 4096;
 
 /// What happened.
 #[derive(Debug)]
@@ -18,6 +23,8 @@ pub(crate) enum DutyEvent {
     Changed { text: Option<Vec<u8>>, overrides: Vec<(Object, Field)>, is_leaving: bool },
     /// Operators have set this, or files have ended it.
     Overridden(Vec<(Object, Field)>),
+    /// Entries of maps and ACLs have changed at run time, or files have ended that.
+    EntriesChanged(Vec<EntryReport>),
     /// Sockets of addresses on their way out were closed. `is_leaving`: there are others.
     Closed { is_leaving: bool },
     /// Addresses are on their way out.
@@ -47,6 +54,8 @@ pub(crate) enum Duty {
     KeepHealth,
     /// Keeps what an operator has set, or that it is set no more.
     KeepOverride(Object, Field),
+    /// Keeps an entry of a map or an ACL with it, or that it is as in the file.
+    KeepEntry(OverrideKey, Option<OverrideRecord>),
     /// Tells it which sockets to hold.
     ReportSockets,
     /// Tells it that no address is left to be emptied.
@@ -83,6 +92,10 @@ pub(crate) fn duties(event: DutyEvent) -> Vec<Duty> {
             duties.extend((!is_leaving).then_some(Duty::Settle));
         }
         DutyEvent::Overridden(overrides) => duties = of_overrides(overrides),
+        DutyEvent::EntriesChanged(entries) => match entries.len() {
+            ..=ENTRIES_ONE_BY_ONE => duties.extend(entries.into_iter().map(|(of, set)| Duty::KeepEntry(of, set))),
+            _ => duties.push(Duty::KeepOverrides),
+        },
         DutyEvent::Closed { is_leaving } => {
             duties.push(Duty::ReportSockets);
             duties.extend((!is_leaving).then_some(Duty::Settle));

@@ -48,7 +48,11 @@ impl KeptOverrides {
     }
 }
 
-/// All overrides for a master to keep.
-pub(crate) fn overrides_to_bytes(overrides: &Overrides) -> serde_json::Result<Zeroizing<Vec<u8>>> {
-    ProcessMemory { overrides: records(overrides), ..ProcessMemory::default() }.part(MemoryKind::Overrides)
+/// All overrides for a master to keep, changed entries of maps and ACLs among them.
+pub(crate) fn overrides_to_bytes(
+    overrides: &Overrides,
+    entries: Vec<OverrideRecord>,
+) -> serde_json::Result<Zeroizing<Vec<u8>>> {
+    let overrides = records(overrides).into_iter().chain(entries).collect();
+    ProcessMemory { overrides, ..ProcessMemory::default() }.part(MemoryKind::Overrides)
 }

@@ -90,6 +90,32 @@ pub struct ChangedKey {
     pub live: Values,
 }
 
+/// A change at run time.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PatternChange {
+    /// Adds entries, one after the other up to one that is refused; to the version in use unless another is given.
+    Add {
+        /// To which version.
+        version: Option<u32>,
+        /// Keys with their values.
+        entries: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    },
+    /// Sets the value of all entries of a key.
+    Set(Vec<u8>, Vec<u8>),
+    /// Sets the value of one entry.
+    SetNumber(u64, Vec<u8>),
+    /// Deletes all entries of a key.
+    Delete(Vec<u8>),
+    /// Deletes one entry.
+    DeleteNumber(u64),
+    /// Empties a version.
+    Clear(Option<u32>),
+    /// Begins another version.
+    Prepare,
+    /// Uses a version from now on.
+    Commit(u32),
+}
+
 /// Why a change at run time was refused.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PatternRefusal {
@@ -112,6 +138,49 @@ pub(super) struct Update {
     pub ended: Vec<Box<[u8]>>,
     /// Keys that stay changed; `None`: those that are.
     stay: Option<BTreeSet<Box<[u8]>>>,
+    /// What the file changes of itself.
+    pub edits: FileEdits,
+}
+
+/// By what a file differs from what it was.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct FileEdits {
+    /// Keys that are new.
+    pub added: usize,
+    /// Keys with other values.
+    pub changed: usize,
+    /// Keys that are gone.
+    pub removed: usize,
+    /// The first of them, in words.
+    pub named: Vec<String>,
+}
+
+impl FileEdits {
+    /// Keys that are named.
+    const NAMED_MAX: usize = 8;
+
+    fn between(old: &Base, new: &Base) -> FileEdits {
+        let mut edits = FileEdits::default();
+        for key in new.by_key.keys() {
+            match (old.values(key), new.values(key)) {
+                (was, is) if was == is => {}
+                (was, _) if was.is_empty() => edits.note(key, "added", |edits| &mut edits.added),
+                _ => edits.note(key, "changed", |edits| &mut edits.changed),
+            }
+        }
+        for key in old.by_key.keys().filter(|key| new.by_key.get(key).is_empty()) {
+            edits.note(key, "removed", |edits| &mut edits.removed);
+        }
+        edits.named.sort();
+        edits
+    }
+
+    fn note(&mut self, key: &[u8], what: &str, count: fn(&mut FileEdits) -> &mut usize) {
+        *count(self) += 1;
+        if self.named.len() < FileEdits::NAMED_MAX {
+            self.named.push(format!("{} {what}", String::from_utf8_lossy(key)));
+        }
+    }
 }
 
 impl Contents {
@@ -313,6 +382,23 @@ impl Live {
         }
     }
 
+    /// Changes it. Gives the version that was begun.
+    pub fn change_patterns(&self, change: PatternChange) -> Result<Option<u32>, PatternRefusal> {
+        match change {
+            PatternChange::Add { version, entries } => {
+                entries.iter().try_for_each(|(key, value)| self.add(version, key, value.as_deref()))?;
+            }
+            PatternChange::Set(key, value) => self.set(&key, &value)?,
+            PatternChange::SetNumber(number, value) => self.set_number(number, &value)?,
+            PatternChange::Delete(key) => self.delete(&key)?,
+            PatternChange::DeleteNumber(number) => self.delete_number(number)?,
+            PatternChange::Clear(version) => self.clear(version),
+            PatternChange::Prepare => return Ok(Some(self.prepare())),
+            PatternChange::Commit(version) => self.commit(version)?,
+        }
+        Ok(None)
+    }
+
     /// Adds an entry, to a version or to the one in use.
     pub fn add(&self, version: Option<u32>, key: &[u8], value: Option<&[u8]>) -> Result<(), PatternRefusal> {
         let mut state = self.writing();
@@ -460,6 +546,15 @@ impl Live {
         entries.map(|(_, entry)| Arc::clone(entry)).take(most).collect()
     }
 
+    /// Whether the version in use has this key.
+    pub fn has_key(&self, key: &[u8]) -> bool {
+        let state = self.lock();
+        match self.is_changed() {
+            true => !state.contents.by_key.get(key).is_empty(),
+            false => !state.base.by_key.get(key).is_empty(),
+        }
+    }
+
     /// How many keys are not as in the file.
     pub fn changed_count(&self) -> usize {
         match self.is_changed() {
@@ -476,6 +571,11 @@ impl Live {
         let mut state = self.lock();
         let keys: Vec<Box<[u8]>> = state.differing().iter().cloned().collect();
         keys.into_iter().map(|key| changed(&state, key.into())).collect()
+    }
+
+    /// A key, as in the file and as it is in use.
+    pub fn changed_key(&self, key: &[u8]) -> ChangedKey {
+        changed(&self.lock(), key.to_vec())
     }
 
     /// Begins to note which keys are changed.
@@ -526,7 +626,15 @@ impl Live {
         }
         let Some(lines) = lines else {
             let contents = Contents::build(&slots, live);
-            return Update { base, contents, exchanges, journal, ended: Vec::new(), stay: None };
+            return Update {
+                base,
+                contents,
+                exchanges,
+                journal,
+                ended: Vec::new(),
+                stay: None,
+                edits: FileEdits::default(),
+            };
         };
         let first = {
             let mut state = self.lock();
@@ -572,12 +680,13 @@ impl Live {
             }
         }
         drop(state);
-        Update { base: new, contents: Contents::build(&slots, merged), exchanges, journal, ended, stay }
+        let edits = FileEdits::between(&base, &new);
+        Update { base: new, contents: Contents::build(&slots, merged), exchanges, journal, ended, stay, edits }
     }
 
     /// Uses what was built, with what changed meanwhile.
     pub(super) fn apply(&self, update: Update) {
-        let Update { base, mut contents, exchanges, journal, ended, stay } = update;
+        let Update { base, mut contents, exchanges, journal, ended, stay, edits: _ } = update;
         let mut state = self.lock();
         let meanwhile = std::mem::take(&mut *journal.lock().unwrap_or_else(PoisonError::into_inner));
         let keys: BTreeSet<Box<[u8]>> = match exchanges == state.exchanges {

@@ -23,7 +23,7 @@ pub(crate) use address::AddressPattern;
 pub use entry::Entry;
 use index::Index;
 pub(crate) use index::{MatchSpec, Output, address};
-pub use live::{ChangedKey, Live, PatternRefusal, Values};
+pub use live::{ChangedKey, FileEdits, Live, PatternChange, PatternRefusal, Values};
 
 use crate::outside::Files;
 use crate::problem::RuleError;
@@ -120,13 +120,15 @@ pub struct FoundPattern {
     pub entry: Option<Arc<Entry>>,
 }
 
-/// What a reload does with the changes of one file that were made at run time.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct EndedPatterns {
+/// What a reload does with the entries of one file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PlannedPatterns {
     /// The file.
     pub name: String,
-    /// Keys that are as in the file again.
-    pub keys: Vec<Vec<u8>>,
+    /// By what it differs from what it was.
+    pub edits: FileEdits,
+    /// Entries that were changed at run time and are as in the file from now on.
+    pub ended: Vec<ChangedKey>,
 }
 
 impl NamedReference {
@@ -274,13 +276,20 @@ impl References {
         }
     }
 
-    /// The files that changed, with the keys that a commit makes as they are there although they were changed at run time.
-    pub fn ending(&self) -> Vec<EndedPatterns> {
+    /// What a commit does: the files that changed.
+    pub fn planned(&self) -> Vec<PlannedPatterns> {
         let inner = self.inner();
-        let ended = inner.updates.iter().filter(|(_, update)| !update.ended.is_empty()).map(|(one, update)| {
-            EndedPatterns { name: one.title(), keys: update.ended.iter().map(|key| key.to_vec()).collect() }
+        let planned = inner.updates.iter().filter_map(|(one, update)| {
+            let live = one.live.get()?;
+            let ended = update.ended.iter().map(|key| live.changed_key(key)).collect();
+            Some(PlannedPatterns { name: one.title(), edits: update.edits.clone(), ended })
         });
-        ended.collect()
+        planned.filter(|one| one.edits != FileEdits::default() || !one.ended.is_empty()).collect()
+    }
+
+    /// Whether requests may change contents.
+    pub fn has_actions(&self) -> bool {
+        !self.inner().named.is_empty()
     }
 
     /// Applies what changed files make of the contents in use. It cannot fail.

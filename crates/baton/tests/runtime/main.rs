@@ -11,6 +11,7 @@ mod metrics;
 mod ocsp;
 mod output;
 mod page;
+mod patterns;
 mod peers;
 mod rings;
 mod sessions;
