@@ -81,9 +81,6 @@ impl Criterion {
         let mut pattern_files = Vec::new();
         let mut at = 1;
         while let Some(flag) = words.get(at).filter(|word| word.starts_with('-') && word.len() > 1) {
-            if method == Some(Method::Int) && flag.parse::<i64>().is_ok() {
-                break;
-            }
             let argument = |what: &str| {
                 words.get(at + 1).ok_or_else(|| RuleError::new(format!("'{flag}' needs {what}")).at(at + 1))
             };

@@ -268,24 +268,24 @@ impl Range {
         (self.low..=self.high).contains(&value)
     }
 
-    /// `5`, `1:5`, `1-5`, `:5` or `5:`; an operator in front applies to a single number.
+    /// `5`, `1:5`, `1-5`, `:5` or `5:`; an operator in front applies to a single number. As in HAProxy, the first `:` or `-` stands between
+    /// the ends of a range, so that `-5` is every number up to 5.
     fn parse(text: &str, operator: Operator) -> Result<Range, RuleError> {
-        let number = |text: &str| -> Result<i64, RuleError> {
-            text.parse::<i64>().map_err(|_| {
-                RuleError::new(format!("'{text}' is not a number"))
-                    .hint("use a number, a range such as 1:5, or eq, ge, gt, le or lt before a number")
-            })
-        };
-        let dash = text.char_indices().skip(1).find(|&(_, char)| char == '-').map(|(at, _)| at);
-        if let Some((low, high)) = text.split_once(':').or_else(|| dash.map(|at| (&text[..at], &text[at + 1..]))) {
-            let low = if low.is_empty() { i64::MIN } else { number(low)? };
-            let high = if high.is_empty() { i64::MAX } else { number(high)? };
-            return match low <= high {
-                true => Ok(Range { low, high }),
-                false => Err(RuleError::new(format!("'{text}' is an empty range"))),
+        let number = |text: &str| text.parse::<i64>().ok().filter(|_| !text.starts_with('+'));
+        if let Some(at) = text.find([':', '-']) {
+            let (low, high) = (&text[..at], &text[at + 1..]);
+            let end = |text: &str, open: i64| if text.is_empty() { Some(open) } else { number(text) };
+            let ends = end(low, i64::MIN).zip(end(high, i64::MAX)).filter(|_| text.len() > 1);
+            return match ends {
+                Some((low, high)) if low <= high => Ok(Range { low, high }),
+                _ => Err(RuleError::new(format!("'{text}' is not a valid number range"))
+                    .hint("write the lower number first; only the upper one may be negative")),
             };
         }
-        let value = number(text)?;
+        let value = number(text).ok_or_else(|| {
+            RuleError::new(format!("'{text}' is not a number"))
+                .hint("use a number, a range such as 1:5, or eq, ge, gt, le or lt before a number")
+        })?;
         Ok(match operator {
             Operator::Eq => Range { low: value, high: value },
             Operator::Ge => Range { low: value, high: i64::MAX },

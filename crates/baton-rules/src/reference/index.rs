@@ -2,7 +2,7 @@
 //!
 //! A look-up takes no lock. A table of keys is a hash table that is read while it is written; text is looked for by the lengths of the
 //! patterns: `beg` asks once for each length that some pattern has, and so on. Which entry wins is HAProxy's choice: the longest of `beg`
-//! and `ip`, else the first in the order of the entries.
+//! (without `-i`) and `ip`, else the first in the order of the entries.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -344,6 +344,9 @@ impl Index {
                     lengths.iter().map(|length| *length as usize).filter(move |length| *length <= most)
                 };
                 let hit = match self.spec.method {
+                    Method::Beg if self.spec.ignore_case => {
+                        fit(0).filter_map(|length| get(&folded[..length])).reduce(earlier)
+                    }
                     Method::Beg => fit(0).find_map(|length| get(&folded[..length])),
                     Method::End => fit(0).filter_map(|length| get(&folded[folded.len() - length..])).reduce(earlier),
                     Method::Sub => {

@@ -51,7 +51,7 @@ impl Numbers {
     fn range(&mut self) -> String {
         let (low, more) = (self.below(40) as i64 - 10, self.below(12) as i64);
         match self.below(4) {
-            0 => format!("{low}:{}", low + more),
+            0 => format!("{}:{}", low + 10, low + 10 + more),
             1 => format!(":{low}"),
             2 => format!("{}:", low + 20),
             _ => low.to_string(),
@@ -95,6 +95,8 @@ fn files(folder: &Path, numbers: &mut Numbers) {
 }
 
 /// One answer shows what every way to match makes of the request's key.
+///
+/// HAProxy's cache of patterns is off: with it, 2.6.12 misses patterns of `sub` that are in a list.
 fn matching(folder: &Path, web: SocketAddr, socket: &Path) -> String {
     let at = |name: &str| folder.join(name).display().to_string();
     let mut shown = Vec::new();
@@ -120,8 +122,8 @@ fn matching(folder: &Path, web: SocketAddr, socket: &Path) -> String {
         ("dom", "hdr_dom(k) -i example a.b com".to_owned()),
         ("len", "hdr_len(k) 2:4 7 gt 12".to_owned()),
         ("reg", "hdr_reg(k) ^a+b [.:]$".to_owned()),
-        ("ints", "hdr_val(k) lt 3 ge 30 7 9:11".to_owned()),
-        ("eq", "hdr_val(k) eq 5 6 le -2".to_owned()),
+        ("ints", "req.hdr(k) -m int lt 3 ge 30 7 9:11".to_owned()),
+        ("eq", "req.hdr(k) -m int eq 5 6 le 2 -- -2".to_owned()),
         ("ip", "hdr_ip(k) 10.0.0.0/9 10.2.0.0/255.255.0.0 2001:db8::/33".to_owned()),
         ("bin", "req.hdr(k),hex -m bin 3631 32663631".to_owned()),
         ("both", format!("req.hdr(k) -f {} -- -x ab", at("text.lst"))),
@@ -151,8 +153,8 @@ fn matching(folder: &Path, web: SocketAddr, socket: &Path) -> String {
     shown.push(format!("int=%[req.hdr(k),map_int({},none)]", at("int.map")));
     shown.push(format!("odd=%[req.hdr(k),map({},none)]", at("odd.map")));
     format!(
-        "global\n nbthread 1\n stats socket {} mode 600 level admin\ndefaults\n mode http\n timeout connect 5s\n timeout client 30s\n \
-         timeout server 30s\nfrontend web\n bind {web}\n{acls} http-request return status 200 content-type text/plain lf-string \"{}\"\n",
+        "global\n nbthread 1\n tune.pattern.cache-size 0\n stats socket {} mode 600 level admin\ndefaults\n mode http\n timeout connect \
+         5s\n timeout client 30s\n timeout server 30s\nfrontend web\n bind {web}\n{acls} http-request return status 200 content-type text/plain lf-string \"{}\"\n",
         socket.display(),
         shown.join(";")
     )
@@ -184,7 +186,7 @@ fn answers(web: SocketAddr, keys: &[String]) -> Vec<String> {
 
 #[test]
 fn whatever_is_looked_up_haproxy_finds_the_same() {
-    for seed in [1, 2, 3] {
+    for seed in [1, 2] {
         let mut numbers = Numbers(seed);
         let (data, webs) = (tempfile::tempdir().expect("a folder for the test"), [free_address(), free_address()]);
         files(data.path(), &mut numbers);
@@ -193,9 +195,9 @@ fn whatever_is_looked_up_haproxy_finds_the_same() {
             move |folder: &Path| matching(&data, webs[at], &folder.join("admin.sock"))
         };
         let _both = Both::start_each(text(0), text(1));
-        let mut keys: Vec<String> = (0..700).map(|_| numbers.text()).collect();
-        keys.extend((0..250).map(|_| numbers.address()));
-        keys.extend((0..60).map(|number| (number - 15).to_string()));
+        let mut keys: Vec<String> = (0..500).map(|_| numbers.text()).collect();
+        keys.extend((0..200).map(|_| numbers.address()));
+        keys.extend((0..45).map(|number| (number - 15).to_string()));
         keys.extend(["key", "novalue", "c", "last", "#x", "#z", "#no", "-x", "1.2.3", "10.0.0.0/8"].map(str::to_owned));
         let [ours, theirs] = webs.map(|web| answers(web, &keys));
         let mut wrong: HashMap<String, (usize, String)> = HashMap::new();
