@@ -7,7 +7,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use baton_model::{Proxy, Role};
-use baton_rules::{ChangedKey, CompiledRules, Files, Live, PatternRefusal, ProxyRules, Reference, References, compile};
+use baton_rules::{
+    ChangedKey, CompiledRules, Files, Live, PatternRefusal, ProxyRules, Reference, References, RuleCursor, compile,
+};
 
 use common::{problems, proxy, show, with_context};
 
@@ -82,7 +84,7 @@ impl Disk {
 fn ask(rules: &ProxyRules, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n");
     with_context(&request, None, |cx| {
-        let verdict = show(rules.http_request(cx));
+        let verdict = show(rules.http_request(cx, &mut RuleCursor::default()));
         let head = cx.request.as_ref().unwrap().head.view();
         let value = head.fields().find(b"v").map(|field| field.value.to_vec());
         match value {

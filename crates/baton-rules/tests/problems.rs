@@ -79,7 +79,7 @@ fn patterns() {
     check("http-request deny if { hdr_cnt(x) a }", &format!("1@4: 'a' is not a number {numbers}"));
     check("http-request deny if { hdr(x) -m int a }", &format!("1@6: 'a' is not a number {numbers}"));
     check("http-request deny if { src 1.2.3.4/33 }", "1@4: '1.2.3.4/33' is not a valid IPv4 or IPv6 address");
-    check("http-request deny if { src zz }", "1@4: 'zz' is not a valid IPv4 or IPv6 address or network");
+    check("http-request deny if { src zz }", "1@4: 'zz' is not a valid IPv4 or IPv6 address");
     check("http-request deny if { path '' }", "1@4: empty pattern (use '-m len 0' to match an empty text)");
     check(
         "http-request deny if { req.hdr_beg(x) a }",
@@ -98,8 +98,8 @@ fn patterns() {
         "http-request deny if { path_reg (((a{100}){100}){100}){100} }",
         "1@4: the regular expression '(((a{100}){100}){100}){100}' is invalid: it is too complex",
     );
-    check("http-request deny if { path -f /none }", "1@5: cannot read the patterns of '/none': entity not found");
-    check("acl a src -f paths", "1@3: paths:2: '/a/b' is not a valid IPv4 or IPv6 address or network");
+    check("http-request deny if { path -f /none }", "1@5: failed to open pattern file </none>: entity not found");
+    check("acl a src -f paths", "1@3: '/a/b' is not a valid IPv4 or IPv6 address at line 2 of file 'paths'");
 }
 
 #[test]

@@ -490,7 +490,7 @@ fn matching_numbers_booleans_addresses_and_methods() {
             ("{ hdr_val(x-c) :4 }", false),
             ("{ hdr_val(x-c) eq 1 le 5 }", true),
             ("{ hdr(x-c) -m int 5 }", true),
-            ("{ hdr(x-c) -m int -5 }", false),
+            ("{ hdr(x-c) -m int -- -4 }", false),
             ("{ hdr(x-c) -m bool }", true),
             ("{ hdr(x-c) -m bool 1 }", true),
             ("{ hdr_val(x-c) -m bool }", true),
