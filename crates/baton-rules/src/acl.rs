@@ -124,7 +124,7 @@ impl Criterion {
         let mut reader = Reader::new(method, ignore_case);
         let spec = MatchSpec { method, ignore_case, output: Output::Nothing };
         let own = References::default();
-        let references = files.references().unwrap_or(&own);
+        let references = files.pattern_references().unwrap_or(&own);
         let mut in_files = Vec::new();
         for (word, path) in pattern_files {
             let used = references.file(path, is_map, true, spec, files).map_err(|fault| fault.at(word))?;

@@ -37,7 +37,7 @@ impl CompiledRules {
         self.proxies.get(&(proxy.role, proxy.name.clone())).cloned()
     }
 
-    /// The pattern references of all of them: rules are compiled with them ([`Files::references`]).
+    /// The pattern references of all of them: rules are compiled with them ([`Files::pattern_references`]).
     pub fn references(&self) -> &Arc<References> {
         &self.references
     }
@@ -123,8 +123,8 @@ impl Files for Recorder<'_> {
         self.files.read_patterns(path)
     }
 
-    fn references(&self) -> Option<&References> {
-        Some(self.files.references().unwrap_or(&self.own))
+    fn pattern_references(&self) -> Option<&References> {
+        Some(self.files.pattern_references().unwrap_or(&self.own))
     }
 
     fn environment(&self, name: &str) -> Option<String> {

@@ -102,7 +102,7 @@ impl Expr {
             }
             if let (Some(spec), Some(path)) = (row.map, given.first()) {
                 let own = References::default();
-                let references = files.references().unwrap_or(&own);
+                let references = files.pattern_references().unwrap_or(&own);
                 args[0] = Value::Map(references.file(path, true, false, spec, files)?);
             }
             if !gives.casts_to(row.takes) {

@@ -18,7 +18,7 @@ pub trait Files {
     }
 
     /// The pattern references of the configuration that is compiled; `None`: of the one proxy alone.
-    fn references(&self) -> Option<&References> {
+    fn pattern_references(&self) -> Option<&References> {
         None
     }
 

@@ -156,7 +156,7 @@ impl Compiler<'_> {
     fn each(&mut self, set: Ruleset, mut one: impl FnMut(&mut Self, &Line) -> Result<(), LocatedError>) {
         let proxy = self.proxy;
         for rule in proxy.rules(set) {
-            if let Some(references) = self.files.references() {
+            if let Some(references) = self.files.pattern_references() {
                 references.at(&rule.source);
             }
             let locate = |located: LocatedError| RuleDiagnostic {

@@ -28,7 +28,7 @@ impl Files for View<'_> {
         files.get(path).map(|text| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn references(&self) -> Option<&References> {
+    fn pattern_references(&self) -> Option<&References> {
         Some(&self.1)
     }
 }

@@ -26,7 +26,7 @@ impl baton_rules::Files for RuleFiles<'_, '_> {
         self.context.env.read(&self.context.path(&self.config, path))
     }
 
-    fn references(&self) -> Option<&baton_rules::References> {
+    fn pattern_references(&self) -> Option<&baton_rules::References> {
         Some(self.context.compiled.references())
     }
 

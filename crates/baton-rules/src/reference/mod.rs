@@ -134,7 +134,7 @@ pub struct PlannedPatterns {
 impl NamedReference {
     pub fn new(name: &str, files: &dyn Files) -> Arc<NamedReference> {
         let named = Arc::new(NamedReference { name: name.to_owned(), live: ArcSwapOption::default() });
-        if let Some(references) = files.references() {
+        if let Some(references) = files.pattern_references() {
             references.inner().named.push(Arc::downgrade(&named));
         }
         named
