@@ -83,7 +83,14 @@ impl<'a> Recorder<'a> {
             text.hash(&mut digest);
         }
         let (digest, proxy) = (RefCell::new(digest), (&*proxy.name, proxy.role));
-        Recorder { files, digest, users: RefCell::default(), proxy, references: RefCell::default(), own: References::default() }
+        Recorder {
+            files,
+            digest,
+            users: RefCell::default(),
+            proxy,
+            references: RefCell::default(),
+            own: References::default(),
+        }
     }
 
     /// The proxies and servers that were named since this was asked last.

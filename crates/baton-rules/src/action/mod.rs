@@ -81,18 +81,17 @@ pub(crate) enum Action {
     Nothing,
 }
 
-const TABLES: [&[Row]; 9] =
-    [
-        answer::ROWS,
-        redirect::ROWS,
-        header::ROWS,
-        uri::ROWS,
-        state::ROWS,
-        service::ROWS,
-        wait::ROWS,
-        connection::ROWS,
-        pattern::ROWS,
-    ];
+const TABLES: [&[Row]; 9] = [
+    answer::ROWS,
+    redirect::ROWS,
+    header::ROWS,
+    uri::ROWS,
+    state::ROWS,
+    service::ROWS,
+    wait::ROWS,
+    connection::ROWS,
+    pattern::ROWS,
+];
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     TABLES.iter().flat_map(|table| table.iter())
