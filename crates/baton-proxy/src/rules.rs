@@ -214,7 +214,7 @@ fn run<T>(
         own_status: None,
         log_level: None,
         last_rule,
-        variables: VariableScopes { session: &mut of_session, exchange: variables },
+        variables: VariableScopes::new(&mut of_session, variables),
         settings,
         matches_hash: &passwords::matches,
         random: &random,
@@ -225,6 +225,8 @@ fn run<T>(
     if let Some(changes) = cx.settings.take_socket() {
         connection.stream.change_socket(changes);
     }
+    // Now what converters set is stored.
+    drop(cx);
     *core.scratch.borrow_mut() = scratch;
     session.variables.set(of_session);
     if failed > 0 {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use baton_model::UserList;
 
+use crate::converter::{Digest, FieldPath, JwtKey};
 use crate::problem::RuleError;
 use crate::reference::PatternUse;
 use crate::substitute::Substitution;
-use crate::variable::VariableName;
+use crate::variable::{SetCondition, VariableName};
 
 /// What an argument must be.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,8 @@ pub(crate) enum ArgKind {
     Variable,
     /// An integer or the name of a variable.
     IntOrVariable,
+    /// A text, or the name of a variable with one.
+    StrOrVariable,
     /// One of these words.
     Word(&'static [&'static str]),
     /// The name of a `userlist` section.
@@ -75,6 +78,10 @@ pub(crate) enum Value {
     /// The names of a backend and a server.
     Server(Box<str>, Box<str>),
     Map(PatternUse),
+    Digest(Digest),
+    JwtKey(Box<JwtKey>),
+    FieldPath(Box<FieldPath>),
+    SetCondition(SetCondition),
 }
 
 /// Checks the arguments of a row further than their types, and may replace them.
@@ -184,6 +191,11 @@ fn one(kind: ArgKind, text: &str) -> Result<Value, RuleError> {
             Ok(number) => Value::Int(number),
             Err(_) if text.contains('.') => Value::Variable(VariableName::parse(text)?),
             Err(_) => return Err(wrong("an integer or the name of a variable")),
+        },
+        // As in HAProxy, what can be the name of a variable is one.
+        ArgKind::StrOrVariable => match VariableName::parse(text) {
+            Ok(name) => Value::Variable(name),
+            Err(_) => Value::Str(text.as_bytes().into()),
         },
         ArgKind::Word(words) => match words.contains(&text) {
             true => Value::Str(text.as_bytes().into()),

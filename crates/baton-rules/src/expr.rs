@@ -105,13 +105,16 @@ impl Expr {
                 let references = files.pattern_references().unwrap_or(&own);
                 args[0] = Value::Map(references.file(path, true, false, spec, files)?);
             }
+            if row.name == "jwt_verify" {
+                converter::read_key(&mut args, files);
+            }
             if !gives.casts_to(row.takes) {
                 return Err(RuleError::new(format!("{what} takes type {}, not {}", row.takes.word(), gives.word())));
             }
             if converters.len() == CONVERTERS_MAX {
                 return Err(RuleError::new(format!("an expression has at most {CONVERTERS_MAX} converters")));
             }
-            gives = row.gives;
+            gives = row.gives_with(&args);
             converters.push((row, args.into()));
             rest = after;
         }
@@ -125,7 +128,7 @@ impl Expr {
 
     /// The type of its result.
     pub fn gives(&self) -> Type {
-        self.converters.last().map_or(self.fetch.gives, |(row, _)| row.gives)
+        self.converters.last().map_or(self.fetch.gives, |(row, args)| row.gives_with(args))
     }
 
     /// Whether a pattern can be a value of this expression at all: a group of `http_auth_group` must be one of the userlist.

@@ -61,6 +61,7 @@ fn shape(kind: ArgKind) -> String {
         ArgKind::Mask6 => "IPV6-MASK".into(),
         ArgKind::Variable => "VARIABLE".into(),
         ArgKind::IntOrVariable => "INTEGER|VARIABLE".into(),
+        ArgKind::StrOrVariable => "STRING|VARIABLE".into(),
         ArgKind::Word(words) => words.join("|"),
         ArgKind::Users => "USERLIST".into(),
         ArgKind::Frontend => "FRONTEND".into(),

@@ -54,15 +54,12 @@ pub(crate) const NOT_OURS: &[(&str, &str, &str)] = &[
 /// Converters (7.3.1).
 #[rustfmt::skip]
 pub(crate) const CONVERTERS: &[&str] = &[
-    "add_item", "aes_gcm_dec", "be2dec", "be2hex", "debug", "digest", "fix_is_valid", "fix_tag_value", "hex2i",
-    "hmac", "htonl", "http_date", "in_table", "json", "json_query", "jwt_header_query", "jwt_payload_query",
-    "jwt_verify", "language", "ltime", "mqtt_field_value", "mqtt_is_valid", "nbsrv", "protobuf",
-    "secure_memcmp", "sha1", "sha2", "srv_queue", "table_bytes_in_rate", "table_bytes_out_rate", "table_conn_cnt",
-    "table_conn_cur", "table_conn_rate", "table_expire", "table_gpc", "table_gpc0", "table_gpc0_rate", "table_gpc1",
-    "table_gpc1_rate", "table_gpc_rate", "table_gpt", "table_gpt0", "table_http_err_cnt", "table_http_err_rate",
-    "table_http_fail_cnt", "table_http_fail_rate", "table_http_req_cnt", "table_http_req_rate", "table_idle",
-    "table_kbytes_in", "table_kbytes_out", "table_server_id", "table_sess_cnt", "table_sess_rate", "table_trackers",
-    "ungrpc", "utime", "wt6", "xxh3", "xxh32", "xxh64",
+    "debug", "in_table",
+    "table_bytes_in_rate", "table_bytes_out_rate", "table_conn_cnt", "table_conn_cur", "table_conn_rate",
+    "table_expire", "table_gpc", "table_gpc0", "table_gpc0_rate", "table_gpc1", "table_gpc1_rate", "table_gpc_rate",
+    "table_gpt", "table_gpt0", "table_http_err_cnt", "table_http_err_rate", "table_http_fail_cnt",
+    "table_http_fail_rate", "table_http_req_cnt", "table_http_req_rate", "table_idle", "table_kbytes_in",
+    "table_kbytes_out", "table_server_id", "table_sess_cnt", "table_sess_rate", "table_trackers", "wt6",
 ];
 
 /// Actions of `http-request`, `http-response`, `http-after-response` and `tcp-request` (4.2).

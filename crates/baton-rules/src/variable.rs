@@ -1,5 +1,6 @@
 //! Variables of a session, a transaction, a request and a response (configuration manual 7.3.2 `var`).
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use crate::problem::RuleError;
@@ -79,18 +80,141 @@ impl Variables {
     }
 }
 
+/// A condition of the converter `set-var`, or of the action (configuration manual 7.3.1).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum SetCondition {
+    Exists(bool),
+    Empty(bool),
+    Set(bool),
+    Greater,
+    Less,
+}
+
+impl SetCondition {
+    pub const NAMES: [&str; 8] =
+        ["ifexists", "ifnotexists", "ifempty", "ifnotempty", "ifset", "ifnotset", "ifgt", "iflt"];
+
+    pub fn of(name: &str) -> Option<SetCondition> {
+        Some(match name {
+            "ifexists" => SetCondition::Exists(true),
+            "ifnotexists" => SetCondition::Exists(false),
+            "ifempty" => SetCondition::Empty(true),
+            "ifnotempty" => SetCondition::Empty(false),
+            "ifset" => SetCondition::Set(true),
+            "ifnotset" => SetCondition::Set(false),
+            "ifgt" => SetCondition::Greater,
+            "iflt" => SetCondition::Less,
+            _ => return None,
+        })
+    }
+
+    /// Whether a variable that is `known` may be set to `new`.
+    pub fn holds(self, known: Option<&Sample<'_>>, new: &Sample<'_>) -> bool {
+        let numbers = match (known, new) {
+            (Some(Sample::Int(known)), Sample::Int(new)) => Some((known, new)),
+            _ => None,
+        };
+        let empty = match new {
+            Sample::Str(bytes) | Sample::Bin(bytes) | Sample::Method(bytes) => bytes.is_empty(),
+            Sample::Bool(_) | Sample::Int(_) | Sample::Ip(_) => false,
+        };
+        match self {
+            SetCondition::Exists(wanted) | SetCondition::Set(wanted) => known.is_some() == wanted,
+            SetCondition::Empty(wanted) => empty == wanted,
+            SetCondition::Greater => numbers.is_none_or(|(known, new)| known > new),
+            SetCondition::Less => numbers.is_none_or(|(known, new)| known < new),
+        }
+    }
+}
+
+/// What converters set while an expression is evaluated, in order. It is seen at once, and stored when the evaluation is over: until then values
+/// of variables may be borrowed.
+#[derive(Debug, Default)]
+struct Pending {
+    first: OnceCell<Box<PendingSet>>,
+}
+
+#[derive(Debug)]
+struct PendingSet {
+    name: VariableName,
+    /// `None`: it was forgotten.
+    value: Option<Sample<'static>>,
+    next: Pending,
+}
+
+impl Pending {
+    fn add(&self, name: &VariableName, value: Option<Sample<'static>>) {
+        let mut last = self;
+        while let Some(set) = last.first.get() {
+            last = &set.next;
+        }
+        let set = PendingSet { name: name.clone(), value, next: Pending::default() };
+        last.first.get_or_init(|| Box::new(set));
+    }
+
+    /// What was last set of that name.
+    fn last(&self, name: &VariableName) -> Option<Option<&Sample<'static>>> {
+        let mut found = None;
+        let mut at = self;
+        while let Some(set) = at.first.get() {
+            if set.name.full == name.full {
+                found = Some(set.value.as_ref());
+            }
+            at = &set.next;
+        }
+        found
+    }
+}
+
 /// The variables that an evaluation sees.
 #[derive(Debug)]
 pub struct VariableScopes<'a> {
     /// `sess.`
-    pub session: &'a mut Variables,
+    session: &'a mut Variables,
     /// `txn.`, `req.` and `res.`; `None` before there is an exchange: setting one does nothing then, as in HAProxy.
-    pub exchange: Option<&'a mut Variables>,
+    exchange: Option<&'a mut Variables>,
+    pending: Pending,
 }
 
-impl VariableScopes<'_> {
+impl Drop for VariableScopes<'_> {
+    fn drop(&mut self) {
+        self.store_pending();
+    }
+}
+
+impl<'a> VariableScopes<'a> {
+    /// The variables of a session, and of an exchange if there is one.
+    pub fn new(session: &'a mut Variables, exchange: Option<&'a mut Variables>) -> VariableScopes<'a> {
+        VariableScopes { session, exchange, pending: Pending::default() }
+    }
+
+    /// Sets or forgets a variable where others may be borrowed.
+    pub(crate) fn set_later(&self, name: &VariableName, value: Option<Sample<'static>>) {
+        let of_exchange = name.scope != VariableScope::Session;
+        if !(of_exchange && self.exchange.is_none()) {
+            self.pending.add(name, value.filter(|value| value.added_bytes() <= VARIABLE_BYTES_MAX));
+        }
+    }
+
+    fn store_pending(&mut self) {
+        let mut next = self.pending.first.take();
+        while let Some(set) = next {
+            let PendingSet { name, value, next: rest } = *set;
+            match value {
+                Some(value) => self.set(&name, value),
+                None => self.unset(&name),
+            }
+            next = rest.first.into_inner();
+        }
+    }
+
     /// The value of a variable, if it was set and still lives.
     pub fn value(&self, name: &VariableName) -> Option<&Sample<'static>> {
+        if self.pending.first.get().is_some()
+            && let Some(set) = self.pending.last(name)
+        {
+            return set;
+        }
         let variables = match name.scope {
             VariableScope::Session => &*self.session,
             VariableScope::Transaction | VariableScope::Request | VariableScope::Response => {
@@ -102,6 +226,7 @@ impl VariableScopes<'_> {
 
     /// Sets a variable. A text longer than [`VARIABLE_BYTES_MAX`] is not stored: the variable is then unset.
     pub fn set(&mut self, name: &VariableName, value: Sample<'static>) {
+        self.store_pending();
         if value.added_bytes() > VARIABLE_BYTES_MAX {
             return self.unset(name);
         }
@@ -116,6 +241,7 @@ impl VariableScopes<'_> {
 
     /// Forgets a variable.
     pub fn unset(&mut self, name: &VariableName) {
+        self.store_pending();
         if let Some(variables) = self.of(name) {
             variables.list.retain(|(key, _)| key.full != name.full);
         }
@@ -123,6 +249,7 @@ impl VariableScopes<'_> {
 
     /// The request was sent on: `req.` variables end (HAProxy 2.6: response rules no longer see them).
     pub fn end_request(&mut self) {
+        self.store_pending();
         if let Some(exchange) = &mut self.exchange {
             exchange.list.retain(|(key, _)| key.scope != VariableScope::Request);
         }
@@ -149,18 +276,20 @@ mod tests {
         let shown = |scopes: &VariableScopes<'_>| names.each_ref().map(|name| scopes.value(name).is_some());
         let set = |scopes: &mut VariableScopes<'_>| names.iter().for_each(|name| scopes.set(name, Sample::Int(1)));
 
-        let mut connection = VariableScopes { session: &mut session, exchange: None };
+        let mut connection = VariableScopes::new(&mut session, None);
         set(&mut connection);
         assert_eq!(shown(&connection), [true, false, false, false], "before there is an exchange");
 
-        let mut request = VariableScopes { session: &mut session, exchange: Some(&mut exchange) };
+        drop(connection);
+        let mut request = VariableScopes::new(&mut session, Some(&mut exchange));
         set(&mut request);
         assert_eq!(shown(&request), [true; 4]);
         request.end_request();
         assert_eq!(shown(&request), [true, true, false, true], "the request was sent on");
+        drop(request);
         exchange.clear();
 
-        let mut next = VariableScopes { session: &mut session, exchange: Some(&mut exchange) };
+        let mut next = VariableScopes::new(&mut session, Some(&mut exchange));
         assert_eq!(shown(&next), [true, false, false, false], "the next request");
         next.unset(&names[0]);
         assert_eq!(shown(&next), [false; 4]);

@@ -387,7 +387,7 @@ fn faults_say_what_and_where() {
     check("src_conn_cnt", "the sample fetch 'src_conn_cnt' is not supported yet");
     check("path,nope", "unknown converter 'nope'");
     check("path,lowr", "unknown converter 'lowr' (did you mean 'lower'?)");
-    check("path,json", "the converter 'json' is not supported yet");
+    check("path,in_table(t)", "the converter 'in_table' is not supported yet");
     check("path,", "unknown converter ''");
     check("path,lower(1)", "converter 'lower' takes no argument");
     check(

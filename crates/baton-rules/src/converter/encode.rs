@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::Converter;
 use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
+use crate::problem::RuleError;
 use crate::sample::{Sample, Type};
 
 pub(super) const ROWS: &[Converter] = &[
@@ -27,9 +28,117 @@ pub(super) const ROWS: &[Converter] = &[
         "The text with %XX decoded; '+' is a space if requested or after '?'.",
     )
     .args(&[Arg::opt(ArgKind::Int)]),
+    Converter::new(
+        "be2dec",
+        Type::Bin,
+        Type::Str,
+        |s, a, _| decimals(s, a, false),
+        "The bytes as decimal numbers, first byte highest.",
+    )
+    .args(CHUNKS)
+    .check(number_bytes),
+    Converter::new(
+        "le2dec",
+        Type::Bin,
+        Type::Str,
+        |s, a, _| decimals(s, a, true),
+        "The bytes as decimal numbers, first byte lowest.",
+    )
+    .args(CHUNKS)
+    .check(number_bytes),
+    Converter::new(
+        "be2hex",
+        Type::Bin,
+        Type::Str,
+        be2hex,
+        "The bytes in hexadecimal, with a separator between chunks.",
+    )
+    .args(&[Arg::opt(ArgKind::Str), Arg::opt(ArgKind::Int), Arg::opt(ArgKind::Int)])
+    .check(chunk_bytes),
+    Converter::new("hex2i", Type::Str, Type::Int, hex2i, "The number that the text is in hexadecimal."),
+    Converter::new("htonl", Type::Int, Type::Bin, htonl, "The lower 32 bits of the number as bytes, highest first."),
     Converter::new("url_enc", Type::Str, Type::Str, url_enc, "The text with all but unreserved characters as %XX.")
         .args(&[Arg::opt(ArgKind::Word(&["query"]))]),
 ];
+
+const CHUNKS: &[Arg] = &[Arg::req(ArgKind::Str), Arg::req(ArgKind::Int), Arg::opt(ArgKind::Int)];
+
+/// The longest text that is made of chunks, in bytes: HAProxy's buffer.
+const CHUNKED_BYTES_MAX: usize = 16 << 10;
+
+fn number_bytes(args: &mut [Value]) -> Result<(), RuleError> {
+    match args[1].int() {
+        Some(1..=8) => Ok(()),
+        other => {
+            Err(RuleError::new(format!("a number of {} bytes is not supported", other.unwrap_or(0)))
+                .hint("1 to 8 bytes"))
+        }
+    }
+}
+
+/// As in HAProxy, chunks must have a size where a separator stands between them.
+fn chunk_bytes(args: &mut [Value]) -> Result<(), RuleError> {
+    match args[1].int().unwrap_or(0) <= 0 && !args[0].bytes().is_empty() {
+        true => Err(RuleError::new("a separator needs the size of the chunks")),
+        false => Ok(()),
+    }
+}
+
+/// The bytes in chunks of a size (0: one chunk), each as a text, with a separator between. A last one that is short is dropped on demand.
+fn chunked<'c>(
+    bytes: &[u8],
+    separator: &[u8],
+    size: usize,
+    whole_only: bool,
+    write: impl Fn(&[u8], &mut Vec<u8>),
+) -> Option<Sample<'c>> {
+    let mut out = Vec::new();
+    let size = if size == 0 { bytes.len().max(1) } else { size };
+    for (place, chunk) in bytes.chunks(size).enumerate() {
+        if whole_only && chunk.len() < size {
+            break;
+        }
+        if place > 0 {
+            out.extend_from_slice(separator);
+        }
+        write(chunk, &mut out);
+        if out.len() > CHUNKED_BYTES_MAX {
+            return None;
+        }
+    }
+    Some(Sample::Str(Cow::Owned(out)))
+}
+
+fn decimals<'c>(sample: Sample<'c>, args: &'c [Value], little: bool) -> Option<Sample<'c>> {
+    let size = usize::try_from(args[1].int()?).ok()?;
+    let whole_only = args[2].int().unwrap_or(0) != 0;
+    chunked(&sample.into_bytes(), args[0].bytes(), size, whole_only, |chunk, out| {
+        let highest_first = chunk.iter().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
+        let lowest_first = || chunk.iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
+        let number = if little { lowest_first() } else { highest_first };
+        out.extend_from_slice(number.to_string().as_bytes());
+    })
+}
+
+fn be2hex<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let size = usize::try_from(args[1].int().unwrap_or(0).max(0)).ok()?;
+    let whole_only = args[2].int().unwrap_or(0) != 0;
+    chunked(&sample.into_bytes(), args[0].bytes(), size, whole_only, |chunk, out| {
+        out.extend(chunk.iter().flat_map(|&byte| hex_pair(byte)));
+    })
+}
+
+/// Bits beyond 64 are lost. Nothing for what is not hexadecimal.
+fn hex2i<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let digit = |&byte: &u8| char::from(byte).to_digit(16);
+    let number =
+        sample.into_text().iter().try_fold(0i64, |number, byte| Some(number << 4 | i64::from(digit(byte)?)))?;
+    Some(Sample::Int(number))
+}
+
+fn htonl<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    Some(Sample::Bin(Cow::Owned((sample.into_int()? as u32).to_be_bytes().to_vec())))
+}
 
 fn hex<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
     let mut out = Vec::new();

@@ -2,11 +2,15 @@
 //!
 //! The functions are also the ones of `hash-type`; the values equal HAProxy 2.6's (see the tests).
 
+use twox_hash::{XxHash3_64, XxHash32, XxHash64};
+
 use super::Converter;
 use crate::args::{Arg, ArgKind, Value};
 use crate::sample::{Sample, Type};
 
 const AVALANCHE: &[Arg] = &[Arg::opt(ArgKind::Int)];
+
+const SEED: &[Arg] = &[Arg::opt(ArgKind::Int)];
 
 pub(super) const ROWS: &[Converter] = &[
     Converter::new("crc32", Type::Bin, Type::Int, |s, a, _| hash(s, a, crc32), "CRC32 as in Ethernet and gzip.")
@@ -15,6 +19,30 @@ pub(super) const ROWS: &[Converter] = &[
         .args(AVALANCHE),
     Converter::new("djb2", Type::Bin, Type::Int, |s, a, _| hash(s, a, djb2), "DJB2.").args(AVALANCHE),
     Converter::new("sdbm", Type::Bin, Type::Int, |s, a, _| hash(s, a, sdbm), "SDBM.").args(AVALANCHE),
+    Converter::new(
+        "xxh32",
+        Type::Bin,
+        Type::Int,
+        |s, a, _| seeded(s, a, |seed, b| XxHash32::oneshot(seed as u32, b).into()),
+        "XXH32, with a seed.",
+    )
+    .args(SEED),
+    Converter::new(
+        "xxh64",
+        Type::Bin,
+        Type::Int,
+        |s, a, _| seeded(s, a, XxHash64::oneshot),
+        "XXH64 as a signed number, with a seed.",
+    )
+    .args(SEED),
+    Converter::new(
+        "xxh3",
+        Type::Bin,
+        Type::Int,
+        |s, a, _| seeded(s, a, XxHash3_64::oneshot_with_seed),
+        "XXH3 of 64 bits as a signed number, with a seed.",
+    )
+    .args(SEED),
 ];
 
 fn hash<'c>(sample: Sample<'c>, args: &'c [Value], with: fn(&[u8]) -> u32) -> Option<Sample<'c>> {
@@ -23,6 +51,10 @@ fn hash<'c>(sample: Sample<'c>, args: &'c [Value], with: fn(&[u8]) -> u32) -> Op
         value = avalanche(value);
     }
     Some(Sample::Int(value.into()))
+}
+
+fn seeded<'c>(sample: Sample<'c>, args: &[Value], with: fn(u64, &[u8]) -> u64) -> Option<Sample<'c>> {
+    Some(Sample::Int(with(args[0].int().unwrap_or(0) as u64, &sample.into_bytes()) as i64))
 }
 
 /// The reflected CRC with polynomial `poly`, bit by bit: rules hash short texts.

@@ -1,14 +1,27 @@
 //! Converters: one row each. To add one, write its function and its row.
 
+mod date;
+mod digest;
 mod encode;
+mod fix;
+mod forwarded;
 mod hash;
+mod json;
+mod jwt;
+mod language;
 mod map;
+mod mqtt;
 mod number;
+mod protobuf;
 mod text;
+mod variable;
 
+pub(crate) use digest::Digest;
 pub(crate) use encode::{from_base64, hex_pair};
 pub use hash::crc32c;
 pub(crate) use hash::{avalanche, sdbm};
+pub(crate) use jwt::{JwtKey, read_key};
+pub(crate) use protobuf::FieldPath;
 
 use crate::args::{Arg, Check, Value};
 use crate::context::Context;
@@ -24,6 +37,8 @@ pub(crate) struct Converter {
     pub args: &'static [Arg],
     pub takes: Type,
     pub gives: Type,
+    /// What it gives with these arguments, where they decide.
+    pub gives_by: Option<fn(&[Value]) -> Type>,
     /// Checks the arguments further and may replace them.
     pub check: Option<Check>,
     pub eval: ConverterFn,
@@ -35,11 +50,21 @@ pub(crate) struct Converter {
 
 impl Converter {
     const fn new(name: &'static str, takes: Type, gives: Type, eval: ConverterFn, doc: &'static str) -> Converter {
-        Converter { name, args: &[], takes, gives, check: None, eval, map: None, doc }
+        Converter { name, args: &[], takes, gives, gives_by: None, check: None, eval, map: None, doc }
     }
 
     const fn args(mut self, args: &'static [Arg]) -> Converter {
         self.args = args;
+        self
+    }
+
+    /// What it gives with these arguments.
+    pub fn gives_with(&self, args: &[Value]) -> Type {
+        self.gives_by.map_or(self.gives, |by| by(args))
+    }
+
+    const fn gives(mut self, by: fn(&[Value]) -> Type) -> Converter {
+        self.gives_by = Some(by);
         self
     }
 
@@ -49,7 +74,23 @@ impl Converter {
     }
 }
 
-const TABLES: [&[Converter]; 5] = [text::ROWS, encode::ROWS, number::ROWS, hash::ROWS, map::ROWS];
+const TABLES: [&[Converter]; 15] = [
+    text::ROWS,
+    encode::ROWS,
+    number::ROWS,
+    hash::ROWS,
+    digest::ROWS,
+    json::ROWS,
+    jwt::ROWS,
+    date::ROWS,
+    language::ROWS,
+    forwarded::ROWS,
+    variable::ROWS,
+    protobuf::ROWS,
+    fix::ROWS,
+    mqtt::ROWS,
+    map::ROWS,
+];
 
 /// The row of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Converter> {

@@ -1,7 +1,6 @@
 //! Converters of text (configuration manual 7.3.1).
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 
 use super::Converter;
 use crate::args::{Arg, ArgKind, Value};
@@ -12,36 +11,51 @@ use crate::substitute::{self, Substitution, Template};
 
 const FIELD: &[Arg] = &[Arg::req(ArgKind::Int), Arg::req(ArgKind::Str), Arg::opt(ArgKind::Int)];
 
-pub(super) const ROWS: &[Converter] = &[
-    Converter::new("lower", Type::Str, Type::Str, lower, "The text in lower case."),
-    Converter::new("upper", Type::Str, Type::Str, upper, "The text in upper case."),
-    Converter::new("length", Type::Str, Type::Int, length, "The text's length in bytes."),
-    Converter::new("ltrim", Type::Str, Type::Str, ltrim, "The text without these characters at its start.")
-        .args(&[Arg::req(ArgKind::Str)]),
-    Converter::new("rtrim", Type::Str, Type::Str, rtrim, "The text without these characters at its end.")
-        .args(&[Arg::req(ArgKind::Str)]),
-    Converter::new("cut_crlf", Type::Str, Type::Str, cut_crlf, "The text up to its first CR or LF."),
-    Converter::new("field", Type::Str, Type::Str, field, "A field between delimiters, empty fields counted.")
-        .args(FIELD)
-        .check(index_not_zero),
-    Converter::new("word", Type::Str, Type::Str, word, "A word between delimiters, empty words not counted.")
-        .args(FIELD)
-        .check(index_not_zero),
-    Converter::new("bytes", Type::Bin, Type::Bin, bytes, "The bytes from an offset on, of a length.")
-        .args(&[Arg::req(ArgKind::Int), Arg::opt(ArgKind::Int)]),
-    Converter::new("concat", Type::Str, Type::Str, concat, "The text, a text, a variable and another text.").args(&[
-        Arg::opt(ArgKind::Str),
-        Arg::opt(ArgKind::Variable),
-        Arg::opt(ArgKind::Str),
-    ]),
-    Converter::new("strcmp", Type::Str, Type::Int, strcmp, "The order of the text and a variable: below, 0, above.")
+pub(super) const ROWS: &[Converter] =
+    &[
+        Converter::new("lower", Type::Str, Type::Str, lower, "The text in lower case."),
+        Converter::new("upper", Type::Str, Type::Str, upper, "The text in upper case."),
+        Converter::new("length", Type::Str, Type::Int, length, "The text's length in bytes."),
+        Converter::new("ltrim", Type::Str, Type::Str, ltrim, "The text without these characters at its start.")
+            .args(&[Arg::req(ArgKind::Str)]),
+        Converter::new("rtrim", Type::Str, Type::Str, rtrim, "The text without these characters at its end.")
+            .args(&[Arg::req(ArgKind::Str)]),
+        Converter::new("cut_crlf", Type::Str, Type::Str, cut_crlf, "The text up to its first CR or LF."),
+        Converter::new("field", Type::Str, Type::Str, field, "A field between delimiters, empty fields counted.")
+            .args(FIELD)
+            .check(index_not_zero),
+        Converter::new("word", Type::Str, Type::Str, word, "A word between delimiters, empty words not counted.")
+            .args(FIELD)
+            .check(index_not_zero),
+        Converter::new("bytes", Type::Bin, Type::Bin, bytes, "The bytes from an offset on, of a length.")
+            .args(&[Arg::req(ArgKind::Int), Arg::opt(ArgKind::Int)]),
+        Converter::new("concat", Type::Str, Type::Str, concat, "The text, a text, a variable and another text.")
+            .args(&[Arg::opt(ArgKind::Str), Arg::opt(ArgKind::Variable), Arg::opt(ArgKind::Str)]),
+        Converter::new(
+            "add_item",
+            Type::Str,
+            Type::Str,
+            add_item,
+            "The text, and a delimiter with a variable and a text if they are not empty.",
+        )
+        .args(&[Arg::req(ArgKind::Str), Arg::opt(ArgKind::Variable), Arg::opt(ArgKind::Str)])
+        .check(item_given),
+        Converter::new("param", Type::Str, Type::Str, param, "The value of a parameter in a text such as a=1&b=2.")
+            .args(&[Arg::req(ArgKind::Str), Arg::opt(ArgKind::Str)]),
+        Converter::new(
+            "strcmp",
+            Type::Str,
+            Type::Int,
+            strcmp,
+            "The order of the text and a variable: below 0, 0, above 0.",
+        )
         .args(&[Arg::req(ArgKind::Variable)]),
-    Converter::new("regsub", Type::Str, Type::Str, regsub, "The text with what an expression matches replaced.")
-        .args(&[Arg::req(ArgKind::Str), Arg::req(ArgKind::Str), Arg::opt(ArgKind::Str)])
-        .check(substitution),
-    Converter::new("host_only", Type::Str, Type::Str, host_only, "A Host value without its port, in lower case."),
-    Converter::new("port_only", Type::Str, Type::Int, port_only, "The port of a Host value, 0 without one."),
-];
+        Converter::new("regsub", Type::Str, Type::Str, regsub, "The text with what an expression matches replaced.")
+            .args(&[Arg::req(ArgKind::Str), Arg::req(ArgKind::Str), Arg::opt(ArgKind::Str)])
+            .check(substitution),
+        Converter::new("host_only", Type::Str, Type::Str, host_only, "A Host value without its port, in lower case."),
+        Converter::new("port_only", Type::Str, Type::Int, port_only, "The port of a Host value, 0 without one."),
+    ];
 
 fn lower<'c>(sample: Sample<'c>, _: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
     let mut text = sample.into_text();
@@ -198,15 +212,58 @@ fn concat<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Opt
     Some(Sample::Str(Cow::Owned(text)))
 }
 
+fn item_given(args: &mut [Value]) -> Result<(), RuleError> {
+    match args[1].is_absent() && args[2].is_absent() {
+        true => Err(RuleError::new("converter 'add_item' needs the name of a variable or a text")),
+        false => Ok(()),
+    }
+}
+
+fn add_item<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Option<Sample<'c>> {
+    let mut text = sample.into_text().into_owned();
+    let mut item = Vec::new();
+    if let Value::Variable(name) = &args[1]
+        && let Some(value) = cx.variables.value(name)
+    {
+        value.write(&mut item);
+    }
+    item.extend_from_slice(args[2].bytes());
+    if !text.is_empty() && !item.is_empty() {
+        text.extend_from_slice(args[0].bytes());
+    }
+    text.extend_from_slice(&item);
+    Some(Sample::Str(Cow::Owned(text)))
+}
+
+/// The first parameter of that name; without a `=` it is empty.
+fn param<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {
+    let text = sample.into_text();
+    let delimiter = *args[1].bytes().first().unwrap_or(&b'&');
+    let mut at = 0;
+    for parameter in text.split(|&byte| byte == delimiter) {
+        let end = at + parameter.len();
+        match parameter.strip_prefix(args[0].bytes()) {
+            Some([]) => return Some(Sample::Str(cut(text, end, end))),
+            Some([b'=', ..]) => {
+                let start = at + args[0].bytes().len() + 1;
+                return Some(Sample::Str(cut(text, start, end)));
+            }
+            _ => at = end + 1,
+        }
+    }
+    None
+}
+
 fn strcmp<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Option<Sample<'c>> {
     let Value::Variable(name) = &args[0] else {
         return None;
     };
     let other = cx.variables.value(name)?.borrowed().into_text();
-    Some(Sample::Int(match (*sample.into_text()).cmp(&*other) {
-        Ordering::Less => -1,
-        Ordering::Equal => 0,
-        Ordering::Greater => 1,
+    let text = sample.into_text();
+    let differing = text.iter().zip(&*other).find(|(left, right)| left != right);
+    Some(Sample::Int(match differing {
+        Some((left, right)) => i64::from(*left) - i64::from(*right),
+        None => (text.len() as i64 - other.len() as i64).signum(),
     }))
 }
 

@@ -124,6 +124,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
     }
     let random = Cell::new(0x8000_0000u32);
     let random = || random.replace(random.get().wrapping_add(1));
+    let (mut session, mut exchange) = (Variables::new(), Variables::new());
     let mut cx = Context {
         now: UNIX_EPOCH + Duration::from_millis(1_795_234_040_719),
         client: Some("192.0.2.7:1234".parse().expect("an address")),
@@ -152,7 +153,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
             let body = &response_buf[response_head.received_len()..];
             Response { head: ResponseMut::new(&mut response_head, response_buf), body: Body::Plain(body) }
         }),
-        variables: VariableScopes { session: &mut Variables::new(), exchange: Some(&mut Variables::new()) },
+        variables: VariableScopes::new(&mut session, Some(&mut exchange)),
         own_status: None,
         settings: &mut RuleSettings::default(),
         log_level: None,

@@ -23,6 +23,7 @@ fn one(word: &str, random: &mut Random) -> Result<String, String> {
         "natural" => random.of(&NUMBERS).trim_start_matches('-').to_string(),
         "negative" => format!("-{}", random.of(&NUMBERS).trim_start_matches('-')),
         "int" => random.of(&NUMBERS).to_string(),
+        "day" => random.of(&["3600", "-3600", "86400", "-86400000000", "31536000"]).to_string(),
         "delimiters" => random.of(&[":", "/", "_", ".:", " ", "=;&", "\",\"", "-."]).to_string(),
         "chars" => random.of(&["a", "abc", "0123456789", " ", "/", "\"xyz\"", "-."]).to_string(),
         "separator" => random.of(&["", ":", "-", "--", "\", \""]).to_string(),

@@ -23,12 +23,19 @@ pub fn one(kind: &str, number: usize, random: &mut Random) -> Result<Vec<u8>, St
         "urls" => damaged(random, |random| random.text(b"/ab?c=d&e%41%2F%3d%zz+;#", 30)),
         "hosts" => edge(HOSTS, number).unwrap_or_else(|| random.text(b"aB.:[]0189-", 14)),
         "languages" => damaged(random, languages),
+        "refusals" => format!("en;q=0,fr;q=0.{number}").into_bytes(),
         "json" => damaged(random, |random| messages::json(random, 3).into_bytes()),
+        "documents" => messages::document(random).into_bytes(),
         "jwt" => damaged(random, messages::jwt),
         "protobuf" => damaged(random, |random| messages::protobuf(random, 3)),
+        "rectangles" => messages::rectangle(random),
         "grpc" => damaged(random, messages::grpc),
         "fix" => damaged(random, messages::fix),
-        "mqtt" => damaged(random, messages::mqtt),
+        "mqtt" => {
+            let mut packet = messages::mqtt(random);
+            packet.truncate(if random.once_in(5) { random.below(packet.len()) } else { packet.len() });
+            packet
+        }
         "utf8" => {
             damaged(random, |random| (0..random.below(12)).flat_map(|_| random.of(CHARACTERS).to_vec()).collect())
         }
@@ -88,7 +95,7 @@ fn languages(random: &mut Random) -> Vec<u8> {
     for _ in 0..random.below(6) {
         let language = random.of(&["en", "en-us", "fr", "fr-CH", "de", "es", "EN", "*", "e", ""]);
         let weight = random
-            .of(&["", ";q=0.5", ";q=0", ";q=1", "; q=0.8", ";q=0.123", ";q=1.0", ";x=2", ";q=", ";q=.5", " ;q=0.7"]);
+            .of(&["", ";q=0.5", ";q=0.0", ";q=1", "; q=0.8", ";q=0.123", ";q=1.0", ";x=2", ";q=", ";q=.5", " ;q=0.7"]);
         list.push(format!("{language}{weight}"));
     }
     list.join(*random.of(&[",", ", ", " , "])).into_bytes()

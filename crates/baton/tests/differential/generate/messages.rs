@@ -29,6 +29,21 @@ pub fn json(random: &mut Random, depth: usize) -> String {
     }
 }
 
+/// An object of which each part is of a known kind: `o`, an object with `b`, `c` and `m`, a list `l`, and `last`.
+pub fn document(random: &mut Random) -> String {
+    let mut inner = vec![
+        format!("\"b\":{}", json(random, 0)),
+        format!("\"c\":{{\"d\":{},\"e\":{}}}", json(random, 0), json(random, 1)),
+        format!("\"m\":[[{}],[{},{}]]", json(random, 0), json(random, 0), json(random, 1)),
+    ];
+    inner.swap(0, random.below(3));
+    let item = format!("{{\"a\":{},\"b\":{}}}", json(random, 0), json(random, 0));
+    let list = format!("[{},{item},{}]", json(random, 0), json(random, 0));
+    let mut parts = [format!("\"o\":{{{}}}", inner.join(",")), format!("\"l\":{list}")];
+    parts.swap(0, random.below(2));
+    format!("{{{},\"last\":{}}}", parts.join(","), json(random, 0))
+}
+
 fn json_text(random: &mut Random) -> String {
     let parts = [
         "a", "B", "1", " ", "\\\"", "\\\\", "\\/", "\\n", "\\t", "\\b", "\\u0041", "\\u00e9", "\\u20ac", "é", "",
@@ -101,6 +116,26 @@ pub fn protobuf(random: &mut Random, depth: usize) -> Vec<u8> {
     out
 }
 
+/// A message of two corners (48 and 49), each with a point (59) of two numbers (1 and 2).
+pub fn rectangle(random: &mut Random) -> Vec<u8> {
+    let mut out = Vec::new();
+    for corner in [48, 49] {
+        let mut point = Vec::new();
+        for number in [1, 2] {
+            varint(number << 3, &mut point);
+            varint(random.next() >> random.below(64), &mut point);
+        }
+        let mut inner = Vec::new();
+        varint(59 << 3 | 2, &mut inner);
+        varint(point.len() as u64, &mut inner);
+        inner.extend_from_slice(&point);
+        varint(corner << 3 | 2, &mut out);
+        varint(inner.len() as u64, &mut out);
+        out.extend_from_slice(&inner);
+    }
+    out
+}
+
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value > 127 {
         out.push(value as u8 | 128);
@@ -153,15 +188,8 @@ pub fn mqtt(random: &mut Random) -> Vec<u8> {
         }
         0x20
     } else {
-        let (name, version) = *random.of(&[
-            ("MQTT", 4_u8),
-            ("MQTT", 5),
-            ("MQIsdp", 3),
-            ("MQTT", 3),
-            ("MQTT", 4),
-            ("MQTT", 5),
-            ("mqtt", 4),
-        ]);
+        let (name, version) =
+            *random.of(&[("MQTT", 4_u8), ("MQTT", 5), ("MQTT", 4), ("MQTT", 3), ("MQTT", 4), ("MQTT", 5), ("mqtt", 4)]);
         string(name.as_bytes(), &mut body);
         body.push(version);
         let flags = *random.of(&[0_u8, 2, 0x80, 0xc0, 0xc2, 0x04, 0x0e, 0x16, 0xf6, 0x40, 1, 0x26, 0x1c]);

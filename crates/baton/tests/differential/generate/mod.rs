@@ -69,9 +69,9 @@ pub fn rule(case: &str, body: &str) -> Result<String, String> {
     Ok(format!("    http-request return status 200 content-type text/plain lf-string '{text}'\n"))
 }
 
-/// An expression as text of a format: what would begin another one is left out.
+/// An expression as text of a format: what would begin another one is left out, and the folder.
 fn shown(expression: &str) -> String {
-    expression.replace(['%', '\\', '\''], "")
+    expression.replace("${DIR}/", "").replace(['%', '\\', '\''], "")
 }
 
 /// The steps of a section `inputs`; connections are named after `start`.
