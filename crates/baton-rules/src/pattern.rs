@@ -243,7 +243,7 @@ impl fmt::Display for Range {
 
 /// The bytes of `-m bin`.
 pub(crate) fn hexadecimal(text: &str) -> Result<Vec<u8>, RuleError> {
-    if text.len() % 2 > 0 {
+    if !text.len().is_multiple_of(2) {
         return Err(RuleError::new("an even number of hex digit is expected"));
     }
     if let Some(other) = text.chars().find(|char| !char.is_ascii_hexdigit()) {

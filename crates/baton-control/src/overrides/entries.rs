@@ -6,12 +6,11 @@
 use baton_rules::{ChangedKey, Values};
 
 use super::{OverrideKey, OverrideRecord};
-use crate::tickets::wall_seconds;
 
 /// The field of an entry.
 pub const ENTRY: &str = "entry";
 
-/// A change as a record.
+/// A change as a record. Who made it, and when, is not known: requests change entries, too.
 pub fn record(title: &str, change: &ChangedKey) -> OverrideRecord {
     OverrideRecord {
         backend: title.to_owned(),
@@ -19,7 +18,6 @@ pub fn record(title: &str, change: &ChangedKey) -> OverrideRecord {
         field: ENTRY.into(),
         value: list(&change.live),
         file: list(&change.file),
-        at_s: wall_seconds(),
         ..OverrideRecord::default()
     }
 }

@@ -12,22 +12,17 @@ const ANY: u8 = sets::HTTP | sets::CONNECTION | sets::SESSION | sets::CONTENT | 
 
 pub(super) const ROWS: &[Row] = &[
     Row { name: "set-map", sets: ANY, parse: set_map, doc: "Sets the value of a key of a map, or adds it." },
-    Row {
-        name: "del-map",
-        sets: ANY,
-        parse: |words| one(words, |it, key| PatternEdit::Delete(it, key)),
-        doc: "Deletes a key of a map.",
-    },
+    Row { name: "del-map", sets: ANY, parse: |words| one(words, PatternEdit::Delete), doc: "Deletes a key of a map." },
     Row {
         name: "add-acl",
         sets: ANY,
-        parse: |words| one(words, |it, key| PatternEdit::Add(it, key)),
+        parse: |words| one(words, PatternEdit::Add),
         doc: "Adds a pattern to a file of patterns.",
     },
     Row {
         name: "del-acl",
         sets: ANY,
-        parse: |words| one(words, |it, key| PatternEdit::Delete(it, key)),
+        parse: |words| one(words, PatternEdit::Delete),
         doc: "Deletes a pattern of a file of patterns.",
     },
 ];

@@ -50,7 +50,7 @@ struct KeyOf(Arc<Entry>);
 #[derive(Debug)]
 enum Numbers {
     One(u64),
-    Many(Box<Vec<u64>>),
+    Many(Box<[u64]>),
 }
 
 impl Hash for KeyOf {
@@ -106,7 +106,7 @@ impl ByKey {
                 if let Err(at) = all.binary_search(&entry.number) {
                     all.insert(at, entry.number);
                 }
-                *numbers = Numbers::Many(Box::new(all));
+                *numbers = Numbers::Many(all.into());
             }
         }
     }
@@ -118,7 +118,7 @@ impl ByKey {
         match left.as_slice() {
             [] => drop(self.0.remove(entry.key())),
             [one] => *numbers = Numbers::One(*one),
-            _ => *numbers = Numbers::Many(Box::new(left)),
+            _ => *numbers = Numbers::Many(left.into()),
         }
     }
 

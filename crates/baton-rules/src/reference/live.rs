@@ -19,6 +19,12 @@ const ENTRIES_PER_HOLD: usize = 4096;
 
 type Indexes = Vec<Option<Arc<Index>>>;
 
+/// Keys that changed while other contents were built.
+type Journal = Mutex<Vec<Box<[u8]>>>;
+
+/// A line of a file: its key and its value.
+pub(super) type FileLine<'f> = (&'f [u8], Option<&'f [u8]>);
+
 /// Contents that rules of all configurations since the first share.
 #[derive(Debug)]
 pub struct Live {
@@ -41,7 +47,7 @@ struct State {
     /// Exchanges of all entries at once.
     exchanges: u64,
     /// Whoever builds other contents from these learns here which keys have changed meanwhile.
-    journals: Vec<Weak<Mutex<Vec<Box<[u8]>>>>>,
+    journals: Vec<Weak<Journal>>,
     differing: Differing,
     untold: Option<HashSet<Box<[u8]>>>,
 }
@@ -133,7 +139,7 @@ pub(super) struct Update {
     base: Arc<Base>,
     contents: Contents,
     exchanges: u64,
-    journal: Arc<Mutex<Vec<Box<[u8]>>>>,
+    journal: Arc<Journal>,
     /// Keys that were changed at run time and are as in the file from now on.
     pub ended: Vec<Box<[u8]>>,
     /// Keys that stay changed; `None`: those that are.
@@ -287,8 +293,8 @@ impl State {
     }
 
     fn judge(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), PatternRefusal> {
-        let used = self.slots.iter().filter(|(_, users)| users.strong_count() > 0);
-        let judged = used.map(|(spec, _)| spec.judge(key, value)).collect::<Result<(), RuleError>>();
+        let mut used = self.slots.iter().filter(|(_, users)| users.strong_count() > 0);
+        let judged: Result<(), RuleError> = used.try_for_each(|(spec, _)| spec.judge(key, value));
         judged.map_err(|error| PatternRefusal::Invalid(error.message))
     }
 
@@ -307,12 +313,7 @@ impl State {
 
 impl Live {
     /// Of a file that was read, or of what a rule has in its line. `changed`: rules have nothing else to look at.
-    pub(super) fn new(
-        specs: Vec<(MatchSpec, Weak<()>)>,
-        digest: u64,
-        lines: &[(&[u8], Option<&[u8]>)],
-        changed: bool,
-    ) -> Live {
+    pub(super) fn new(specs: Vec<(MatchSpec, Weak<()>)>, digest: u64, lines: &[FileLine<'_>], changed: bool) -> Live {
         let entries: Vec<Arc<Entry>> =
             lines.iter().zip(1..).map(|((key, value), number)| Entry::new(number, key, *value)).collect();
         let last_number = entries.len() as u64;
@@ -609,7 +610,7 @@ impl Live {
     }
 
     /// Builds what a changed file makes of the contents, or another index: beside those in use.
-    pub(super) fn update(&self, digest: u64, lines: Option<&[(&[u8], Option<&[u8]>)]>) -> Update {
+    pub(super) fn update(&self, digest: u64, lines: Option<&[FileLine<'_>]>) -> Update {
         let journal = Arc::default();
         let (slots, base, exchanges) = {
             let mut state = self.writing();

@@ -353,7 +353,7 @@ impl Reference {
             return None;
         }
         let content = std::mem::take(&mut about.content);
-        let lines = || -> Vec<(&[u8], Option<&[u8]>)> {
+        let lines = || -> Vec<live::FileLine<'_>> {
             match self.is_file {
                 true => file::entries(&content, about.is_map).map(|(_, key, value)| (key, value)).collect(),
                 false => about.patterns.iter().map(|pattern| (pattern.as_bytes(), None)).collect(),
