@@ -4,12 +4,12 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 
-use baton_model::Author;
+use baton_model::{Author, Object};
 use baton_proxy::{FrontendService, Generation, ListenerPlan};
 use baton_rules::PatternChange;
 
 use crate::protocol::Outcome;
-use crate::reload::{Change, Changed, DynamicCookie, LimitedObject};
+use crate::reload::{Change, Changed, DynamicCookie};
 
 /// Changes that are remembered.
 const CHANGES_MAX: usize = 50;
@@ -103,18 +103,15 @@ impl Pending {
                 DynamicCookie::Disabled => format!("backend {backend}: dynamic cookie disabled"),
                 DynamicCookie::Key(_) => format!("backend {backend}: key of the dynamic cookie set"),
             }),
-            Change::Limited(object, limit) => {
+            Change::Limited { object, field, value, by: _ } => {
                 let object = match object {
-                    LimitedObject::Frontend(plan) => format!("frontend {}: maxconn", plan.proxy.name),
-                    LimitedObject::Connections => "maxconn".into(),
-                    LimitedObject::ConnectionRate => "maxconnrate".into(),
-                    LimitedObject::SessionRate => "maxsessrate".into(),
-                    LimitedObject::TlsRate => "maxsslrate".into(),
+                    Object::Process => field.word().to_owned(),
+                    other => format!("{other}: {}", field.word()),
                 };
-                let limit = limit.map_or_else(|| "of the configuration".to_owned(), |limit| limit.to_string());
+                let limit = value.as_ref().map_or_else(|| "of the configuration".to_owned(), ToString::to_string);
                 operator(format!("{object} {limit}"))
             }
-            Change::FrontendService(plan, service) => {
+            Change::FrontendService(plan, service, _) => {
                 let word = match service {
                     FrontendService::Open => "enabled",
                     FrontendService::Paused => "disabled",

@@ -20,10 +20,13 @@ const NAMED_MAX: usize = 20;
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OverrideRecord {
-    /// The backend.
+    /// The backend of a server; empty for a frontend and the process.
     pub backend: String,
-    /// The server.
+    /// The server; empty for a frontend and the process.
     pub server: String,
+    /// The frontend; empty for a server and the process.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub frontend: String,
     /// `state`, `weight`.
     pub field: String,
     /// Its value.
@@ -45,10 +48,11 @@ pub struct OverrideRecord {
 impl OverrideRecord {
     /// Of an override.
     pub fn of(object: &Object, set: &Override) -> OverrideRecord {
-        let Object::Server { backend, server } = object;
+        let OverrideKey { backend, server, frontend, .. } = OverrideKey::of(object, set.value.field());
         OverrideRecord {
-            backend: backend.to_string(),
-            server: server.to_string(),
+            backend,
+            server,
+            frontend,
             field: set.value.field().word().into(),
             value: set.value.to_string(),
             file: set.file.to_string(),
@@ -71,11 +75,19 @@ impl OverrideRecord {
 
     /// The override; `None` of what is unknown here. It may be another process's, and its texts are shown.
     pub(crate) fn read(&self) -> Option<(Object, Override)> {
-        let name = |text: &str| -> Arc<str> { printable::line(text).into() };
         let field = Field::of_word(&self.field)?;
         let (value, file) = (Setting::parse(field, &self.value)?, Setting::parse(field, &self.file)?);
         let by = Author { socket: printable::line(&self.socket).into_owned(), ..self.by() };
-        Some((Object::server(&name(&self.backend), &name(&self.server)), Override { value, file, by, at_s: self.at_s }))
+        Some((self.object(), Override { value, file, by, at_s: self.at_s }))
+    }
+
+    fn object(&self) -> Object {
+        let name = |text: &str| -> Arc<str> { printable::line(text).into() };
+        match (&*self.server, &*self.frontend) {
+            ("", "") => Object::Process,
+            ("", frontend) => Object::frontend(&name(frontend)),
+            (server, _) => Object::server(&name(&self.backend), &name(server)),
+        }
     }
 }
 
@@ -83,10 +95,13 @@ impl OverrideRecord {
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OverrideKey {
-    /// The backend.
+    /// The backend of a server.
     pub backend: String,
     /// The server.
     pub server: String,
+    /// The frontend.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub frontend: String,
     /// `state`, `weight`.
     pub field: String,
 }
@@ -94,8 +109,14 @@ pub struct OverrideKey {
 impl OverrideKey {
     /// Of a field.
     pub fn of(object: &Object, field: Field) -> OverrideKey {
-        let Object::Server { backend, server } = object;
-        OverrideKey { backend: backend.to_string(), server: server.to_string(), field: field.word().into() }
+        let key = OverrideKey { field: field.word().into(), ..OverrideKey::default() };
+        match object {
+            Object::Process => key,
+            Object::Frontend { frontend } => OverrideKey { frontend: frontend.to_string(), ..key },
+            Object::Server { backend, server } => {
+                OverrideKey { backend: backend.to_string(), server: server.to_string(), ..key }
+            }
+        }
     }
 }
 
@@ -126,7 +147,7 @@ impl fmt::Display for OverrideRecord {
             let (backend, server) = (printable::line(backend), printable::line(server));
             return write!(out, "{backend} {server} {value} (file: {file})");
         }
-        write!(out, "server {backend}/{server} {field} {value} (file: {file})")
+        write!(out, "{} {field} {value} (file: {file})", self.object())
     }
 }
 
@@ -179,9 +200,24 @@ mod tests {
         assert_eq!((object.to_string().as_str(), set.value.to_string().as_str()), ("server app/s1", "maint"));
         assert_eq!(set.by.to_string(), "uid 0 pid 7 over unix@/run/b.sock");
         assert_eq!(OverrideRecord::of(&object, &set), record);
+        let limits = [
+            (Object::Process, Setting::TlsRate(7), Setting::TlsRate(0), "global maxsslrate 7 (file: 0)"),
+            (
+                Object::frontend(&"web".into()),
+                Setting::Maxconn(7),
+                Setting::Maxconn(0),
+                "frontend web maxconn 7 (file: 0)",
+            ),
+        ];
+        for (object, value, file, text) in limits {
+            let set = Override { value, file, ..set.clone() };
+            let record = OverrideRecord::of(&object, &set);
+            assert_eq!((record.to_string().as_str(), record.read()), (text, Some((object, set))));
+        }
         let unknown = OverrideRecord { field: "colour".into(), ..record.clone() };
         assert_eq!((unknown.read(), OverrideRecord { value: "1".into(), ..record }.read()), (None, None));
-        let record: OverrideRecord = serde_json::from_str(r#"{"field":"weight","value":"3","file":"9"}"#).unwrap();
+        let record: OverrideRecord =
+            serde_json::from_str(r#"{"server":"s","field":"weight","value":"3","file":"9"}"#).unwrap();
         assert_eq!(record.read().map(|(_, set)| set.by.to_string()), Some("over ".into()));
     }
 }

@@ -52,7 +52,6 @@ use crate::tidy::Tidy;
 pub(crate) use self::change::{Change, Changed};
 pub(crate) use self::cookies::DynamicCookie;
 use self::figures::LastReload;
-pub(crate) use self::limits::LimitedObject;
 pub(crate) use self::patterns::EntryReport;
 
 /// How long a reload waits for addresses that a process before us has still: those of one without clients are closed within a second.
@@ -536,6 +535,7 @@ impl ChangeLine {
         (self.asked, self.model, self.rules) = (asked, model, rules);
         self.server_ids.forget();
         self.settle_limits();
+        self.settle_frontends();
     }
 
     /// Keeps new clients from addresses the configuration in use does not have.

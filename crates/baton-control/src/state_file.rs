@@ -193,6 +193,7 @@ impl<'l> SavedState<'l> {
         settings.into_iter().filter(|(_, value, file)| value != file).map(move |(field, value, file)| OverrideRecord {
             backend: backend.clone(),
             server: server.clone(),
+            frontend: String::new(),
             field: field.word().into(),
             value: value.to_string(),
             file: file.to_string(),

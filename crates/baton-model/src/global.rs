@@ -20,6 +20,8 @@ pub struct Global {
     pub maxconn: Option<u32>,
     /// `maxconnrate`: connections accepted in a second, of the whole process.
     pub maxconnrate: Option<u32>,
+    /// `maxsessrate`: sessions begun in a second, of the whole process.
+    pub maxsessrate: Option<u32>,
     /// `maxsslconn`: TLS connections with clients, of the whole process; `None`: as many as `maxconn`.
     pub maxsslconn: Option<u32>,
     /// `maxsslrate`: TLS connections accepted in a second, of the whole process.
@@ -93,6 +95,7 @@ impl Default for Global {
             nbthread: None,
             maxconn: None,
             maxconnrate: None,
+            maxsessrate: None,
             maxsslconn: None,
             maxsslrate: None,
             maxpipes: None,

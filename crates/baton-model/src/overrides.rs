@@ -4,15 +4,14 @@
 //! file had when it was set, and counts as long as the file has that value: when the file changes that very field, the override has
 //! ended, and [`Overrides::settle`] takes it out. It ends with its object too.
 
+mod setting;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::{Address, Model, Server, ServerAddress};
-
-/// The largest `weight`.
-const WEIGHT_MAX: u32 = 256;
+use crate::{Model, Server};
 
 /// The line of a server that is not there, as text.
 pub const NO_LINE: &str = "-";
@@ -26,6 +25,13 @@ pub struct Overrides {
 /// Whose field is overridden.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Object {
+    /// The process: limits of `global`.
+    Process,
+    /// A frontend.
+    Frontend {
+        /// Its name.
+        frontend: Arc<str>,
+    },
     /// A server of a backend.
     Server {
         /// The backend's name.
@@ -46,7 +52,7 @@ pub enum Field {
     Line,
     /// Of a server: whether it is checked. The file has `check`.
     Health,
-    /// Of a server: `maxconn`.
+    /// Of a server, a frontend or the process: `maxconn`.
     Maxconn,
     /// Of a server: its address and port.
     Address,
@@ -54,6 +60,14 @@ pub enum Field {
     CheckAddress,
     /// Of a server: at which port it is checked, `port`.
     CheckPort,
+    /// Of the process: `maxconnrate`.
+    ConnectionRate,
+    /// Of the process: `maxsessrate`.
+    SessionRate,
+    /// Of the process: `maxsslrate`.
+    TlsRate,
+    /// Of a frontend: whether it lets clients in. The file has `disabled`.
+    Service,
 }
 
 /// A field with its value.
@@ -75,6 +89,14 @@ pub enum Setting {
     CheckAddress(Option<IpAddr>),
     /// [`Field::CheckPort`].
     CheckPort(Option<u16>),
+    /// [`Field::ConnectionRate`]: 0 is no limit.
+    ConnectionRate(u32),
+    /// [`Field::SessionRate`]: 0 is no limit.
+    SessionRate(u32),
+    /// [`Field::TlsRate`]: 0 is no limit.
+    TlsRate(u32),
+    /// [`Field::Service`].
+    Service(bool),
 }
 
 /// What operators and the file say of a server: reasons that may apply together. Neither is `ready`.
@@ -160,8 +182,10 @@ impl Overrides {
     /// oldest come first.
     pub fn of_lines(&self) -> BTreeMap<&Arc<str>, Vec<(&Arc<str>, &Override)>> {
         let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for ((Object::Server { backend, server }, field), set) in &self.entries {
-            if field.is_of_line() {
+        for ((object, field), set) in &self.entries {
+            if let Object::Server { backend, server } = object
+                && field.is_of_line()
+            {
                 all.entry(backend).or_default().push((server, set));
             }
         }
@@ -192,7 +216,17 @@ impl Overrides {
 
     /// The backends of whose servers there are any.
     pub fn backends(&self) -> HashSet<&Arc<str>> {
-        self.entries.keys().map(|(Object::Server { backend, .. }, _)| backend).collect()
+        self.entries.keys().filter_map(|(object, _)| object.backend()).collect()
+    }
+
+    /// What is set of a field of a frontend or the process, of which the file says this.
+    pub fn setting(&self, object: &Object, file: &Setting) -> Option<&Setting> {
+        self.get(object, file.field()).filter(|set| set.file == *file).map(|set| &set.value)
+    }
+
+    /// The limit of a frontend or the process that is set, where the file says this.
+    pub fn limit(&self, object: &Object, file: Option<Setting>) -> Option<u32> {
+        self.setting(object, &file?)?.limit()
     }
 
     /// Sets a field; one that is set to what the file says is overridden no more.
@@ -233,7 +267,11 @@ impl Overrides {
                     | Setting::Maxconn(_)
                     | Setting::Address(_)
                     | Setting::CheckAddress(_)
-                    | Setting::CheckPort(_),
+                    | Setting::CheckPort(_)
+                    | Setting::ConnectionRate(_)
+                    | Setting::SessionRate(_)
+                    | Setting::TlsRate(_)
+                    | Setting::Service(_),
                 )
                 | None => {}
             }
@@ -251,7 +289,12 @@ impl Overrides {
             servers.extend(proxy.servers.iter().map(|server| ((&*proxy.name, &*server.name), &**server)));
         }
         let ended = self.entries.iter().filter_map(|((object, field), set)| {
-            let Object::Server { backend, server } = object;
+            let Object::Server { backend, server } = object else {
+                let file = Setting::of_object(*field, object, model);
+                let is_in_force = file.as_ref() == Some(&set.file);
+                let ended = EndedOverride { object: object.clone(), value: set.value.clone(), file };
+                return (!is_in_force).then_some(ended);
+            };
             let server = servers.get(&(&**backend, &**server)).copied();
             let is_there = there.contains(&**backend);
             let line = self.get(object, Field::Line).filter(|set| set.file == Setting::of(Field::Line, server));
@@ -265,13 +308,7 @@ impl Overrides {
             };
             let file = match field {
                 Field::Line => is_there.then(|| Setting::of(Field::Line, server)),
-                Field::State
-                | Field::Weight
-                | Field::Health
-                | Field::Maxconn
-                | Field::Address
-                | Field::CheckAddress
-                | Field::CheckPort => server.map(|server| Setting::of(*field, Some(server))),
+                _ => server.map(|server| Setting::of(*field, Some(server))),
             };
             (!is_in_force).then(|| EndedOverride { object: object.clone(), value: set.value.clone(), file })
         });
@@ -294,144 +331,37 @@ impl Object {
         Object::Server { backend: backend.clone(), server: server.clone() }
     }
 
-    /// The object that an operator names: `backend/server`.
+    /// A frontend.
+    pub fn frontend(frontend: &Arc<str>) -> Object {
+        Object::Frontend { frontend: frontend.clone() }
+    }
+
+    /// The object that an operator names: `global`, a frontend, or `backend/server`.
     pub fn of_words(words: &str) -> Option<Object> {
-        let (backend, server) = words.split_once('/')?;
-        (!backend.is_empty() && !server.is_empty()).then(|| Object::server(&backend.into(), &server.into()))
+        match words.split_once('/') {
+            Some((backend, server)) => {
+                (!backend.is_empty() && !server.is_empty()).then(|| Object::server(&backend.into(), &server.into()))
+            }
+            None if words == "global" => Some(Object::Process),
+            None => (!words.is_empty()).then(|| Object::frontend(&words.into())),
+        }
+    }
+
+    /// The backend of a server.
+    pub fn backend(&self) -> Option<&Arc<str>> {
+        match self {
+            Object::Server { backend, .. } => Some(backend),
+            Object::Process | Object::Frontend { .. } => None,
+        }
     }
 }
 
 impl fmt::Display for Object {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Object::Process => out.write_str("global"),
+            Object::Frontend { frontend } => write!(out, "frontend {frontend}"),
             Object::Server { backend, server } => write!(out, "server {backend}/{server}"),
-        }
-    }
-}
-
-impl Field {
-    /// All of them.
-    pub const ALL: [Field; 8] = [
-        Field::State,
-        Field::Weight,
-        Field::Line,
-        Field::Health,
-        Field::Maxconn,
-        Field::Address,
-        Field::CheckAddress,
-        Field::CheckPort,
-    ];
-
-    /// Whether it makes another line of a server, and so another model; the others are states of the server.
-    pub fn is_of_line(self) -> bool {
-        !matches!(self, Field::State | Field::Weight)
-    }
-
-    /// Its name, in messages and between processes.
-    pub fn word(self) -> &'static str {
-        match self {
-            Field::State => "state",
-            Field::Weight => "weight",
-            Field::Line => "line",
-            Field::Health => "health",
-            Field::Maxconn => "maxconn",
-            Field::Address => "addr",
-            Field::CheckAddress => "check-addr",
-            Field::CheckPort => "check-port",
-        }
-    }
-
-    /// The field of a name.
-    pub fn of_word(word: &str) -> Option<Field> {
-        Field::ALL.into_iter().find(|field| field.word() == word)
-    }
-}
-
-impl Setting {
-    /// What the file says of a server, of none if it is not there.
-    pub fn of(field: Field, server: Option<&Server>) -> Setting {
-        let file = server.map(EffectiveServer::of).unwrap_or_default();
-        match field {
-            Field::State => Setting::State(file.admin),
-            Field::Weight => Setting::Weight(file.weight),
-            Field::Line => Setting::Line(server.map(|server| server.address.to_string().into())),
-            Field::Health => Setting::Health(server.is_some_and(|server| server.check.enabled)),
-            Field::Maxconn => Setting::Maxconn(server.map_or(0, |server| server.maxconn)),
-            Field::Address => Setting::Address(server.map(|server| server.address.to_string().into())),
-            Field::CheckAddress => Setting::CheckAddress(match server.and_then(|server| server.check.addr.as_ref()) {
-                Some(Address::Inet(address)) => Some(address.ip()),
-                Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => None,
-            }),
-            Field::CheckPort => Setting::CheckPort(server.and_then(|server| server.check.port)),
-        }
-    }
-
-    /// Has a server's line as this says. Its state and weight, and whether there is one, are no part of that.
-    pub fn put(&self, server: &mut Server) {
-        match self {
-            Setting::State(_) | Setting::Weight(_) | Setting::Line(_) => {}
-            Setting::Health(is_checked) => server.check.enabled = *is_checked,
-            Setting::Maxconn(limit) => server.maxconn = *limit,
-            Setting::Address(address) => {
-                if let Some(address) = address.as_deref().and_then(|text| text.parse().ok()) {
-                    server.address = ServerAddress::literal(Some(Address::Inet(address)));
-                }
-            }
-            Setting::CheckAddress(address) => {
-                server.check.addr = address.map(|address| Address::Inet(SocketAddr::new(address, 0)));
-            }
-            Setting::CheckPort(port) => server.check.port = *port,
-        }
-    }
-
-    /// Which field it is.
-    pub fn field(&self) -> Field {
-        match self {
-            Setting::State(_) => Field::State,
-            Setting::Weight(_) => Field::Weight,
-            Setting::Line(_) => Field::Line,
-            Setting::Health(_) => Field::Health,
-            Setting::Maxconn(_) => Field::Maxconn,
-            Setting::Address(_) => Field::Address,
-            Setting::CheckAddress(_) => Field::CheckAddress,
-            Setting::CheckPort(_) => Field::CheckPort,
-        }
-    }
-
-    /// The value of a field from its text, as [`fmt::Display`] writes it.
-    pub fn parse(field: Field, text: &str) -> Option<Setting> {
-        match field {
-            Field::State => AdminState::ALL.into_iter().find(|state| state.word() == text).map(Setting::State),
-            Field::Weight => text.parse().ok().filter(|weight| *weight <= WEIGHT_MAX).map(Setting::Weight),
-            Field::Line => Some(Setting::Line((text != NO_LINE).then(|| text.into()))),
-            Field::Health => match text {
-                "enabled" => Some(Setting::Health(true)),
-                "disabled" => Some(Setting::Health(false)),
-                _ => None,
-            },
-            Field::Maxconn => text.parse().ok().map(Setting::Maxconn),
-            Field::Address => Some(Setting::Address((text != NO_LINE).then(|| text.into()))),
-            Field::CheckAddress if text == NO_LINE => Some(Setting::CheckAddress(None)),
-            Field::CheckAddress => text.parse().ok().map(|address| Setting::CheckAddress(Some(address))),
-            Field::CheckPort if text == NO_LINE => Some(Setting::CheckPort(None)),
-            Field::CheckPort => text.parse().ok().map(|port| Setting::CheckPort(Some(port))),
-        }
-    }
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Setting::State(state) => out.write_str(state.word()),
-            Setting::Weight(weight) => write!(out, "{weight}"),
-            Setting::Line(line) => out.write_str(line.as_deref().unwrap_or(NO_LINE)),
-            Setting::Health(true) => out.write_str("enabled"),
-            Setting::Health(false) => out.write_str("disabled"),
-            Setting::Maxconn(limit) => write!(out, "{limit}"),
-            Setting::Address(address) => out.write_str(address.as_deref().unwrap_or(NO_LINE)),
-            Setting::CheckAddress(Some(address)) => write!(out, "{address}"),
-            Setting::CheckPort(Some(port)) => write!(out, "{port}"),
-            Setting::CheckAddress(None) | Setting::CheckPort(None) => out.write_str(NO_LINE),
         }
     }
 }
@@ -586,6 +516,48 @@ mod tests {
         assert_eq!(ended(&Model::default()).len(), 3, "the backend is gone");
         overrides.set(object("s1"), set(line(Some(&address)), line(Some(&address))));
         assert_eq!((overrides.remove(&object("n1")).len(), overrides.is_empty()), (2, true));
+    }
+
+    #[test]
+    fn limits_of_frontends_and_the_process_hold_until_the_file_changes_them() {
+        let mut model = model(&[]);
+        model.global.maxconnrate = Some(5);
+        let (mut overrides, mut web) = (Overrides::default(), Proxy::new("web", Role::Frontend));
+        web.maxconn = Some(10);
+        model.proxies.push(Arc::new(web.clone()));
+        let frontend = Object::frontend(&"web".into());
+        let entries = [
+            (frontend.clone(), Setting::Maxconn(3), Setting::Maxconn(10)),
+            (frontend.clone(), Setting::Service(false), Setting::Service(true)),
+            (Object::Process, Setting::ConnectionRate(0), Setting::ConnectionRate(5)),
+        ];
+        for (object, value, file) in entries {
+            overrides.set(object, Override { value, file, by: Author::default(), at_s: 0 });
+        }
+        assert_eq!(overrides.settle(&model), []);
+        let limit = |overrides: &Overrides, model: &Model| {
+            let maxconn = Setting::of_frontend(Field::Maxconn, model.frontend("web").unwrap());
+            let rate = Setting::of_process(Field::ConnectionRate, &model.global);
+            (overrides.limit(&frontend, maxconn), overrides.limit(&Object::Process, rate))
+        };
+        assert_eq!(limit(&overrides, &model), (Some(3), Some(0)));
+        web.maxconn = Some(11);
+        model.proxies = vec![Arc::new(web)];
+        assert_eq!(limit(&overrides, &model), (None, Some(0)), "another value of the file counts before it settles");
+        assert_eq!(overrides.settle(&model).len(), 1);
+        model.proxies.clear();
+        assert_eq!(overrides.settle(&model).len(), 1, "the frontend is gone");
+        let words = ["global", "web", "app/s1", "", "app/"].map(Object::of_words);
+        assert_eq!(
+            words,
+            [
+                Some(Object::Process),
+                Some(frontend.clone()),
+                Some(Object::server(&"app".into(), &"s1".into())),
+                None,
+                None
+            ]
+        );
     }
 
     #[test]

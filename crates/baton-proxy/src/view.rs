@@ -68,6 +68,8 @@ pub struct FrontendView {
     pub maxconn_global: u32,
     /// Connections that the process accepts in a second (`maxconnrate`).
     pub rate_global: Option<u32>,
+    /// Sessions that begin in a second (`maxsessrate`).
+    pub session_rate_global: Option<u32>,
     /// Connections that a socket accepts before other work gets its turn (`tune.maxaccept`).
     pub accepts_per_turn: u32,
     /// The process's limits of TLS with clients.
@@ -148,6 +150,7 @@ impl FrontendView {
                 sinks: log.sinks(&plan.proxy.logging),
                 maxconn_global: generation.maxconn,
                 rate_global: global.maxconnrate,
+                session_rate_global: global.maxsessrate,
                 accepts_per_turn: global.maxaccept.unwrap_or(ACCEPTS_PER_TURN),
                 tls_limits: TlsLimits { open: global.maxsslconn, rate: global.maxsslrate },
             })

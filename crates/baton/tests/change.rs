@@ -7,6 +7,8 @@ mod dynamic_servers;
 mod error_files;
 #[path = "change/files.rs"]
 mod files;
+#[path = "change/limits.rs"]
+mod limits;
 #[path = "change/overrides.rs"]
 mod overrides;
 #[path = "change/patterns.rs"]

@@ -58,6 +58,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     ),
     row("max-spread-checks", "TIME", max_spread_checks, "Maximum time over which the first health checks are spread."),
     row("maxconn", "NUMBER", limits::maxconn, "Maximum number of concurrent connections of the process."),
+    row(
+        "maxsessrate",
+        "NUMBER",
+        limits::maxsessrate,
+        "Maximum number of new sessions per second, of the process; a session is a connection that is accepted.",
+    ),
     row("maxconnrate", "NUMBER", limits::maxconnrate, "Maximum number of new connections per second, of the process."),
     row("maxpipes", "NUMBER", limits::maxpipes, "Maximum number of pipes for splicing, of the process."),
     row(
@@ -231,7 +237,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("h1-case-adjust-file", GLOBAL),
     later("lua-load", GLOBAL),
     later("lua-load-per-thread", GLOBAL),
-    later("maxsessrate", GLOBAL),
     later("set-var", GLOBAL),
     later("set-var-fmt", GLOBAL),
     later("wurfl-cache-size", GLOBAL),

@@ -23,6 +23,16 @@ pub(super) fn maxconnrate(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     }
 }
 
+pub(super) fn maxsessrate(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    let given = global.model.maxsessrate.is_some();
+    if let Some(value) = call.number(0, i64::from(i32::MAX))
+        && !again(call, given)
+    {
+        // 0 is no limit.
+        global.model.maxsessrate = u32::try_from(value).ok().filter(|value| *value > 0);
+    }
+}
+
 pub(super) fn maxsslconn(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     let given = global.model.maxsslconn.is_some();
     if let Some(value) = call.number(0, i64::from(i32::MAX))

@@ -24,7 +24,12 @@ pub fn record(title: &str, change: &ChangedKey) -> OverrideRecord {
 
 /// The key under which it is kept.
 pub fn key(title: &str, change: &ChangedKey) -> OverrideKey {
-    OverrideKey { backend: title.to_owned(), server: escaped(&change.key), field: ENTRY.into() }
+    OverrideKey {
+        backend: title.to_owned(),
+        server: escaped(&change.key),
+        field: ENTRY.into(),
+        ..OverrideKey::default()
+    }
 }
 
 /// What a record says, with the title; `None` of another field, or if it is malformed.

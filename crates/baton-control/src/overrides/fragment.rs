@@ -23,30 +23,51 @@ pub fn of(overrides: &Overrides, asked: &Model) -> String {
         out.push_str("# There are none.\n");
         return out;
     }
-    out.push_str("# Put these lines in the place of those of the same servers and reload.\n");
+    out.push_str("# Put these lines in the place of those of the same servers, frontends and limits and reload.\n");
     let mut backends: BTreeMap<&Arc<str>, BTreeMap<&Arc<str>, Vec<&Override>>> = BTreeMap::new();
-    for (Object::Server { backend, server }, set) in overrides.iter() {
-        backends.entry(backend).or_default().entry(server).or_default().push(set);
+    let mut last = None;
+    for (object, set) in overrides.iter() {
+        match object {
+            Object::Server { backend, server } => {
+                backends.entry(backend).or_default().entry(server).or_default().push(set);
+                continue;
+            }
+            Object::Process if last != Some(object) => drop(writeln!(out, "#\nglobal")),
+            Object::Frontend { frontend } if last != Some(object) => {
+                let role = asked.frontend(frontend).map_or("frontend", |proxy| proxy.role.word());
+                let _ = writeln!(out, "#\n{role} {frontend}");
+            }
+            Object::Process | Object::Frontend { .. } => {}
+        }
+        last = Some(object);
+        comment(&mut out, object, set);
+        let _ = match &set.value {
+            Setting::Service(_) => writeln!(out, "    disabled"),
+            value => writeln!(out, "    {} {value}", value.field().word()),
+        };
     }
     for (backend, servers) in backends {
         let proxy = asked.backend(backend);
         let _ = writeln!(out, "#\n{} {backend}", proxy.map_or("backend", |proxy| proxy.role.word()));
         for (name, sets) in servers {
             let server = proxy.and_then(|proxy| proxy.servers.iter().find(|server| server.name == *name));
-            server_lines(&mut out, &Object::server(backend, name), server.map(|server| &**server), &sets);
+            let object = Object::server(backend, name);
+            server_lines(&mut out, &object, name, server.map(|server| &**server), &sets);
         }
     }
     out
 }
 
-fn server_lines(out: &mut String, object: &Object, server: Option<&Server>, sets: &[&Override]) {
-    // Writing to a string cannot fail, here and below.
-    for set in sets {
-        let record = OverrideRecord::of(object, set);
-        let value = format!("{} {} (file: {})", record.field, record.value, record.file).replace(['\n', '\r'], " ");
-        let _ = writeln!(out, "    # {value} by {} at {}", record.by(), record.at());
-    }
-    let Object::Server { server: name, .. } = object;
+/// What was set, by whom and when.
+fn comment(out: &mut String, object: &Object, set: &Override) {
+    let record = OverrideRecord::of(object, set);
+    let value = format!("{} {} (file: {})", record.field, record.value, record.file).replace(['\n', '\r'], " ");
+    // Writing to a string cannot fail, here and elsewhere.
+    let _ = writeln!(out, "    # {value} by {} at {}", record.by(), record.at());
+}
+
+fn server_lines(out: &mut String, object: &Object, name: &str, server: Option<&Server>, sets: &[&Override]) {
+    sets.iter().for_each(|set| comment(out, object, set));
     match line(server, sets) {
         Some(line) => drop(writeln!(out, "    server {name} {line}")),
         None => drop(writeln!(out, "    # server {name} is deleted: remove its line")),

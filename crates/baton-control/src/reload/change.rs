@@ -15,7 +15,6 @@ use baton_tls::store::{Report, Transaction};
 use baton_tls::tickets::TicketKey;
 
 use super::cookies::DynamicCookie;
-use super::limits::LimitedObject;
 use super::{ChangeLine, Read};
 use crate::environment::Outside;
 use crate::protocol::Outcome;
@@ -109,9 +108,18 @@ pub(crate) enum Change {
     /// An operator ends the sessions that are on a server.
     ServerSessionsEnded(Arc<ServerState>),
     /// An operator sets a limit in the place of the configuration's; `None`: the configuration's counts again.
-    Limited(LimitedObject, Option<u32>),
+    Limited {
+        /// The process, or a frontend.
+        object: Object,
+        /// Which limit.
+        field: Field,
+        /// The limit.
+        value: Option<Setting>,
+        /// Who sets it.
+        by: Author,
+    },
     /// An operator closes a frontend to new clients, for a while or until the next reload, or opens it again.
-    FrontendService(Arc<FrontendPlan>, FrontendService),
+    FrontendService(Arc<FrontendPlan>, FrontendService, Author),
     /// An operator has figures begin anew.
     CountersCleared {
         /// The counters too, and not the maxima alone.
@@ -207,11 +215,13 @@ impl ChangeLine {
                 workers.command(Command::EndSessions(ServerMark::of(&server))).await;
                 Ok(())
             }
-            Change::Limited(object, value) => {
-                self.limit(&object, value);
+            Change::Limited { object, field, value, by } => {
+                self.limit(object, field, value, by);
                 Ok(())
             }
-            Change::FrontendService(frontend, service) => self.serve_frontend(&frontend, service, workers).await,
+            Change::FrontendService(frontend, service, by) => {
+                self.serve_frontend(&frontend, service, by, workers).await
+            }
             Change::CountersCleared { all } => {
                 self.clear_counters(all);
                 Ok(())

@@ -44,6 +44,8 @@ impl ChangeLine {
             self.replace_prepared(&proxy, servers, workers).await;
         }
         let moved = self.settle_servers(&cleared, Instant::now());
+        self.settle_limits();
+        self.open_cleared(&cleared, workers).await;
         self.untold.extend(cleared);
         Ok(moved)
     }
@@ -64,7 +66,7 @@ impl ChangeLine {
         put_in_force(&mut model, next, outside);
         model.share(&self.model, || {});
         let mut changed: Vec<Arc<Proxy>> = Vec::new();
-        for (Object::Server { backend, .. }, _) in cleared.iter().filter(is_line) {
+        for backend in cleared.iter().filter(is_line).filter_map(|(object, _)| object.backend()) {
             let (Some(proxy), Some(used)) = (model.backend(backend), self.model.backend(backend)) else { continue };
             if Arc::ptr_eq(proxy, used) || changed.iter().any(|other| other.name == proxy.name) {
                 continue;
@@ -112,7 +114,7 @@ impl ChangeLine {
                 continue;
             }
             last = Some(object);
-            let Object::Server { backend, server } = object;
+            let Object::Server { backend, server } = object else { continue };
             let plan = generation.backends.get(backend);
             let Some(server) = plan.and_then(|plan| plan.state.server(server)) else { continue };
             let (config, before) = (server.config(), server.admin());

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use baton_model::{Field, Object, Setting};
 use baton_proxy::{FrontendPlan, FrontendService};
 
 use super::altering::{Altering, Staging};
 use super::stat::leading_number;
 use crate::operators::Call;
 use crate::operators::answer::CommandResponse;
-use crate::reload::{Change, ChangeLine, LimitedObject};
+use crate::reload::{Change, ChangeLine};
 
 const RATE_LIMITS: &str = "'set rate-limit' only supports :\n   \
     - 'connections global' to set the per-process maximum connection rate\n   \
@@ -31,7 +32,7 @@ pub(super) fn shut_down(staging: &mut Staging<'_>, call: &Call) -> Result<Alteri
 }
 
 fn serve(staging: &Staging<'_>, call: &Call, service: FrontendService) -> Result<Altering, CommandResponse> {
-    Ok(Change::FrontendService(find(staging.line, call.arg(0))?, service).into())
+    Ok(Change::FrontendService(find(staging.line, call.arg(0))?, service, call.by.clone()).into())
 }
 
 /// The frontend of that name, or `#` and its number.
@@ -52,7 +53,8 @@ fn find(line: &ChangeLine, word: &str) -> Result<Arc<FrontendPlan>, CommandRespo
 pub(super) fn set_maxconn(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
     let frontend = find(staging.line, call.arg(0))?;
     let value = number(call.arg(1), "Integer value expected.")?;
-    Ok(Change::Limited(LimitedObject::Frontend(frontend), Some(value)).into())
+    let (object, value) = (Object::frontend(&frontend.proxy.name), Some(Setting::Maxconn(value)));
+    Ok(Change::Limited { object, field: Field::Maxconn, value, by: call.by.clone() }.into())
 }
 
 /// `set maxconn global <value>`; zero is what the configuration, or the descriptors, allow.
@@ -62,22 +64,24 @@ pub(super) fn set_maxconn_global(staging: &mut Staging<'_>, call: &Call) -> Resu
     if value > most {
         return Err(CommandResponse::error("Value out of range."));
     }
-    Ok(Change::Limited(LimitedObject::Connections, (value > 0).then_some(value)).into())
+    let value = (value > 0).then_some(Setting::Maxconn(value));
+    Ok(Change::Limited { object: Object::Process, field: Field::Maxconn, value, by: call.by.clone() }.into())
 }
 
 /// `set rate-limit <which> global <value>`; zero is no limit.
 pub(super) fn set_rate_limit(_: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
-    let object = match (call.arg(0), call.arg(1)) {
-        ("connections", "global") => LimitedObject::ConnectionRate,
-        ("sessions", "global") => LimitedObject::SessionRate,
-        ("ssl-sessions", "global") => LimitedObject::TlsRate,
+    let limit: fn(u32) -> Setting = match (call.arg(0), call.arg(1)) {
+        ("connections", "global") => Setting::ConnectionRate,
+        ("sessions", "global") => Setting::SessionRate,
+        ("ssl-sessions", "global") => Setting::TlsRate,
         ("http-compression", "global") => {
             return Err(CommandResponse::error("Compression is not supported: there is nothing to limit."));
         }
         _ => return Err(CommandResponse::error(RATE_LIMITS)),
     };
-    let value = number(call.arg(2), "Expects an integer value.")?;
-    Ok(Change::Limited(object, Some(value)).into())
+    let value = limit(number(call.arg(2), "Expects an integer value.")?);
+    Ok(Change::Limited { object: Object::Process, field: value.field(), value: Some(value), by: call.by.clone() }
+        .into())
 }
 
 /// A number as HAProxy reads it, but for words that are none.

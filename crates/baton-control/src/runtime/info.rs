@@ -148,7 +148,7 @@ static ROWS: &[Row] = &[
         30,
         "SessRateLimit",
         "CLP",
-        |facts| facts.rate_limit(&facts.limits().session_rate, |_| None),
+        |facts| facts.rate_limit(&facts.limits().session_rate, |global| global.maxsessrate),
         "Limit of sessions per second; 0 is none",
     ),
     row(31, "MaxSessRate", "MRP", |facts| Value::count(facts.rate.1), "Peak of sessions per second"),

@@ -68,11 +68,14 @@ fn permitted(path: &Path, by: &Author, runs_as: u32) -> Result<PathBuf, String> 
     }
 }
 
-/// `clear overrides [<backend>/<server> [<field>]]`.
+/// `clear overrides [<backend>/<server>|<frontend>|global [<field>]]`.
 pub(super) fn clear(_: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
     let object = match call.arg(0) {
         "" => None,
-        words => Some(Object::of_words(words).ok_or_else(|| CommandResponse::error("Require 'backend/server'."))?),
+        words => Some(
+            Object::of_words(words)
+                .ok_or_else(|| CommandResponse::error("Require 'backend/server', a frontend, or 'global'."))?,
+        ),
     };
     let field = match call.arg(1) {
         "" => None,

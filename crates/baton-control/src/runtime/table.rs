@@ -126,7 +126,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
     row(&["commit", "map"], "@<version> <map>", "use a version of a map", User, Change(patterns::commit)),
     row(
         &["clear", "overrides"],
-        "[<bk>/<srv> [<field>]]",
+        "[<bk>/<srv>|<fe>|global [<field>]]",
         "drop settings made at run time: the values of the file apply again",
         Admin,
         Change(overridden::clear),

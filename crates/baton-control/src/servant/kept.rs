@@ -21,8 +21,8 @@ pub struct KeptOverrides(BTreeMap<OverrideKey, OverrideRecord>);
 impl KeptOverrides {
     /// An operator has set this.
     pub fn set(&mut self, set: OverrideRecord) {
-        let (backend, server, field) = (set.backend.clone(), set.server.clone(), set.field.clone());
-        self.0.insert(OverrideKey { backend, server, field }, set);
+        let OverrideRecord { backend, server, frontend, field, .. } = set.clone();
+        self.0.insert(OverrideKey { backend, server, frontend, field }, set);
     }
 
     /// This is as in the file again.

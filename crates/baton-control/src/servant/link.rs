@@ -297,7 +297,12 @@ mod tests {
         check(ToMaster::Counters, r#"{"say":"counters"}"#);
         check(ToWorker::Health, r#"{"say":"health"}"#);
         check(ToMaster::Health, r#"{"say":"health"}"#);
-        let of = OverrideKey { backend: "app".into(), server: "s1".into(), field: "weight".into() };
+        let of = OverrideKey {
+            backend: "app".into(),
+            server: "s1".into(),
+            field: "weight".into(),
+            ..OverrideKey::default()
+        };
         let text = r#"{"say":"restored","of":{"backend":"app","server":"s1","field":"weight"}}"#;
         check(ToMaster::Restored { of }, text);
         let set =

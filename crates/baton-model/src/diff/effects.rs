@@ -292,6 +292,7 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     nbthread => "nbthread" E::PENDING,
     maxconn => "maxconn" E::NONE,
     maxconnrate => "maxconnrate" E::NONE,
+    maxsessrate => "maxsessrate" E::NONE,
     maxsslconn => "maxsslconn" E::NONE,
     maxsslrate => "maxsslrate" E::NONE,
     maxpipes => "maxpipes" E::NONE,

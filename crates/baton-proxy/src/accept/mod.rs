@@ -241,7 +241,7 @@ fn has_room(core: &Core, target: &Target) -> bool {
             .is_none_or(|most| core.registry.rate.count(second()) < u64::from(most))
         && limits
             .session_rate
-            .rate_or(None)
+            .rate_or(view.session_rate_global)
             .is_none_or(|most| core.registry.session_rate.count(second()) < u64::from(most))
         && view.plan.state.open.load(Ordering::Relaxed) < i64::from(limit)
         && core.registry.open.load(Ordering::Relaxed) < i64::from(global)
@@ -273,7 +273,7 @@ fn admit(line: &Rc<Line>, target: &Target, socket: Socket, peer: &SockAddr) {
     if limits.connection_rate.rate_or(view.rate_global).is_some() {
         core.registry.rate.add(core.registry.second(core.now()));
     }
-    if limits.session_rate.rate_or(None).is_some() {
+    if limits.session_rate.rate_or(view.session_rate_global).is_some() {
         core.registry.session_rate.add(core.registry.second(core.now()));
     }
     state.counters.add(core.number, Counter::Connections, 1);

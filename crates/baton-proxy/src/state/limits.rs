@@ -1,24 +1,20 @@
 //! Limits that operators set at run time in the place of the configuration's (`set maxconn`, `set rate-limit`). Read at accept, written by
 //! the change path alone.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// No value was set.
 const UNSET: u64 = u64::MAX;
-/// The configuration says nothing, in [`Limit::file`].
-const NOTHING: u32 = u32::MAX;
 
 /// One limit.
 #[derive(Debug)]
 pub struct Limit {
     set: AtomicU64,
-    /// What the configuration said when it was set.
-    file: AtomicU32,
 }
 
 impl Default for Limit {
     fn default() -> Limit {
-        Limit { set: AtomicU64::new(UNSET), file: AtomicU32::new(NOTHING) }
+        Limit { set: AtomicU64::new(UNSET) }
     }
 }
 
@@ -44,17 +40,9 @@ impl Limit {
         }
     }
 
-    /// Sets it while the configuration has `file`; `None`: the configuration counts again.
-    pub fn change(&self, value: Option<u32>, file: Option<u32>) {
-        self.file.store(file.unwrap_or(NOTHING), Ordering::Relaxed);
+    /// Sets it; `None`: the configuration counts.
+    pub fn change(&self, value: Option<u32>) {
         self.set.store(value.map_or(UNSET, u64::from), Ordering::Relaxed);
-    }
-
-    /// A configuration that says something else counts again.
-    pub fn settle(&self, file: Option<u32>) {
-        if self.file.load(Ordering::Relaxed) != file.unwrap_or(NOTHING) {
-            self.change(None, file);
-        }
     }
 }
 
@@ -65,7 +53,7 @@ pub struct ProcessLimits {
     pub connections: Limit,
     /// `maxconnrate`.
     pub connection_rate: Limit,
-    /// Sessions per second, which no keyword sets.
+    /// `maxsessrate`.
     pub session_rate: Limit,
     /// `maxsslrate`.
     pub tls_rate: Limit,
@@ -76,19 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_set_counts_until_the_configuration_says_something_else() {
+    fn what_was_set_counts_before_the_configuration() {
         let limit = Limit::default();
         assert_eq!((limit.or(7), limit.rate_or(Some(3)), limit.rate_or(None)), (7, Some(3), None));
-        limit.change(Some(0), Some(7));
+        limit.change(Some(0));
         assert_eq!((limit.or(7), limit.rate_or(Some(3))), (0, None));
-        limit.settle(Some(7));
-        assert_eq!(limit.set(), Some(0), "the file is as it was");
-        limit.settle(None);
-        assert_eq!(limit.or(9), 9);
-        limit.change(Some(5), None);
-        limit.settle(None);
-        assert_eq!(limit.or(9), 5);
-        limit.change(None, None);
-        assert_eq!(limit.set(), None);
+        limit.change(Some(5));
+        assert_eq!((limit.or(9), limit.rate_or(None)), (5, Some(5)));
+        limit.change(None);
+        assert_eq!((limit.set(), limit.or(9)), (None, 9));
     }
 }

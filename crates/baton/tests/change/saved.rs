@@ -100,7 +100,9 @@ fn cleared_overrides_give_way_to_the_file_without_a_failed_request() {
     assert_eq!(operated.command("clear overrides app/s1"), "No such override.\n\n");
     let unknown = operated.command("clear overrides app/s1 colour");
     assert!(unknown.starts_with("Unknown field 'colour'; the fields are: state, weight, "), "{unknown}");
-    assert_eq!(operated.command("clear overrides app"), "Require 'backend/server'.\n\n");
+    assert_eq!(operated.command("clear overrides app"), "No such override.\n\n");
+    let required = "Require 'backend/server', a frontend, or 'global'.\n\n";
+    assert_eq!(operated.command("clear overrides app/"), required);
     let told = operated.proxy.said();
     assert!(told.contains("Server app/s1 is UP/READY (leaving forced maintenance)."), "{told}");
 }
