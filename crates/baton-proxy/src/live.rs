@@ -191,7 +191,7 @@ impl Live<'_> {
             ExchangeFigure::ClientTimeout => milliseconds(self.frontend.plan.proxy.timeouts.client),
             ExchangeFigure::ServerTimeout => milliseconds(timeouts?.server),
             ExchangeFigure::TunnelTimeout => milliseconds(timeouts?.tunnel),
-            // What none of the rules so far can set.
+            // Those of requests without rules about them.
             ExchangeFigure::PriorityClass | ExchangeFigure::PriorityOffset => 0,
             ExchangeFigure::ServerId => self.chosen?.config().id.into(),
         })

@@ -503,6 +503,10 @@ pub async fn request(
             exchange.facts.forget_request_time();
             Err(Ended::refused(Cause::Proxy, Phase::Request, 0))
         }
+        Verdict::Invalid => {
+            exchange.facts.forget_request_time();
+            Err(Ended::new(Cause::Proxy, Phase::Request))
+        }
         Verdict::Failed => {
             exchange.facts.forget_request_time();
             Err(Ended::refused(Cause::Proxy, Phase::Request, 500))
@@ -582,7 +586,8 @@ pub fn response(
         | Verdict::Auth(_)
         | Verdict::UseService(_)
         | Verdict::Close
-        | Verdict::SwitchMode => Ok(None),
+        | Verdict::SwitchMode
+        | Verdict::Invalid => Ok(None),
         Verdict::SilentDrop(ttl) => {
             let logged = exchange.messages.response.status;
             Err(Ended { logged, ..forget(exchange, ttl) })

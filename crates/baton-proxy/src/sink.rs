@@ -44,6 +44,21 @@ pub async fn go_on(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended
     exchange.send(core).await
 }
 
+/// Sends a 103 response with these fields, one line each, to clients that know what it is.
+pub async fn early_hints(core: &Core, exchange: &mut Exchange<'_>, fields: &[u8]) -> Result<(), Ended> {
+    if exchange.messages.request.version != Version::Http11 {
+        return Ok(());
+    }
+    let page = [b"HTTP/1.1 103 Early Hints\r\n", fields, b"\r\n"].concat();
+    if exchange.messages.read_page(&page).is_some() {
+        exchange.facts.sent_head(ResponseView::new(&exchange.messages.response, &page));
+        exchange.messages.down.clear();
+        head(exchange, Some(&page), true);
+        exchange.messages.response.clear();
+    }
+    exchange.send(core).await
+}
+
 /// Composes a response to what was no request, head and body as HTTP/1 writes them: nothing is decided for it.
 pub fn plain(exchange: &mut Exchange<'_>, page: &[u8]) {
     let Exchange { client, messages, .. } = exchange;

@@ -66,7 +66,7 @@ pub(crate) const CONVERTERS: &[&str] = &[
 #[rustfmt::skip]
 pub(crate) const ACTIONS: &[&str] = &[
     "cache-store", "cache-use", "capture", "do-resolve",
-    "early-hint", "expect-netscaler-cip", "lua", "normalize-uri", "ot-group", "sc-inc-gpc", "sc-inc-gpc0",
+    "expect-netscaler-cip", "lua", "ot-group", "sc-inc-gpc", "sc-inc-gpc0",
     "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "send-spoe-group", "set-bandwidth-limit", 
     "track-sc", "track-sc0", "track-sc1", "track-sc2",
 ];

@@ -83,6 +83,8 @@ pub enum Verdict {
     SilentDrop(Option<u8>),
     /// Go on in `mode http`.
     SwitchMode,
+    /// The request is malformed for `normalize-uri … strict`: answer 400.
+    Invalid,
     /// A rewrite failed, and `strict-mode` is on: answer 500. What the rule was to change must not go on unchanged.
     Failed,
     /// Evaluate again, from where the cursor is, when this has come.
@@ -517,6 +519,11 @@ impl ProxyRules {
             }
             match action {
                 Action::Strict(strict) => at.is_strict = *strict,
+                Action::Hint(_) => {
+                    let (fields, count) = hints(&rules[index..], cx);
+                    at.next = index + count;
+                    return Verdict::Wait(RuleWait::Hints(fields));
+                }
                 _ => match action.run(cx) {
                     Verdict::Continue => {}
                     Verdict::Failed if !at.is_strict => {}
@@ -559,6 +566,19 @@ impl RuleLine {
             cx.last_rule = Some(self);
         }
     }
+}
+
+/// The fields of one 103 response: of the first rule, and of those that follow it without a condition. And how many rules that are.
+fn hints(rules: &[Rule], cx: &mut Context<'_>) -> (Vec<u8>, usize) {
+    let (mut fields, mut count) = (Vec::new(), 0);
+    for rule in rules {
+        match &rule.action {
+            Action::Hint(hint) if count == 0 || rule.condition.is_none() => hint.write(cx, &mut fields),
+            _ => break,
+        }
+        count += 1;
+    }
+    (fields, count)
 }
 
 fn text<'c>(format: &'c Format, cx: &Context<'_>) -> Cow<'c, str> {

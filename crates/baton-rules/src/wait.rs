@@ -26,6 +26,8 @@ pub enum RuleWait {
     Data,
     /// This time (`pause`).
     Time(Duration),
+    /// Until these fields went to the client in a 103 response (`early-hint`), one line each.
+    Hints(Vec<u8>),
     /// The body of the message (`wait-for-body`).
     Body(BodyWait),
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use baton_model::{Algorithm, Role, Ruleset};
 use baton_rules::{
-    BodyWait, LogLevel, NoFiles, ResponseSource, RuleCursor, RulePosition, RuleResponse, RuleWait, TcpContent, Verdict,
-    compile,
+    BodyWait, LogLevel, NoFiles, QueuePriority, ResponseSource, RuleCursor, RulePosition, RuleResponse, RuleWait,
+    SettingValues, SocketChanges, TcpContent, Verdict, compile,
 };
 use common::{GET, proxy, request, rules, with_context};
 
@@ -682,4 +682,71 @@ fn an_evaluation_goes_on_after_the_rule_that_waits() {
 fn check_problem_of(lines: &str, expect: &str) {
     let problems = compile(&proxy(Role::Listen, lines), &NoFiles).expect_err("it is wrong");
     assert_eq!(problems[0].message, expect, "{lines}");
+}
+
+#[test]
+fn settings_of_connections_and_requests() {
+    let set = |lines: &str| {
+        let rules = rules(lines);
+        with_context(SHORT, None, |cx| {
+            let verdict = rules.http_request(cx, &mut RuleCursor::default());
+            assert_eq!(verdict, Verdict::Continue, "{lines}");
+            cx.settings.values().cloned()
+        })
+    };
+    assert_eq!(set("http-request set-priority-class hdr(none) ; http-request set-src hdr(none)"), None, "no value");
+    let lines = "http-request set-priority-class int(99999) ; http-request set-priority-offset int(-5) ; \
+                 http-request set-tos 0x28 ; http-request set-fc-mark hdr(x-c) ; http-request set-bc-tos 4 ; \
+                 http-request set-timeout server 3s ; http-request set-timeout tunnel int(20) ; \
+                 http-request set-timeout client int(-1) ; http-request set-retries 7";
+    let expect = SettingValues {
+        priority: QueuePriority { class: 2047, offset_ms: -5 },
+        socket: SocketChanges { tos: Some(0x28), mark: Some(5) },
+        server_tos: Some(4),
+        server_timeout: Some(Duration::from_secs(3)),
+        tunnel_timeout: Some(Duration::from_millis(20)),
+        retries: Some(7),
+        ..SettingValues::default()
+    };
+    assert_eq!(set(lines), Some(expect));
+    let addresses = set("http-request set-src str(10.0.0.1) ; http-request set-src-port int(7) ; \
+                         http-request set-dst src ; http-request set-dst-port src_port");
+    let expect = ["10.0.0.1:7", "10.0.0.1:7"].map(|text| text.parse().ok());
+    assert_eq!(addresses.map(|set| [set.source, set.destination]), Some(expect));
+    for (lines, expect) in [
+        ("http-request set-tos 256", "'256' is not a TOS byte from 0 to 255"),
+        ("http-request set-mark 0x100000000", "'0x100000000' is not a mark from 0 to 4294967295"),
+        ("http-request set-retries 101", "'101' is not a number of retries from 0 to 100"),
+        ("http-request set-timeout server 0", "a timeout must be longer than 0"),
+        ("http-request set-timeout connect 1s", "unknown timeout 'connect'"),
+        ("http-request set-nice 2000", "'2000' is not a nice value from -1024 to 1024"),
+        ("http-request set-priority-class", "an expression is missing"),
+        ("http-request silent-drop rst-ttl 0", "'0' is not a TTL from 1 to 255"),
+        ("http-request normalize-uri path-strip-dot full", "unexpected argument 'full'"),
+        ("http-request normalize-uri path-strip", "unknown normalizer 'path-strip'"),
+        ("http-request set-var(txn.a,ifnot) path", "unknown condition 'ifnot'"),
+        ("tcp-request content switch-mode tcp", "expected 'http', found 'tcp'"),
+        ("tcp-request connection expect-proxy layer7", "expected 'layer4', found 'layer7'"),
+    ] {
+        check_problem_of(lines, expect);
+    }
+}
+
+#[test]
+fn early_hints_stay_lines() {
+    let rules = rules(
+        "http-request early-hint Link '%[str(%0d%0aX-Evil: y%00),url_dec]' ; http-request early-hint X-B b ; \
+         http-request early-hint X-C c if TRUE",
+    );
+    with_context(SHORT, None, |cx| {
+        let mut at = RuleCursor::default();
+        let mut next = || match rules.http_request(cx, &mut at) {
+            Verdict::Wait(RuleWait::Hints(fields)) => String::from_utf8(fields).expect("text"),
+            other => format!("{other:?}"),
+        };
+        let lines = next();
+        let names: Vec<_> = lines.lines().filter_map(|line| line.split(':').next()).collect();
+        assert_eq!((names, lines.matches(['\r', '\n', '\0']).count()), (vec!["link", "x-b"], 4), "{lines:?}");
+        assert_eq!((next(), next()), ("x-c: c\r\n".to_owned(), "Continue".to_owned()));
+    });
 }

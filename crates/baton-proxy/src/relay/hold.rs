@@ -31,7 +31,7 @@ pub async fn before_next_rule(
 ) -> Result<(), Ended> {
     let core = ends.core;
     let (time, wanted) = match wait {
-        RuleWait::Data => return Ok(()),
+        RuleWait::Data | RuleWait::Hints(_) => return Ok(()),
         RuleWait::Time(time) => (time, None),
         RuleWait::Body(BodyWait { time, at_least }) => (time, Some(at_least)),
     };

@@ -9,12 +9,14 @@ use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::parse;
+use crate::sink;
 
 /// Waits, so that the next rule can be evaluated.
 pub async fn in_request(core: &Core, exchange: &mut Exchange<'_>, wait: RuleWait) -> Result<(), Ended> {
     match wait {
         // Only content rules ask for more, and wait for themselves.
         RuleWait::Data => Ok(()),
+        RuleWait::Hints(fields) => sink::early_hints(core, exchange, &fields).await,
         RuleWait::Time(time) => hold(core, exchange, time, Phase::Request).await,
         RuleWait::Body(body) => parse::wait_for_body(core, exchange, body).await,
     }

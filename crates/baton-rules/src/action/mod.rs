@@ -3,6 +3,8 @@
 mod answer;
 mod connection;
 mod header;
+mod hint;
+mod normalize;
 mod pattern;
 mod redirect;
 mod response;
@@ -23,6 +25,7 @@ use crate::problem::{LocatedError, RuleError};
 use crate::rules::Verdict;
 use crate::sample::Type;
 
+use normalize::NotNormalized;
 pub(crate) use redirect::{RedirectRule, Value as RedirectValue};
 pub(crate) use response::ResponseRule;
 
@@ -74,6 +77,8 @@ pub(crate) enum Action {
     Connection(connection::ConnectionEdit),
     /// `set-map` and its likes.
     Pattern(Box<pattern::PatternEdit>),
+    Normalize(normalize::Normalizer),
+    Hint(hint::Hint),
     /// `strict-mode`: whether a rewrite that fails after it ends the request.
     Strict(bool),
     Wait(wait::WaitRule),
@@ -81,7 +86,7 @@ pub(crate) enum Action {
     Nothing,
 }
 
-const TABLES: [&[Row]; 9] = [
+const TABLES: [&[Row]; 11] = [
     answer::ROWS,
     redirect::ROWS,
     header::ROWS,
@@ -91,6 +96,8 @@ const TABLES: [&[Row]; 9] = [
     wait::ROWS,
     connection::ROWS,
     pattern::ROWS,
+    normalize::ROWS,
+    hint::ROWS,
 ];
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
@@ -164,6 +171,8 @@ impl Rule {
             | Action::Uri(_)
             | Action::State(_)
             | Action::Connection(_)
+            | Action::Normalize(_)
+            | Action::Hint(_)
             | Action::Strict(_)
             | Action::Wait(_)
             | Action::Pattern(_)
@@ -202,7 +211,17 @@ impl Action {
                     return Verdict::Wait(wait);
                 }
             }
-            Action::Strict(_) | Action::Nothing => {}
+            Action::Normalize(normalizer) => {
+                if let Some(request) = &mut cx.request {
+                    return match normalizer.run(request) {
+                        Ok(()) => Verdict::Continue,
+                        Err(NotNormalized::Refused) => Verdict::Invalid,
+                        Err(NotNormalized::Invalid) => rewritten(Err(InvalidRewrite), cx),
+                    };
+                }
+            }
+            // Whoever goes through the rules collects hints.
+            Action::Hint(_) | Action::Strict(_) | Action::Nothing => {}
         }
         Verdict::Continue
     }

@@ -7,7 +7,7 @@ use crate::format::Format;
 use crate::problem::{LocatedError, RuleError};
 use crate::reply::reason;
 use crate::sample::Sample;
-use crate::variable::VariableName;
+use crate::variable::{SetCondition, VariableName};
 
 const ANY: u8 = sets::HTTP | sets::CONNECTION | sets::SESSION | sets::CONTENT | sets::TCP_RESPONSE;
 
@@ -44,37 +44,61 @@ pub(super) const ROWS: &[Row] = &[
 /// A compiled edit.
 #[derive(Clone, Debug)]
 pub(crate) enum StateEdit {
-    Set(VariableName, Expr),
-    SetFormat(VariableName, Format),
+    Set(SetVariable, Expr),
+    SetFormat(SetVariable, Format),
     Unset(VariableName),
     Status { status: u16, reason: Vec<u8> },
     LogLevel(LogLevel),
     NoRetry,
 }
 
-fn variable(words: &RuleArguments<'_, '_>) -> Result<VariableName, LocatedError> {
+/// A variable, and the conditions for setting it.
+#[derive(Clone, Debug)]
+pub(crate) struct SetVariable {
+    name: VariableName,
+    conditions: Box<[SetCondition]>,
+}
+
+impl SetVariable {
+    fn parse(words: &RuleArguments<'_, '_>) -> Result<SetVariable, LocatedError> {
+        let mut parts = argument(words)?.split(',');
+        let name = VariableName::parse(parts.next().unwrap_or_default()).map_err(|fault| words.blame(fault))?;
+        let condition = |name: &str| {
+            SetCondition::of(name)
+                .ok_or_else(|| words.blame(RuleError::unknown("condition", name, &[], SetCondition::NAMES.into_iter())))
+        };
+        Ok(SetVariable { name, conditions: parts.map(condition).collect::<Result<_, _>>()? })
+    }
+
+    fn set(&self, value: Sample<'static>, cx: &mut Context<'_>) {
+        let known = cx.variables.value(&self.name);
+        if self.conditions.iter().all(|condition| condition.holds(known, &value)) {
+            cx.variables.set(&self.name, value);
+        }
+    }
+}
+
+fn argument<'a>(words: &RuleArguments<'a, '_>) -> Result<&'a str, LocatedError> {
     let Some(name) = words.argument else {
         return Err(
             words.blame(RuleError::new("the variable's name is missing").hint("write it in parentheses: (txn.name)"))
         );
     };
-    if name.contains(',') {
-        return Err(words.blame(RuleError::new("conditions of 'set-var' are not supported yet")));
-    }
-    VariableName::parse(name).map_err(|fault| words.blame(fault))
+    Ok(name)
 }
 
 fn set_var(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
-    let name = variable(words)?;
-    Ok(Action::State(StateEdit::Set(name, words.expr()?)))
+    let variable = SetVariable::parse(words)?;
+    Ok(Action::State(StateEdit::Set(variable, words.expr()?)))
 }
 
 fn set_var_fmt(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
-    Ok(Action::State(StateEdit::SetFormat(variable(words)?, words.format("a format")?)))
+    Ok(Action::State(StateEdit::SetFormat(SetVariable::parse(words)?, words.format("a format")?)))
 }
 
 fn unset_var(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
-    Ok(Action::State(StateEdit::Unset(variable(words)?)))
+    let name = VariableName::parse(argument(words)?).map_err(|fault| words.blame(fault))?;
+    Ok(Action::State(StateEdit::Unset(name)))
 }
 
 fn no_argument(words: &RuleArguments<'_, '_>) -> Result<(), LocatedError> {
@@ -131,15 +155,15 @@ fn strict_mode(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError
 impl StateEdit {
     pub fn run(&self, cx: &mut Context<'_>) {
         match self {
-            StateEdit::Set(name, expr) => {
+            StateEdit::Set(variable, expr) => {
                 let value = expr.eval(cx).map(Sample::into_owned);
                 match value {
-                    Some(value) => cx.variables.set(name, value),
-                    None => cx.variables.unset(name),
+                    Some(value) => variable.set(value, cx),
+                    None => cx.variables.unset(&variable.name),
                 }
             }
-            StateEdit::SetFormat(name, format) => {
-                with_text(format, cx, |cx, text| cx.variables.set(name, Sample::Str(text.to_vec().into())));
+            StateEdit::SetFormat(variable, format) => {
+                with_text(format, cx, |cx, text| variable.set(Sample::Str(text.to_vec().into()), cx));
             }
             StateEdit::Unset(name) => cx.variables.unset(name),
             StateEdit::Status { status, reason } => {

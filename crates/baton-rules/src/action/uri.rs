@@ -90,7 +90,7 @@ impl UriEdit {
                 None => Ok(()),
             }),
             UriEdit::Set(part, format) => with_text(format, cx, |cx, text| match &mut cx.request {
-                Some(request) => change(request, *part, text),
+                Some(request) => change_part(request, *part, text),
                 None => Ok(()),
             }),
             UriEdit::Replace { part, regex, with } => with_text(with, cx, |cx, text| {
@@ -106,7 +106,7 @@ impl UriEdit {
                 // of `/a/b`, as in HAProxy 2.6.
                 let mut new = Vec::new();
                 Template::new(text).write(&captures, &mut new);
-                change(request, *part, &new)
+                change_part(request, *part, &new)
             }),
         }
     }
@@ -121,6 +121,12 @@ fn set_request_method(request: &mut Request<'_>, text: &[u8]) -> Result<(), Inva
     }
     request.head.set_method(text);
     Ok(())
+}
+
+/// The part as it is.
+pub(super) fn part_of<'r>(request: &'r Request<'_>, part: UriPart) -> &'r [u8] {
+    let (start, end) = range(request, part);
+    &request.head.view().target()[start..end]
 }
 
 /// Where the part stands in the target.
@@ -142,7 +148,8 @@ fn range(request: &Request<'_>, part: UriPart) -> (usize, usize) {
     }
 }
 
-fn change(request: &mut Request<'_>, part: UriPart, text: &[u8]) -> Result<(), InvalidRewrite> {
+/// Gives the part another text.
+pub(super) fn change_part(request: &mut Request<'_>, part: UriPart, text: &[u8]) -> Result<(), InvalidRewrite> {
     let target = request.head.view().target();
     let (start, end) = range(request, part);
     let mut new = Vec::with_capacity(target.len() + text.len() + 1);

@@ -1,5 +1,7 @@
 //! Fetches from states of proxies, servers and the process (configuration manual 7.3.2 and 7.3.3). Each is looked up when a rule asks.
 
+use std::time::Duration;
+
 use super::Fetch;
 use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
@@ -20,11 +22,26 @@ macro_rules! figure {
             FetchNeeds::$needs,
             |cx, args| {
                 let of: for<'c> fn(&'c Context<'_>, &'c [Value]) -> Option<Figure<'c>> = $of;
-                cx.live.figure(of(cx, args)?).map(Sample::Int)
+                figure(cx, of(cx, args)?).map(Sample::Int)
             },
             $doc,
         )
     };
+}
+
+/// A figure as it is now, or as rules have set it.
+fn figure(cx: &Context<'_>, figure: Figure<'_>) -> Option<i64> {
+    let set = cx.settings.values();
+    let ms = |time: Option<Duration>| time.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+    let set = match figure {
+        Figure::Exchange(ExchangeFigure::PriorityClass) => Some(set.map_or(0, |set| set.priority.class.into())),
+        Figure::Exchange(ExchangeFigure::PriorityOffset) => Some(set.map_or(0, |set| set.priority.offset_ms.into())),
+        Figure::Exchange(ExchangeFigure::ClientTimeout) => set.and_then(|set| ms(set.client_timeout)),
+        Figure::Exchange(ExchangeFigure::ServerTimeout) => set.and_then(|set| ms(set.server_timeout)),
+        Figure::Exchange(ExchangeFigure::TunnelTimeout) => set.and_then(|set| ms(set.tunnel_timeout)),
+        _ => None,
+    };
+    set.or_else(|| cx.live.figure(figure))
 }
 
 /// A figure of the backend that an argument names.

@@ -265,6 +265,7 @@ pub fn show(verdict: Verdict) -> String {
         Verdict::SwitchMode => "switch-mode".to_owned(),
         Verdict::Wait(_) => "wait".to_owned(),
         Verdict::Failed => "failed".to_owned(),
+        Verdict::Invalid => "invalid".to_owned(),
         Verdict::Deny(it) => denial("deny", it),
         Verdict::Tarpit(it) => denial("tarpit", it),
         Verdict::Return(it) => content(it),
