@@ -125,11 +125,12 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
     let random = Cell::new(0x8000_0000u32);
     let random = || random.replace(random.get().wrapping_add(1));
     let (mut session, mut exchange) = (Variables::new(), Variables::new());
+    let changed_destination = Cell::new(None);
     let mut cx = Context {
         now: UNIX_EPOCH + Duration::from_millis(1_795_234_040_719),
         client: Some("192.0.2.7:1234".parse().expect("an address")),
-        destination: &|| Some("[2001:db8::1]:80".parse().expect("an address")),
-        changed_destination: &Cell::new(None),
+        destination: &|| changed_destination.get().or_else(|| "[2001:db8::1]:80".parse().ok()),
+        changed_destination: &changed_destination,
         client_tls: None,
         server_tls: None,
         frontend: ProxyName { name: "fe", id: 3 },
