@@ -622,7 +622,7 @@ pub fn after(core: &Core, exchange: &mut Exchange<'_>, page: Option<&[u8]>, serv
     let frontend = exchange.progress.frontend.clone();
     let backend = exchange.progress.backend().cloned();
     let own = &frontend.plan.rules;
-    let other = backend.as_ref().filter(|backend| backend.plan.proxy.name != frontend.plan.proxy.name);
+    let other = backend.as_ref().filter(|backend| !frontend.is_listen_of(backend));
     let lists = [other.map(|backend| &backend.plan.rules), Some(own)];
     for rules in lists.into_iter().flatten().filter(|rules| rules.has(Ruleset::HttpAfterResponse)) {
         let backend = backend.as_deref();

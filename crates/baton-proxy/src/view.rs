@@ -131,6 +131,12 @@ impl BackendView {
 }
 
 impl FrontendView {
+    /// Whether the backend is the other side of this `listen` section. A `frontend` and a `backend` may have the same name.
+    pub fn is_listen_of(&self, backend: &BackendView) -> bool {
+        let (own, other) = (&self.plan.proxy, &backend.plan.proxy);
+        own.role.is_backend() && own.name == other.name
+    }
+
     /// The views of all frontends of `generation`, by name.
     pub fn all(log: &LogWriter, generation: &Arc<Generation>) -> ByName<Rc<FrontendView>> {
         let global = &generation.model.global;

@@ -53,15 +53,15 @@ fn parts_of_the_target() {
     );
     check(
         "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n",
-        &[("path", "none"), ("pathq", "none"), ("url", "*"), ("base", "h"), ("query", "")],
+        &[("path", "none"), ("pathq", "none"), ("url", "*"), ("base", "h"), ("query", "none")],
     );
     check(
         "GET / HTTP/1.0\r\n\r\n",
-        &[("path", "/"), ("base", "/"), ("query", ""), ("req.ver", "1.0"), ("hdr_cnt", "0")],
+        &[("path", "/"), ("base", "/"), ("query", "none"), ("req.ver", "1.0"), ("hdr_cnt", "0")],
     );
     check(
         "GET /?e=&y HTTP/1.1\r\nHost: h\r\n\r\n",
-        &[("url_param(e)", ""), ("url_param(y)", ""), ("url_param(e),length", "0")],
+        &[("url_param(e)", ""), ("url_param(y)", "none"), ("url_param(e),length", "0")],
     );
 }
 

@@ -307,7 +307,7 @@ fn variables() {
         ("http-request set-var(txn.a) int(1), add(2)", "[3]"),
         ("http-request set-var(txn.a) path ; http-request unset-var(txn.a)", "[]"),
         ("http-request set-var(txn.a) int(4) ; http-request set-var(txn.a) int(3),add(txn.a)", "[7]"),
-        ("http-request set-var(txn.a) path ; http-request set-var(txn.a) hdr(nope)", "[]"),
+        ("http-request set-var(txn.a) path ; http-request set-var(txn.a) hdr(nope)", "[/a/b]"),
     ] {
         let lines = format!("{rule} ; http-request set-header X-V [%[var(txn.a)]]");
         assert_eq!(head(&lines, bytes).trim_end(), format!("{h}{value}"), "{rule}");

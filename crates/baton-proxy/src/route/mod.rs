@@ -142,6 +142,9 @@ async fn judge_in_frontend(
         return Ok(None);
     }
     let routed = judge(core, exchange, (proxy, rules), None).await;
+    if !matches!(routed, Ok(None)) {
+        note_no_cookie(exchange, proxy);
+    }
     if matches!(routed, Ok(Some(_))) {
         exchange.facts.intercepted();
     }
@@ -192,7 +195,7 @@ async fn judge_in_backend(
 ) -> Result<Option<Routed>, Ended> {
     let (proxy, rules) = (&backend.plan.proxy, &backend.plan.rules);
     if !(rules.judge_requests() || proxy.http.buffer_request || proxy.stats.is_some() || rules.asks_for_hashes())
-        || proxy.name == exchange.progress.frontend.plan.proxy.name
+        || exchange.progress.frontend.is_listen_of(backend)
     {
         return Ok(None);
     }
@@ -206,9 +209,17 @@ async fn judge_in_backend(
     };
     let judged = judged.await;
     if !matches!(judged, Ok(None)) {
+        note_no_cookie(exchange, proxy);
         exchange.progress.enter(backend);
     }
     judged
+}
+
+/// A request that ends before its cookie is looked at has none for the log.
+fn note_no_cookie(exchange: &mut Exchange<'_>, proxy: &Proxy) {
+    if proxy.cookie.is_some() && proxy.role.is_backend() {
+        exchange.facts.client_cookie(b'N');
+    }
 }
 
 /// `use_backend`, else `default_backend`.
@@ -291,7 +302,7 @@ pub async fn tcp_backend(
     if backend.plan.proxy.mode == Mode::Http {
         return Ok(None);
     }
-    if backend.plan.proxy.name != view.plan.proxy.name
+    if !view.is_listen_of(&backend)
         && let Err(ended) = rules::stream_content(core, exchange, &backend.plan.rules, Some(&backend)).await
     {
         exchange.progress.enter(&backend);
@@ -321,7 +332,6 @@ pub fn stream_key(core: &Core, exchange: &mut Exchange<'_, Input>, backend: &Bac
 /// How far the rules about a response have come; kept while one of them waits.
 #[derive(Debug, Default)]
 pub struct ResponseProgress {
-    has_begun: bool,
     is_in_frontend: bool,
     at: RuleCursor,
 }
@@ -335,30 +345,28 @@ pub fn response(
     server: Option<&Stream>,
     progress: &mut ResponseProgress,
 ) -> Result<Option<RuleWait>, Ended> {
-    let has_begun = std::mem::replace(&mut progress.has_begun, true);
-    if let Some(cookie) = &backend.plan.proxy.cookie
-        && !has_begun
-    {
+    let frontend = exchange.progress.frontend.clone();
+    let judges = backend.plan.rules.judge_responses() || frontend.plan.rules.judge_responses();
+    if judges {
+        if !progress.is_in_frontend {
+            let wait = rules::response(core, exchange, &backend.plan.rules, backend, server, &mut progress.at)?;
+            if wait.is_some() {
+                return Ok(wait);
+            }
+            (progress.is_in_frontend, progress.at) = (true, RuleCursor::default());
+        }
+        if !frontend.is_listen_of(backend) {
+            let wait = rules::response(core, exchange, &frontend.plan.rules, backend, server, &mut progress.at)?;
+            if wait.is_some() {
+                return Ok(wait);
+            }
+        }
+    }
+    // Only now, as in HAProxy: `http-response` rules see the server's cookies, and `http-after-response` rules what clients get.
+    if let Some(cookie) = &backend.plan.proxy.cookie {
         persistence::write(core, cookie, exchange, slot);
     }
-    if !backend.plan.rules.judge_responses() && !exchange.progress.frontend.plan.rules.judge_responses() {
-        return Ok(None);
-    }
-    let frontend = exchange.progress.frontend.clone();
-    if !progress.is_in_frontend {
-        let wait = rules::response(core, exchange, &backend.plan.rules, backend, server, &mut progress.at)?;
-        if wait.is_some() {
-            return Ok(wait);
-        }
-        (progress.is_in_frontend, progress.at) = (true, RuleCursor::default());
-    }
-    if backend.plan.proxy.name != frontend.plan.proxy.name {
-        let wait = rules::response(core, exchange, &frontend.plan.rules, backend, server, &mut progress.at)?;
-        if wait.is_some() {
-            return Ok(wait);
-        }
-    }
-    if !rules::after(core, exchange, None, server) {
+    if judges && !rules::after(core, exchange, None, server) {
         return Err(Ended::refused(Cause::Proxy, Phase::Headers, 500));
     }
     Ok(None)

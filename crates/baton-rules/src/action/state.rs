@@ -157,9 +157,9 @@ impl StateEdit {
         match self {
             StateEdit::Set(variable, expr) => {
                 let value = expr.eval(cx).map(Sample::into_owned);
-                match value {
-                    Some(value) => variable.set(value, cx),
-                    None => cx.variables.unset(&variable.name),
+                // Without a value the variable keeps its own, as in HAProxy: rules that come before give a default so.
+                if let Some(value) = value {
+                    variable.set(value, cx);
                 }
             }
             StateEdit::SetFormat(variable, format) => {

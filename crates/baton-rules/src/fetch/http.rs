@@ -229,8 +229,8 @@ fn pathq<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
 }
 
 fn query<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
-    let request = request(cx)?;
-    Some(Sample::str(request.head.view().query().unwrap_or(&[])))
+    // Nothing without a question mark, as in HAProxy.
+    request(cx)?.head.view().query().map(Sample::str)
 }
 
 /// `base`.
@@ -281,7 +281,7 @@ fn url_port<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
     url_address(cx).map(|(_, port)| Sample::Int(port.into()))
 }
 
-/// The parameters of the query: pairs between `&` or `;`. A pair without `=` has an empty value.
+/// The parameters of the query: pairs between `&` or `;`. A name without `=` is none, as in HAProxy.
 fn params<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> impl Iterator<Item = &'c [u8]> {
     let start = args[1].bytes().first().copied().unwrap_or(b'?');
     let query = url(cx).and_then(|url| memchr::memchr(start, url).map(|at| &url[at + 1..]));
@@ -289,10 +289,7 @@ fn params<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> impl Iterator<Item = &'
     query
         .into_iter()
         .flat_map(|query| query.split(|&byte| byte == b'&' || byte == b';'))
-        .map(|pair| match memchr::memchr(b'=', pair) {
-            Some(equals) => (&pair[..equals], &pair[equals + 1..]),
-            None => (pair, &[][..]),
-        })
+        .filter_map(|pair| memchr::memchr(b'=', pair).map(|equals| (&pair[..equals], &pair[equals + 1..])))
         .filter(move |&(key, _)| name.is_none_or(|name| key == name))
         .map(|(_, value)| value)
 }
@@ -424,7 +421,8 @@ pub(super) fn cookie_count<'c>(cookies: impl Iterator<Item = (&'c [u8], &'c [u8]
     cookies.filter(|&(key, _)| name.is_none_or(|name| key == name)).count() as i64
 }
 
-/// The `name=value` pairs of a cookie line. A name without a value is none, as in HAProxy.
+/// The `name=value` pairs of a cookie line. A name without `=` is none, as in HAProxy, nor is one without a value at
+/// the end of the line, if no blank is in front of it.
 pub(super) struct Cookies<'c> {
     rest: &'c [u8],
 }
@@ -441,9 +439,12 @@ impl<'c> Iterator for Cookies<'c> {
     fn next(&mut self) -> Option<Self::Item> {
         while !self.rest.is_empty() {
             let end = pair_end(self.rest);
+            let rest_len = self.rest.len();
             let pair = &self.rest[..end];
             self.rest = self.rest.get(end + 1..).unwrap_or(&[]);
-            if let Some(equals) = memchr::memchr(b'=', pair) {
+            if let Some(equals) = memchr::memchr(b'=', pair)
+                && !(end == rest_len && equals + 1 == pair.len() && !pair[0].is_ascii_whitespace())
+            {
                 return Some((pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii()));
             }
         }
