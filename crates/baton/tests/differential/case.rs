@@ -19,7 +19,7 @@
 //! - `file NAME [http]`: a file `${DIR}/NAME`, as it stands or as a message like those of requests.
 //! - `certificates`: files with certificates, which are made for the run (`secure.rs`).
 //! - `request [CONNECTION] [LISTENER] [nowait] [tls ..]`: lines joined by CRLF up to and with the empty line, then the body as it stands.
-//! - `gets [LISTENER] [keep] [tls ..]`: a line is `[METHOD] /target [xN] [| Header: value]..`, each on a connection of its own that asks
+//! - `gets [LISTENER] [keep] [tls ..]`: a line is `[METHOD] /target [xN] [| Header: value]..` (for `Host: example.com` unless it says another), each on a connection of its own that asks
 //!   to be closed (`keep`: all on one that stays).
 //! - `client [CONNECTION]`: steps (`script.rs`).
 //! - `expressions`, `inputs KIND xN`: many expressions, evaluated for many generated inputs (`generate/mod.rs`).
@@ -82,6 +82,7 @@ const OPTIONS: &[&str] = &[
     "unordered",
     "notes",
     "ipv6",
+    "injection",
     "own-bytes",
 ];
 
@@ -132,18 +133,25 @@ impl Case {
     }
 }
 
-/// All cases of the `*.case` files in `folder`, by file name and then in file order.
-pub fn load(folder: &Path) -> Result<Vec<Case>, String> {
-    let listing = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut files: Vec<_> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "case"));
-    files.sort();
+/// All cases: of the files `*.case` in these folders, and of other texts; names must be unique.
+pub fn load(folders: &[&Path], texts: &[String]) -> Result<Vec<Case>, String> {
+    let mut named: Vec<(String, String)> = Vec::new();
+    for folder in folders {
+        let listing = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let mut files: Vec<_> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "case"));
+        files.sort();
+        for file in files {
+            let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+            named.push((file.display().to_string(), text));
+        }
+    }
+    named.extend(texts.iter().map(|text| ("a generated case".to_string(), text.clone())));
     let mut cases: Vec<Case> = Vec::new();
-    for file in files {
-        let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        for case in parse(&text).map_err(|fault| format!("{}: {fault}", file.display()))? {
+    for (source, text) in named {
+        for case in parse(&text).map_err(|fault| format!("{source}: {fault}"))? {
             if cases.iter().any(|other| other.name == case.name) {
-                return Err(format!("{}: the name {} is taken", file.display(), case.name));
+                return Err(format!("{source}: the name {} is taken", case.name));
             }
             cases.push(case);
         }
@@ -297,7 +305,10 @@ impl Case {
                 [method, target] => (method, target),
                 _ => return Err(format!("what is `{line}`?")),
             };
-            let mut head = format!("{method} {target} HTTP/1.1\r\nHost: example.com\r\n");
+            let parts: Vec<&str> = parts.collect();
+            let names_host = parts.iter().any(|header| header.trim().to_ascii_lowercase().starts_with("host:"));
+            let host = if names_host { "" } else { "Host: example.com\r\n" };
+            let mut head = format!("{method} {target} HTTP/1.1\r\n{host}");
             for header in parts {
                 head.push_str(&format!("{}\r\n", header.trim()));
             }

@@ -5,7 +5,8 @@
 //! cargo test -p baton --test differential -- [FILTER ..] [--list] [--exact] [--test-threads N]
 //! ```
 //!
-//! Cases are text: `cases/*.case`, in the language that `case.rs` describes. `differences.toml` lists the accepted
+//! Cases are text: `cases/*.case` for one behaviour each, `whole/*.case` and `provisioned.rs` for configurations as people have them, in the
+//! language that `case.rs` describes. `differences.toml` lists the accepted
 //! differences with their reasons; a listed case that does not differ any more fails as well, so the list stays true.
 //!
 //! - `BATON_BIN` names another second program; `/usr/sbin/haproxy` there compares haproxy with itself (the list of accepted
@@ -18,10 +19,12 @@ mod client;
 mod differences;
 mod generate;
 mod http;
+mod injection;
 mod normal;
 mod origin;
 mod places;
 mod program;
+mod provisioned;
 mod record;
 mod report;
 mod run;
@@ -68,7 +71,12 @@ enum Verdict {
 fn main() -> ExitCode {
     let options = options();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential");
-    let cases = match case::load(&folder.join("cases")) {
+    let mut texts = provisioned::texts().to_vec();
+    match injection::texts() {
+        Ok(more) => texts.extend(more),
+        Err(fault) => return refuse(&fault),
+    }
+    let cases = match case::load(&[&folder.join("cases"), &folder.join("whole")], &texts) {
         Ok(cases) => cases,
         Err(fault) => return refuse(&fault),
     };
@@ -180,6 +188,9 @@ fn judge(case: &Case, second: &Path, accepted: Option<&str>) -> (Verdict, Option
         let theirs = run::run(case, Path::new(REFERENCE));
         (ours.join(), theirs)
     });
+    if case.has("injection") {
+        return (judge_injection(case, ours, theirs), None);
+    }
     let theirs = match theirs {
         Ok(record) => record,
         Err(fault) => return (Verdict::Failed(format!("the case does not work with haproxy: {fault}")), None),
@@ -205,6 +216,28 @@ fn judge(case: &Case, second: &Path, accepted: Option<&str>) -> (Verdict, Option
         )),
     };
     (verdict, Some(theirs))
+}
+
+/// Judges a case of `injection.rs`: what the second program did must be whole. Whether haproxy did the same does not matter; it need not know
+/// the action at all.
+fn judge_injection(
+    case: &Case,
+    ours: thread::Result<Result<Record, String>>,
+    theirs: Result<Record, String>,
+) -> Verdict {
+    if std::env::var_os("DIFFERENTIAL_SHOW").is_some()
+        && let Ok(theirs) = &theirs
+    {
+        let _ = writeln!(std::io::stdout(), "==== {} ====\n{}", case.name, theirs.text());
+    }
+    match ours {
+        Ok(Ok(ours)) => match injection::split(&ours).or_else(|| ours.fault(case)) {
+            Some(fault) => Verdict::Failed(format!("{fault}\n\nof all this:\n{}", ours.text())),
+            None => Verdict::Same,
+        },
+        Ok(Err(fault)) => Verdict::Failed(fault),
+        Err(_) => Verdict::Failed("the test harness panicked".to_string()),
+    }
 }
 
 fn second_program() -> PathBuf {

@@ -1,6 +1,7 @@
 //! The program under test: started in the foreground, ready when it listens, stopped softly.
 
 use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -18,6 +19,7 @@ const POLL: Duration = Duration::from_millis(2);
 
 /// The running program; killed when dropped.
 pub struct Program {
+    is_reference: bool,
     child: Child,
     errors: PathBuf,
 }
@@ -36,7 +38,7 @@ impl Program {
             .stderr(stderr)
             .spawn()
             .map_err(|error| format!("{} does not start: {error}", program.display()))?;
-        let mut program = Program { child, errors };
+        let mut program = Program { is_reference: program == Path::new(crate::REFERENCE), child, errors };
         let until = Instant::now() + WAIT_MAX;
         for place in bound(cfg, places) {
             while !listens(place) {
@@ -62,6 +64,10 @@ impl Program {
         let until = Instant::now() + WAIT_MAX;
         while Instant::now() < until {
             if let Ok(Some(status)) = self.child.try_wait() {
+                if self.is_reference && status.signal() == Some(Signal::SIGSEGV as i32) {
+                    // Debian's 2.6.12 crashes now and then when it has stopped all proxies, on a busy machine: everything was served by then.
+                    return None;
+                }
                 return (!status.success()).then(|| format!("ended badly ({status}):\n{}", self.said()));
             }
             thread::sleep(POLL);
