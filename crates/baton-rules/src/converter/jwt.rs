@@ -80,8 +80,7 @@ enum Algorithm {
     None,
     Hmac(Digest),
     Rsa(&'static dyn VerificationAlgorithm),
-    /// With the bytes of each of the two numbers of a signature.
-    Ecdsa(&'static dyn VerificationAlgorithm, usize),
+    Ecdsa(&'static dyn VerificationAlgorithm),
 }
 
 impl Algorithm {
@@ -97,9 +96,9 @@ impl Algorithm {
             b"PS256" => Algorithm::Rsa(&signature::RSA_PSS_2048_8192_SHA256),
             b"PS384" => Algorithm::Rsa(&signature::RSA_PSS_2048_8192_SHA384),
             b"PS512" => Algorithm::Rsa(&signature::RSA_PSS_2048_8192_SHA512),
-            b"ES256" => Algorithm::Ecdsa(&signature::ECDSA_P256_SHA256_FIXED, 32),
-            b"ES384" => Algorithm::Ecdsa(&signature::ECDSA_P384_SHA384_FIXED, 48),
-            b"ES512" => Algorithm::Ecdsa(&signature::ECDSA_P521_SHA512_FIXED, 66),
+            b"ES256" => Algorithm::Ecdsa(&signature::ECDSA_P256_SHA256_FIXED),
+            b"ES384" => Algorithm::Ecdsa(&signature::ECDSA_P384_SHA384_FIXED),
+            b"ES512" => Algorithm::Ecdsa(&signature::ECDSA_P521_SHA512_FIXED),
             _ => return None,
         })
     }
@@ -189,8 +188,9 @@ fn judge(token: &[u8], algorithm: Algorithm, key: &JwtKey) -> i64 {
             verify_slices_are_equal(&digest.authenticate(&key.text, signed), &signature).is_ok()
         }
         (_, None) => return UNKNOWN_KEY,
-        (Algorithm::Ecdsa(_, bytes), Some(_)) if signature.len() != 2 * bytes => return INVALID_TOKEN,
-        (Algorithm::Rsa(algorithm) | Algorithm::Ecdsa(algorithm, _), Some(key)) => verifies(algorithm, key),
+        // Two numbers of the same size.
+        (Algorithm::Ecdsa(_), Some(_)) if !signature.len().is_multiple_of(2) => return INVALID_TOKEN,
+        (Algorithm::Rsa(algorithm) | Algorithm::Ecdsa(algorithm), Some(key)) => verifies(algorithm, key),
     };
     if verified { VERIFIED } else { NOT_VERIFIED }
 }
