@@ -88,14 +88,13 @@ impl Normalizer {
             Normalizer::MergeSlashes => merge_slashes(before),
             Normalizer::StripDot => strip_dot(before),
             Normalizer::StripDotdot { full } => strip_dotdot(before, full),
-            Normalizer::DecodeUnreserved { strict } => percent(before, strict, &mut |pair, byte, out| match byte
-                .is_ascii_alphanumeric()
-                || b"-._~".contains(&byte)
-            {
-                true => out.push(byte),
-                false => out.extend_from_slice(&[b'%', pair[0], pair[1]]),
+            Normalizer::DecodeUnreserved { strict } => percent(before, strict, |pair, byte, out| {
+                match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                    true => out.push(byte),
+                    false => out.extend_from_slice(&[b'%', pair[0], pair[1]]),
+                }
             })?,
-            Normalizer::ToUppercase { strict } => percent(before, strict, &mut |pair, _, out| {
+            Normalizer::ToUppercase { strict } => percent(before, strict, |pair, _, out| {
                 out.extend_from_slice(&[b'%', pair[0].to_ascii_uppercase(), pair[1].to_ascii_uppercase()]);
             })?,
             Normalizer::SortQuery => sort_query(before),
@@ -174,7 +173,7 @@ fn strip_dotdot(path: &[u8], full: bool) -> Vec<u8> {
 fn percent(
     target: &[u8],
     strict: bool,
-    take: &mut dyn FnMut([u8; 2], u8, &mut Vec<u8>),
+    mut take: impl FnMut([u8; 2], u8, &mut Vec<u8>),
 ) -> Result<Vec<u8>, NotNormalized> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let mut out = Vec::with_capacity(target.len());
