@@ -29,6 +29,8 @@ class Scenario:
     close: bool = False
     body: int = 0
     answer: int = len(proxies.SMALL)
+    # Sections that only this scenario has, in haproxy's language: a frontend at proxies.OWN_PORT. nginx has no part in it.
+    sections: str = ""
 
 
 SCENARIOS = {
@@ -36,6 +38,10 @@ SCENARIOS = {
     "close": Scenario("the same with a connection for each request", close=True),
     "large": Scenario("GET, 100 kB back, keep-alive", path="/large", answer=proxies.LARGE_BYTES),
     "post": Scenario("POST of 1 kB, 128 bytes back, keep-alive", path="/post", body=1024),
+    "log": Scenario("keep-alive with a log-format of 20 fields, sent to a syslog socket",
+                    port=proxies.OWN_PORT, sections=proxies.LOG_CFG % "${LOG}"),
+    "log-ring": Scenario("the same lines kept in a ring: what it costs to make them",
+                         port=proxies.OWN_PORT, sections=proxies.LOG_CFG % "ring@lines" + proxies.RING_CFG),
     "tcp": Scenario("tcp mode: the requests of keep-alive through 32 tunnels", port=proxies.TCP_PORT),
 }
 
@@ -62,7 +68,7 @@ def run(here, chosen, options):
                 if name == MEMORY:
                     sample = idle_memory(here, proxy, options.connections)
                     said = f"{sample['bytes'] / 1024:8.2f} kB a connection"
-                elif SCENARIOS[name].port == proxies.TCP_PORT and not proxy.tcp:
+                elif not takes_part(proxy, SCENARIOS[name]):
                     continue
                 else:
                     sample = cpu_time(here, proxy, SCENARIOS[name], options.seconds)
@@ -77,6 +83,13 @@ def run(here, chosen, options):
     return results
 
 
+def takes_part(proxy, scenario):
+    """Whether the proxy can do it at all."""
+    if scenario.sections:
+        return isinstance(proxy, proxies.Haproxy)
+    return scenario.port != proxies.TCP_PORT or proxy.tcp
+
+
 def rotated(chosen, turn):
     """Each proxy is as often first, second and last as the others."""
     start = turn % len(chosen)
@@ -85,7 +98,7 @@ def rotated(chosen, turn):
 
 def cpu_time(here, proxy, scenario, seconds):
     """Microseconds of CPU time a request, in user and in system mode."""
-    process = proxy.start(here)
+    process = proxy.start(here, scenario.sections) if scenario.sections else proxy.start(here)
     try:
         verify(scenario)
         load(here, scenario, WARM_SECONDS)

@@ -3,12 +3,16 @@
 import glob
 import os
 import shutil
+import socket
 
 import world
 
 HTTP_PORT = 8000
 TCP_PORT = 8001
 ORIGIN_PORT = 9000
+# Of the frontend that a scenario brings along.
+OWN_PORT = 8002
+SYSLOG_PORT = 9514
 
 # A proxy needs two descriptors a connection, and many machines allow 20,000 a process.
 CONNECTIONS_MAX = 9000
@@ -41,6 +45,24 @@ listen tunnel
     mode tcp
     bind 127.0.0.1:{TCP_PORT}
     server o1 127.0.0.1:{ORIGIN_PORT}
+"""
+
+# Twenty fields, as sites have them; the log's target is filled in.
+LOG_CFG = f"""
+frontend own
+    bind 127.0.0.1:{OWN_PORT}
+    log %s format raw local0
+    capture request header Host len 32
+    capture request header User-Agent len 64
+    log-format "%%ci:%%cp [%%tr] %%ft %%b/%%s %%TR/%%Tw/%%Tc/%%Tr/%%Ta %%ST %%B %%U %%tsc %%hr %%[src] %%[method] %%HV %%{{+Q}}HU"
+    default_backend origins
+"""
+
+RING_CFG = """
+ring lines
+    format raw
+    maxlen 1200
+    size 65536
 """
 
 # nginx asks for HTTP/1.1 and a cleared Connection field before it keeps connections to origins.
@@ -120,12 +142,22 @@ class Haproxy:
     def version(self):
         return world.first_line([self.program, "-v"])
 
-    def start(self, here):
+    def start(self, here, sections=""):
         path = here.folder / "haproxy.cfg"
-        path.write_text(HAPROXY_CFG)
+        path.write_text(HAPROXY_CFG + sections.replace("${LOG}", f"127.0.0.1:{SYSLOG_PORT}"))
+        if sections and not hasattr(here, "syslog"):
+            here.syslog = syslog()
         process = here.start([self.program, "-db", "-f", str(path)], here.proxy_cpu, self.name)
         here.wait_for(process, HTTP_PORT)
         return process
+
+
+def syslog():
+    """A socket that lines are sent to. Nobody reads it: when its queue is full the kernel drops them, which costs little."""
+    end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    end.bind(("127.0.0.1", SYSLOG_PORT))
+    return end
 
 
 class Nginx:

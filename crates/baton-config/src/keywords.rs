@@ -9,6 +9,7 @@ pub(crate) mod direct;
 pub(crate) mod failure;
 pub(crate) mod global;
 mod limits;
+mod log;
 pub(crate) mod option;
 mod process;
 pub(crate) mod proxy;

@@ -76,6 +76,10 @@ pub struct Global {
     pub maxrewrite: usize,
     /// `tune.http.maxhdr`.
     pub maxhdr: usize,
+    /// `tune.http.logurilen`: the longest part of a request line that is logged.
+    pub logged_line_len: usize,
+    /// `tune.http.cookielen`: the longest part of a cookie that is captured.
+    pub captured_cookie_len: usize,
     /// `tune.maxaccept`: connections that a listener accepts before other work gets its turn; `u32::MAX` is no limit.
     pub maxaccept: Option<u32>,
     /// `server-state-file`: states of servers at the end of an earlier process, read at the start.
@@ -123,6 +127,8 @@ impl Default for Global {
             bufsize: 16384,
             maxrewrite: 1024,
             maxhdr: 101,
+            logged_line_len: 1023,
+            captured_cookie_len: 63,
             maxaccept: None,
             server_state_file: None,
             server_state_base: None,

@@ -24,7 +24,7 @@ pub struct Logging {
     pub asap: bool,
 }
 
-/// The formats with a name of their own; `log-format` texts come with the rule language.
+/// Which format lines have.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum LogFormat {
     /// Neither option: "Connect from …" (8.2.1).
@@ -36,6 +36,10 @@ pub enum LogFormat {
     Http,
     /// `option httplog clf`.
     HttpClf,
+    /// `option httpslog` (8.2.4).
+    Https,
+    /// `log-format`: the text is among the rules.
+    Custom,
 }
 
 /// One `log` line.

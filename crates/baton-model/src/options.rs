@@ -9,6 +9,8 @@ pub struct HttpOptions {
     pub connection: ConnectionMode,
     /// `option forwardfor`.
     pub forwarded_for: Option<ForwardedFor>,
+    /// `unique-id-header`: the header that gets the request's unique ID.
+    pub unique_id_header: Option<String>,
     /// `option originalto`.
     pub original_to: Option<ForwardedFor>,
     /// `option http-buffer-request`.

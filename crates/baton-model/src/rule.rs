@@ -51,6 +51,16 @@ pub enum Ruleset {
     StatsRequest,
     /// `stats admin if …`: the words from `if` on.
     StatsAdmin,
+    /// `capture …` and `declare capture …`: the words from `cookie`, `request` or `response` on, behind `declare` if it is one.
+    Capture,
+    /// `log-format`: its text.
+    LogFormat,
+    /// `log-format-sd`.
+    LogFormatSd,
+    /// `error-log-format`.
+    ErrorLogFormat,
+    /// `unique-id-format`.
+    UniqueIdFormat,
 }
 
 /// What `http-request use-service` names: Baton itself responds.

@@ -94,6 +94,7 @@ impl Client {
                         if let Some(addresses) = addresses {
                             self.connection.speak_for(addresses);
                         }
+                        self.connection.begin_again(core.now());
                         return Ok(());
                     }
                 }

@@ -31,6 +31,8 @@ pub struct Connection {
     pub proxy_header: Option<Box<[u8]>>,
     /// When it was accepted, or its TLS handshake was done.
     pub accepted: Instant,
+    /// How long its handshakes took: TLS, and a PROXY header.
+    pub handshake_ms: u32,
     /// Its place among the open ones.
     pub membership: Membership,
 }
@@ -61,7 +63,14 @@ impl Connection {
     ) -> Connection {
         let Registered { core, orders, .. } = &membership.registered;
         orders.notes.accepted(stream.socket().as_raw_fd(), source, core.moment(accepted));
-        Connection { stream, destination, proxy_header: None, accepted, membership }
+        Connection { stream, destination, proxy_header: None, accepted, handshake_ms: 0, membership }
+    }
+
+    /// A handshake is over: what follows is timed from here.
+    pub fn begin_again(&mut self, now: Instant) {
+        let took = now.saturating_duration_since(self.accepted).as_millis();
+        self.handshake_ms = self.handshake_ms.saturating_add(u32::try_from(took).unwrap_or(u32::MAX));
+        self.accepted = now;
     }
 
     /// The client's address, or what a PROXY header says it is; `None` on unix sockets.

@@ -61,6 +61,8 @@ pub struct Core {
     connections: RefCell<Slab<Rc<Orders>>>,
     /// Connections that came so far.
     serial: Cell<u32>,
+    /// Exchanges that were begun.
+    exchanges: Cell<u64>,
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
     spare: Spare<Box<Messages>>,
@@ -133,6 +135,7 @@ impl Core {
             frontends: RefCell::default(),
             connections: RefCell::default(),
             serial: Cell::new(0),
+            exchanges: Cell::new(0),
             scratch: RefCell::default(),
             spare: Spare::new(WORK_KEPT_MAX),
             open,
@@ -154,6 +157,13 @@ impl Core {
     /// The time of this turn, in few bytes.
     pub fn moment(&self, at: Instant) -> Moment {
         Moment::at(at, self.registry.started)
+    }
+
+    /// The number of one more exchange: unique in the process, and in order on a core.
+    pub fn next_number(&self) -> u64 {
+        let number = self.exchanges.get();
+        self.exchanges.set(number + 1);
+        number * self.registry.cores() as u64 + self.number as u64
     }
 
     /// A number for balancing and spreading; not for secrets (xorshift64*).

@@ -4,11 +4,12 @@
 //! Who makes an exchange is the only difference between protocols: [`http1`](crate::http1) makes one after the other of a
 //! connection, [`mux`](crate::mux) several at a time. What the stages of the line, rules and the log know of either is in here.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::task::Context;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use baton_rules::{LogLevel, RuleLine, RuleSettings, Variables};
+use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, UniqueId, Variables};
 
 use crate::connection::Connection;
 use crate::core::{Core, Orders, until};
@@ -45,6 +46,12 @@ pub struct Exchange<'a, M = Box<Messages>> {
     pub progress: Progress,
     /// Variables of the scopes `txn`, `req` and `res`.
     pub variables: Variables,
+    /// What is captured of its messages.
+    pub captures: RefCell<Captures>,
+    /// Its unique ID.
+    pub unique_id: UniqueId,
+    /// Its number among those of the process.
+    pub number: u64,
     /// What `set-log-level` asked for.
     pub log_level: Option<LogLevel>,
     /// `disable-l7-retry` applied.
@@ -74,7 +81,10 @@ impl<'a, M> Exchange<'a, M> {
     /// Begins the session's next exchange. The first one begins with the connection.
     #[inline(always)]
     pub fn begin(core: &Core, origin: Origin<'a>, messages: M) -> Exchange<'a, M> {
-        Exchange::with_room(core, origin, messages, (Variables::default(), Vec::new()))
+        let room = (Variables::default(), Captures::default(), Vec::new());
+        // All bytes of the connection are of this one: it begins with the connection.
+        let began = if origin.session.requests() == 0 { origin.connection.accepted } else { core.now() };
+        Exchange::with_room(core, origin, began, messages, room)
     }
 
     /// Made in its place: with what it is lent, it is not moved once more.
@@ -82,12 +92,13 @@ impl<'a, M> Exchange<'a, M> {
     fn with_room(
         core: &Core,
         origin: Origin<'a>,
+        began: Instant,
         messages: M,
-        (variables, line): (Variables, Vec<u8>),
+        (variables, captures, line): (Variables, Captures, Vec<u8>),
     ) -> Exchange<'a, M> {
         let Origin { connection, session, client, orders, deadline } = origin;
         let is_first = session.count_request();
-        let began = if is_first { connection.accepted } else { core.now() };
+        let started = if is_first { connection.accepted } else { session.rested(connection.accepted) };
         connection.orders().notes.begins(session.requests(), core.moment(began));
         Exchange {
             connection,
@@ -97,9 +108,12 @@ impl<'a, M> Exchange<'a, M> {
             deadline,
             messages,
             is_first,
-            facts: LogFacts::new(began, line),
+            facts: LogFacts::new((started, began), is_first, line),
             progress: Progress::new(session.view()),
             variables,
+            captures: RefCell::new(captures),
+            unique_id: UniqueId::default(),
+            number: core.next_number(),
             log_level: None,
             no_retry: false,
             last_rule: None,
@@ -147,13 +161,15 @@ impl<'a> Exchange<'a> {
     /// Begins the session's next exchange in `mode http`, with memory that the core lends.
     #[inline(always)]
     pub fn of_http(core: &Core, origin: Origin<'a>, mut messages: Box<Messages>) -> Exchange<'a> {
-        let room = (std::mem::take(&mut messages.variables), std::mem::take(&mut messages.line));
-        Exchange::with_room(core, origin, messages, room)
+        let Messages { variables, captures, line, .. } = &mut *messages;
+        let room = (std::mem::take(variables), std::mem::take(captures), std::mem::take(line));
+        Exchange::with_room(core, origin, core.now(), messages, room)
     }
 
     /// Its end: what it was lent goes back to its messages.
     pub fn end(&mut self) {
         self.messages.variables = std::mem::take(&mut self.variables);
+        self.messages.captures = self.captures.take();
         self.messages.line = self.facts.take_line();
     }
 

@@ -1,11 +1,13 @@
 //! What is known of a request (or of a connection in `mode tcp`) for its log line and the counters. The stages of the request
 //! path note it where it happens; `record/` prints and counts it.
 
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_http::{Name, RequestView, ResponseView};
+use baton_http::{Name, RequestView, ResponseView, Version};
+use baton_model::{Mode, Proxy};
 
 /// The facts of one exchange: anybody may read what is known, and note by the methods here what happens.
 #[derive(Debug)]
@@ -14,8 +16,12 @@ pub struct LogFacts(Known);
 /// What is known of one exchange, for the log line and the counters. Times that are `None` do not exist: the log has `-1` for them.
 #[derive(Debug)]
 pub struct Known {
-    /// First byte of the request, or the accept.
+    /// The accept, behind a handshake; of later requests the end of the one before.
+    pub started: Instant,
+    /// First byte of the request; in `mode tcp` the accept.
     pub began: Instant,
+    /// Whether it is the session's first.
+    pub is_first: bool,
     /// `TR`: until the head was complete.
     pub request_time: Option<Duration>,
     /// `Tw`: in queues.
@@ -28,6 +34,12 @@ pub struct Known {
     pub status: u16,
     /// Status of the server's response, whatever rules made of it; 0 is none.
     pub server_status: u16,
+    /// Version of the server's response, as it is spelled in a status line.
+    pub response_version: Option<&'static str>,
+    /// The address of the server that was tried last.
+    pub server_address: Option<SocketAddr>,
+    /// The address that it was connected from, where a log line or a rule has it.
+    pub source_address: Option<SocketAddr>,
     /// What rules made of the request or of its response.
     pub ruled: Option<Ruled>,
     /// Bytes from the client.
@@ -79,15 +91,20 @@ pub enum Retry {
 impl LogFacts {
     /// Nothing but the time is known. `line` is room for the request line.
     #[inline(always)]
-    pub fn new(began: Instant, line: Vec<u8>) -> LogFacts {
+    pub fn new((started, began): (Instant, Instant), is_first: bool, line: Vec<u8>) -> LogFacts {
         LogFacts(Known {
+            started,
             began,
+            is_first,
             request_time: None,
             queue_time: None,
             connect_time: None,
             response_time: None,
             status: 0,
             server_status: 0,
+            response_version: None,
+            server_address: None,
+            source_address: None,
             ruled: None,
             bytes_in: 0,
             bytes_out: 0,
@@ -105,6 +122,11 @@ impl LogFacts {
         })
     }
 
+    /// From when a request's head may take its time: the first one is waited for from the accept on.
+    pub fn due_from(&self) -> Instant {
+        if self.0.is_first { self.0.started } else { self.0.began }
+    }
+
     /// The request's head, of `len` bytes, is complete.
     pub fn head_received(&mut self, len: usize, now: Instant) {
         self.0.has_request = true;
@@ -112,10 +134,16 @@ impl LogFacts {
         self.request_received(now);
     }
 
+    /// Whether no request was understood, which is an error of the connection: content rules may reject one before it is.
+    pub fn is_malformed(&self, proxy: &Proxy) -> bool {
+        proxy.mode == Mode::Http && !self.0.has_request && self.0.ruled.is_none()
+    }
+
     /// Keeps the request line for the log, in room that may be lent.
-    pub fn keep_line(&mut self, request: RequestView<'_>) {
+    pub fn keep_line(&mut self, request: RequestView<'_>, len_max: usize) {
         self.0.line.clear();
         request.write_line(&mut self.0.line);
+        self.0.line.truncate(len_max);
     }
 
     /// Gives back the room for the request line.
@@ -183,6 +211,16 @@ impl LogFacts {
         self.0.queue_time.get_or_insert_default();
     }
 
+    /// A server at this address is tried.
+    pub fn tries(&mut self, server: Option<SocketAddr>) {
+        self.0.server_address = server;
+    }
+
+    /// It was connected from this address.
+    pub fn connected_from(&mut self, source: Option<SocketAddr>) {
+        self.0.source_address = source;
+    }
+
     /// A connection to the server is there.
     pub fn connected(&mut self, time: Duration) {
         self.0.connect_time = Some(time);
@@ -221,8 +259,12 @@ impl LogFacts {
     }
 
     /// The server's response has this status, whatever rules make of it.
-    pub fn server_said(&mut self, status: u16) {
-        self.0.server_status = status;
+    pub fn server_said(&mut self, response: ResponseView<'_>) {
+        self.0.server_status = response.status();
+        self.0.response_version = Some(match response.version() {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+        });
     }
 
     /// A rule holds the server's response back: its time is none.

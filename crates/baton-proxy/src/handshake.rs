@@ -6,7 +6,6 @@
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use baton_model::Mode;
 use baton_tls::rustls::server::UnbufferedServerConnection;
 use baton_tls::{Acceptor, ChosenConfig, Hello, Unwanted};
 
@@ -130,10 +129,8 @@ async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Resul
         }
     }
     client.connection.stream.note_facts(|agreed| chosen.facts(agreed));
-    if client.session.view().plan.proxy.mode == Mode::Http {
-        // The request's times begin here (configuration manual, 8.4 "Timing events").
-        client.connection.accepted = core.now();
-    }
+    // The times of what follows begin here (configuration manual, 8.4 "Timing events").
+    client.connection.begin_again(core.now());
     Ok(())
 }
 

@@ -186,6 +186,7 @@ async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
         exchange.connection.membership.leave();
     }
     exchange.connection.orders().notes.rests();
+    exchange.session.rests(exchange.connection.accepted, core.now());
     exchange.end();
     if let Some(input) = core.rest(exchange.messages) {
         client.keep_input(input);
@@ -320,7 +321,7 @@ mod tests {
             let Client { connection, mut session, input, deadline: _ } = *client;
             let source = connection.source();
             assert_eq!(source, from.into());
-            let Connection { stream, destination, proxy_header: _, accepted, membership } = connection;
+            let Connection { stream, destination, proxy_header: _, accepted, handshake_ms: _, membership } = connection;
             let before = membership.registered.id();
             drop((membership, session.take_private()));
             assert_eq!((open(), session.requests()), ([0; 3], 1));

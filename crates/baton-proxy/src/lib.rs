@@ -33,6 +33,7 @@ mod handshake;
 mod http1;
 mod live;
 mod log;
+mod logged;
 mod messages;
 mod mux;
 mod pages;

@@ -7,7 +7,7 @@ use baton_http::{
     ChunkDecoder, ChunkStep, Framing, Limits, Parsed, RequestHead, RequestMut, RequestView, ResponseHead, ResponseMut,
     ResponseTo, ResponseView,
 };
-use baton_rules::Variables;
+use baton_rules::{Captures, Variables};
 
 use crate::body::{Arrived, BodyState};
 use crate::buffer::{Buffer, BufferPool};
@@ -47,6 +47,8 @@ pub struct Messages {
     pub line: Vec<u8>,
     /// Room for variables of the rules, lent to the exchange.
     pub variables: Variables,
+    /// Room for what is captured, lent to the exchange.
+    pub captures: Captures,
 }
 
 impl Messages {
@@ -66,6 +68,7 @@ impl Messages {
             composed: false,
             line: Vec::new(),
             variables: Variables::new(),
+            captures: Captures::default(),
         }
     }
 
@@ -184,6 +187,7 @@ impl Messages {
             composed,
             line,
             variables,
+            captures,
         } = self;
         request.clear();
         request_chunks.clear();
@@ -191,6 +195,7 @@ impl Messages {
         response.clear();
         response_chunks.clear();
         variables.clear();
+        captures.clear();
         for bytes in [up, down, line] {
             bytes.clear();
             bytes.shrink_to(COMPOSED_KEPT_MAX);

@@ -124,6 +124,12 @@ impl Progress {
         self.backend().map_or(&self.frontend.plan.proxy, |backend| &backend.plan.proxy)
     }
 
+    /// Whether a log line or a rule has the address that the server was connected from.
+    pub fn names_source_address(&self) -> bool {
+        self.frontend.plan.rules.names_source_address()
+            || self.backend().is_some_and(|backend| backend.plan.rules.names_source_address())
+    }
+
     /// The stricter of what frontend and backend say about connections between requests.
     pub fn connection_mode(&self) -> ConnectionMode {
         let frontend = self.frontend.plan.proxy.http.connection;

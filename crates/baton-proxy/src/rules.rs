@@ -3,15 +3,16 @@
 mod errors;
 mod wait;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_http::{ChunkDecoder, Parsed, RequestHead, RequestMut};
 use baton_model::{Proxy, Ruleset, Service};
 use baton_rules::{
-    Body, Context, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, ResponseSource, RuleCursor,
-    RuleLine, RuleResponse, RuleSettings, RuleWait, TcpContent, VariableScopes, Variables, Verdict,
+    Body, Captures, Context, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, ResponseSource,
+    RuleCursor, RuleLine, RuleResponse, RuleSettings, RuleWait, TcpContent, UniqueId, VariableScopes, Variables,
+    Verdict,
 };
 
 use crate::body::Arrived;
@@ -20,7 +21,9 @@ use crate::connection::Connection;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::{Exchange, RuleEffects};
+use crate::facts::LogFacts;
 use crate::live::Live;
+use crate::logged::{Logged, LoggedExchange};
 use crate::messages::Messages;
 use crate::parse;
 use crate::passwords;
@@ -91,6 +94,8 @@ pub fn with_connection<T>(
         variables: None,
         last_rule: None,
         settings: &mut settings,
+        exchange: None,
+        end: None,
     };
     let (value, _) = run(core, scene, EvaluationContext::default(), None, None, evaluate);
     if let Some(set) = settings.values() {
@@ -146,11 +151,35 @@ fn response_with<T>(
 
 /// The scene of an exchange, which is to heed what is said in it, and what goes through it.
 fn scene<'s, M>(exchange: &'s mut Exchange<'_, M>, about: EvaluationContext<'_>) -> (EvaluationScope<'s>, &'s mut M) {
-    let Exchange { connection, session, is_first, progress, variables, messages, last_rule, settings, .. } = exchange;
+    let Exchange {
+        connection,
+        session,
+        is_first,
+        progress,
+        variables,
+        messages,
+        facts,
+        captures,
+        unique_id,
+        number,
+        last_rule,
+        settings,
+        ..
+    } = exchange;
     let progress = &*progress;
-    let (frontend, server) = (&progress.frontend, about.sees_server.then_some(progress));
-    let (is_first, last_rule, variables) = (*is_first, *last_rule, Some(variables));
-    let scene = EvaluationScope { connection, session, frontend, server, is_first, variables, last_rule, settings };
+    let exchange = ExchangeScope { facts, progress, captures, unique_id, number: *number };
+    let scene = EvaluationScope {
+        connection,
+        session,
+        frontend: &progress.frontend,
+        server: about.sees_server.then_some(progress),
+        is_first: *is_first,
+        variables: Some(variables),
+        last_rule: *last_rule,
+        settings,
+        exchange: Some(exchange),
+        end: None,
+    };
     (scene, messages)
 }
 
@@ -168,6 +197,60 @@ struct EvaluationScope<'a> {
     last_rule: Option<RuleLine>,
     /// What else rules have set.
     settings: &'a mut RuleSettings,
+    /// What else rules and the log know of the exchange; `None` before there is one.
+    exchange: Option<ExchangeScope<'a>>,
+    /// How it ended, where the evaluation is for its log line.
+    end: Option<Ended>,
+}
+
+/// What rules and the log know of an exchange.
+#[derive(Clone, Copy)]
+struct ExchangeScope<'a> {
+    facts: &'a LogFacts,
+    progress: &'a Progress,
+    captures: &'a RefCell<Captures>,
+    unique_id: &'a UniqueId,
+    number: u64,
+}
+
+/// Evaluates with what is left of an exchange when it is over, for its log line.
+pub fn at_end<M, T>(
+    core: &Core,
+    exchange: &mut Exchange<'_, M>,
+    ended: Ended,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    let about = EvaluationContext { sees_server: true, ..EvaluationContext::default() };
+    let (mut scene, _) = scene(exchange, about);
+    scene.end = Some(ended);
+    let backend = scene.exchange.and_then(|exchange| exchange.progress.backend()).cloned();
+    let about = EvaluationContext { backend: backend.as_deref(), ..about };
+    run(core, scene, about, None, None, evaluate).0
+}
+
+/// Evaluates with a connection that ended before its first exchange, for the line of its error.
+pub fn at_error<T>(
+    core: &Core,
+    client: &Client,
+    view: &FrontendView,
+    ended: Ended,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    let Client { connection, session, .. } = client;
+    let mut settings = RuleSettings::default();
+    let scene = EvaluationScope {
+        connection,
+        session,
+        frontend: view,
+        server: None,
+        is_first: true,
+        variables: None,
+        last_rule: None,
+        settings: &mut settings,
+        exchange: None,
+        end: Some(ended),
+    };
+    run(core, scene, EvaluationContext::default(), None, None, evaluate).0
 }
 
 fn run<T>(
@@ -181,7 +264,30 @@ fn run<T>(
     fn name(proxy: &baton_model::Proxy) -> ProxyName<'_> {
         ProxyName { name: &proxy.name, id: proxy.id }
     }
-    let EvaluationScope { connection, session, frontend, server, is_first, variables, last_rule, settings } = scene;
+    let EvaluationScope {
+        connection,
+        session,
+        frontend,
+        server,
+        is_first,
+        variables,
+        last_rule,
+        settings,
+        exchange,
+        end,
+    } = scene;
+    let logged = |ExchangeScope { facts, progress, number, .. }| LoggedExchange { facts, progress, number };
+    let logged = Logged {
+        core,
+        connection,
+        frontend,
+        exchange: exchange.map(logged),
+        ended: end.unwrap_or_default(),
+        is_over: end.is_some(),
+    };
+    let over = exchange.map(|exchange| exchange.facts).filter(|_| end.is_some());
+    // What HAProxy's log names in the place of a backend that there is none of.
+    let missing = over.and_then(|facts| facts.missing.as_deref()).map(|name| ProxyName { name, id: 0 });
     let set = settings.values();
     let source = set.and_then(|set| set.source);
     let changed_destination = Cell::new(set.and_then(|set| set.destination));
@@ -198,8 +304,8 @@ fn run<T>(
         client_tls: connection.tls(),
         server_tls: about.server.and_then(Stream::facts),
         frontend: name(&frontend.plan.proxy),
-        backend: about.backend.map(|backend| name(&backend.plan.proxy)),
-        server: chosen.map(|server| &**server.name()),
+        backend: about.backend.map(|backend| name(&backend.plan.proxy)).or(missing),
+        server: chosen.map(|server| &**server.name()).or_else(|| over.and_then(|facts| facts.service)),
         listener: Listener { name: listener.bind.name.as_deref(), id: listener.number },
         live: &live,
         content: about.content,
@@ -212,6 +318,11 @@ fn run<T>(
         request,
         response,
         own_status: None,
+        line: over.filter(|facts| facts.has_request).map(|facts| &*facts.line),
+        response_version: exchange.and_then(|exchange| exchange.facts.response_version),
+        captures: exchange.map(|exchange| exchange.captures),
+        unique_id: exchange.map(|exchange| (exchange.unique_id, frontend.plan.rules.unique_id_format())),
+        log: &logged,
         log_level: None,
         last_rule,
         variables: VariableScopes::new(&mut of_session, variables),

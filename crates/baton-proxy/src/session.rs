@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_rules::Variables;
 
@@ -23,6 +23,8 @@ pub struct Session {
     requests: Cell<u32>,
     /// Variables of a connection that began in `mode tcp`, for its first request.
     handed_on: Cell<Option<Box<Variables>>>,
+    /// When the last request ended, in milliseconds after the accept.
+    rested_ms: Cell<u32>,
     /// A server connection that only this client may use: one that carried its previous request.
     private: Cell<Option<Box<ServerConnection>>>,
 }
@@ -31,7 +33,7 @@ impl Session {
     /// A session of this frontend, without a request.
     pub fn new(slot: Rc<FrontendSlot>) -> Session {
         let (variables, handed_on, private) = (Cell::default(), Cell::default(), Cell::default());
-        Session { slot, variables, requests: Cell::new(0), handed_on, private }
+        Session { slot, variables, requests: Cell::new(0), rested_ms: Cell::new(0), handed_on, private }
     }
 
     /// The configuration to go by now.
@@ -60,6 +62,17 @@ impl Session {
     /// The variables for its first request.
     pub fn take_handed_on(&self) -> Variables {
         self.handed_on.take().map(|variables| *variables).unwrap_or_default()
+    }
+
+    /// A request has ended at `now`.
+    pub fn rests(&self, accepted: Instant, now: Instant) {
+        let since = now.saturating_duration_since(accepted).as_millis();
+        self.rested_ms.set(u32::try_from(since).unwrap_or(u32::MAX));
+    }
+
+    /// When the last request ended.
+    pub fn rested(&self, accepted: Instant) -> Instant {
+        accepted + Duration::from_millis(self.rested_ms.get().into())
     }
 
     /// When the client, which has no request in work, must have begun one.

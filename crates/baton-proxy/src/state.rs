@@ -168,6 +168,8 @@ pub struct FrontendState {
     pub maxconn: Limit,
     /// The last malformed request.
     pub malformed: LastCapture,
+    /// Log lines written.
+    pub lines: AtomicU64,
     service: AtomicU8,
 }
 
@@ -392,6 +394,7 @@ impl Registry {
                 freed: tokio::sync::Notify::new(),
                 maxconn: Limit::default(),
                 malformed: LastCapture::default(),
+                lines: AtomicU64::new(0),
                 service: AtomicU8::default(),
             })
         })

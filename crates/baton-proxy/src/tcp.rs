@@ -55,7 +55,7 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
     // Rules about the response may refuse it before a byte of it was passed on.
     unserved = unserved.or(outcome.err().filter(|ended| ended.cause == Cause::Proxy));
     exchange.progress.leave();
-    record::write(core, &exchange, outcome);
+    record::write(core, &mut exchange, outcome);
     let Some(ended) = unserved else { return Served::ToItsEnd };
     let Exchange { messages: read, progress, .. } = exchange;
     *input = read;

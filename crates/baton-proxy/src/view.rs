@@ -62,6 +62,8 @@ pub struct FrontendView {
     pub default_backend: Option<Rc<BackendView>>,
     /// Bounds of a head.
     pub limits: Limits,
+    /// The longest part of a request line that is logged.
+    pub logged_line_len: usize,
     /// Where it logs.
     pub sinks: Rc<Sinks>,
     /// The process's connection limit.
@@ -153,6 +155,7 @@ impl FrontendView {
                 backends: backends.clone(),
                 default_backend: default,
                 limits: Limits { relaxed: plan.proxy.http.accept_invalid_request, ..limits },
+                logged_line_len: global.logged_line_len,
                 sinks: log.sinks(&plan.proxy.logging),
                 maxconn_global: generation.maxconn,
                 rate_global: global.maxconnrate,

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 54] = [
+const ORDER: [&str; 55] = [
     "workers",
     "accept",
     "http1",
@@ -25,6 +25,7 @@ const ORDER: [&str; 54] = [
     "preference",
     "client",
     "exchange",
+    "logged",
     "connection",
     "session",
     "progress",

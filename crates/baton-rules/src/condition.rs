@@ -3,6 +3,7 @@
 use baton_model::Source;
 
 use crate::acl::{Acl, Criterion, PREDEFINED};
+use crate::capture::SlotLines;
 use crate::context::Context;
 use crate::outside::Files;
 use crate::place::RulePosition;
@@ -41,6 +42,8 @@ pub(crate) struct Surroundings<'a> {
     pub source: &'a Source,
     pub place: RulePosition,
     pub files: &'a dyn Files,
+    /// The slots of captures that the proxy has.
+    pub slots: &'a SlotLines,
     /// Faults that do not stop HAProxy either.
     pub warnings: &'a mut Vec<LocatedError>,
 }

@@ -1,6 +1,6 @@
 //! What rules are evaluated against: one request or response, and the connection it came by.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,10 @@ use baton_model::Source;
 use baton_tls::Facts;
 
 use crate::body::Body;
+use crate::capture::Captures;
+use crate::format::Format;
 use crate::live::LiveState;
+use crate::log::{LogSource, UniqueId};
 use crate::settings::RuleSettings;
 use crate::variable::VariableScopes;
 
@@ -65,6 +68,16 @@ pub struct Context<'a> {
     pub own_status: Option<u16>,
     /// What is set besides; in rules about a request that of the request.
     pub settings: &'a mut RuleSettings,
+    /// The request line as received, where it is kept for the log: what is left of the request when the response is sent.
+    pub line: Option<&'a [u8]>,
+    /// The version of the server's response, such as `HTTP/1.1`, once it is there.
+    pub response_version: Option<&'static str>,
+    /// What is captured of the exchange; `None` before there is one.
+    pub captures: Option<&'a RefCell<Captures>>,
+    /// The unique ID of the exchange, and the format that it is made by.
+    pub unique_id: Option<(&'a UniqueId, Option<&'a Format>)>,
+    /// What the log knows of the exchange.
+    pub log: &'a dyn LogSource,
     /// What `set-log-level` asked for; read it after the evaluation.
     pub log_level: Option<LogLevel>,
     /// Whether a password matches a hash of crypt(5): the caller may know it already, since some take long to compute.
@@ -140,6 +153,14 @@ pub struct TcpContent<'a> {
 }
 
 impl Context<'_> {
+    /// The request line as received, taken apart again: it is wanted rarely.
+    pub(crate) fn received(&self) -> Option<RequestLine<'_>> {
+        match (&self.request, self.line) {
+            (Some(request), _) => Some(request.received()),
+            (None, line) => line.map(RequestLine::of),
+        }
+    }
+
     /// Notes that more data could change an answer. False when no more is waited for.
     pub(crate) fn wait(&self) -> bool {
         let more = !self.last_chance
@@ -182,12 +203,27 @@ pub(crate) struct RequestLine<'c> {
     pub version: &'c [u8],
 }
 
+/// The path and query of a target as received, without a scheme and an authority.
+pub(crate) fn path_and_query(target: &[u8]) -> &[u8] {
+    match memchr::memmem::find(target, b"://") {
+        Some(at) if !target.starts_with(b"/") => {
+            memchr::memchr(b'/', &target[at + 3..]).map_or(b"/", |slash| &target[at + 3 + slash..])
+        }
+        _ => target,
+    }
+}
+
 impl Request<'_> {
-    /// The request line, taken apart again: it is wanted rarely.
-    pub(crate) fn received(&self) -> RequestLine<'_> {
+    /// The request line as received.
+    fn received(&self) -> RequestLine<'_> {
         let line = self.head.view().received();
-        let end = memchr::memchr(b'\n', line).unwrap_or(line.len());
-        let whole = line[..end].trim_ascii();
+        RequestLine::of(&line[..memchr::memchr(b'\n', line).unwrap_or(line.len())])
+    }
+}
+
+impl<'c> RequestLine<'c> {
+    fn of(line: &'c [u8]) -> RequestLine<'c> {
+        let whole = line.trim_ascii();
         let mut words = whole.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
         let mut word = || words.next().unwrap_or(&[]);
         RequestLine { whole, method: word(), target: word(), version: word() }

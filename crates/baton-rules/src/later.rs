@@ -3,7 +3,7 @@
 /// Sample fetches (configuration manual 7.3.2 to 7.3.6).
 #[rustfmt::skip]
 pub(crate) const FETCHES: &[&str] = &[
-    "capture.req.hdr", "capture.res.hdr", "capture.res.ver", "res.cache_hit", "res.cache_name", "res.comp",
+    "res.cache_hit", "res.cache_name", "res.comp",
     "res.comp_algo", "sc0_bytes_in_rate", "sc0_bytes_out_rate", "sc0_clr_gpc0", "sc0_clr_gpc1", "sc0_conn_cnt",
     "sc0_conn_cur", "sc0_conn_rate", "sc0_get_gpc0", "sc0_get_gpc1", "sc0_get_gpt0", "sc0_gpc0_rate", "sc0_gpc1_rate",
     "sc0_http_err_cnt", "sc0_http_err_rate", "sc0_http_fail_cnt", "sc0_http_fail_rate", "sc0_http_req_cnt",
@@ -65,7 +65,7 @@ pub(crate) const CONVERTERS: &[&str] = &[
 /// Actions of `http-request`, `http-response`, `http-after-response` and `tcp-request` (4.2).
 #[rustfmt::skip]
 pub(crate) const ACTIONS: &[&str] = &[
-    "cache-store", "cache-use", "capture", "do-resolve",
+    "cache-store", "cache-use", "do-resolve",
     "expect-netscaler-cip", "lua", "ot-group", "sc-inc-gpc", "sc-inc-gpc0",
     "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "send-spoe-group", "set-bandwidth-limit", 
     "track-sc", "track-sc0", "track-sc1", "track-sc2",

@@ -16,16 +16,19 @@ impl FetchNeeds {
     pub const RESPONSE: FetchNeeds = FetchNeeds(8);
     /// The chosen server, and the connection to it.
     pub const SERVER: FetchNeeds = FetchNeeds(16);
+    /// What is kept of the response until its end.
+    pub const RESPONSE_KEPT: FetchNeeds = FetchNeeds(32);
 
     /// The words of what `place` lacks; `None` when it has all.
     pub fn missing_at(self, place: RulePosition) -> Option<&'static str> {
         let lacking = self.0 & !place.has();
-        const WORDS: [(u8, &str); 5] = [
+        const WORDS: [(u8, &str); 6] = [
             (1, "the request's head"),
             (2, "the request"),
             (4, "the backend"),
             (8, "the response's head"),
             (16, "the server"),
+            (32, "the response"),
         ];
         WORDS.into_iter().find(|(bit, _)| lacking & bit != 0).map(|(_, words)| words)
     }
@@ -44,6 +47,8 @@ pub enum RulePosition {
     Response,
     /// `http-error`: whatever was there when the error was found.
     ErrorPage,
+    /// Log lines, written when all is over.
+    Log,
 }
 
 impl RulePosition {
@@ -52,8 +57,9 @@ impl RulePosition {
             RulePosition::Connection => 0,
             RulePosition::FrontendRequest => 1 | 2,
             RulePosition::BackendRequest => 1 | 2 | 4,
-            RulePosition::Response => 2 | 4 | 8 | 16,
-            RulePosition::ErrorPage => 1 | 2 | 4 | 8 | 16,
+            RulePosition::Response => 2 | 4 | 8 | 16 | 32,
+            RulePosition::ErrorPage => 1 | 2 | 4 | 8 | 16 | 32,
+            RulePosition::Log => 2 | 4 | 16 | 32,
         }
     }
 
@@ -65,6 +71,7 @@ impl RulePosition {
             RulePosition::BackendRequest => "a backend's request rule",
             RulePosition::Response => "a response rule",
             RulePosition::ErrorPage => "an error page",
+            RulePosition::Log => "a log line",
         }
     }
 }

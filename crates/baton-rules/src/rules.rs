@@ -4,16 +4,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Algorithm, Proxy, Role, Rule as Line, Ruleset, Service, Source, UserList};
+use baton_http::FieldsView;
+use baton_model::{Algorithm, Mode, Proxy, Role, Rule as Line, Ruleset, Service, Source, UserList};
 
 use crate::acl::{Acl, Criterion};
 use crate::action::{self, Action, RedirectRule, RedirectValue, ResponseRule, Rule, RuleArguments, sets};
+use crate::capture::{CaptureSide, CaptureSlots, Captures, SlotLines};
 use crate::compiled::Recorder;
 use crate::condition::{Condition, Surroundings};
 use crate::context::{Context, RuleLine};
 use crate::expr::Expr;
 use crate::fetch::auth;
-use crate::format::Format;
+use crate::format::{Format, FormatUse};
 use crate::outside::{Files, NameReference};
 use crate::place::RulePosition;
 use crate::problem::{LocatedError, RuleDiagnostic, RuleError};
@@ -54,6 +56,12 @@ pub struct ProxyRules {
     stats_request: Vec<Rule>,
     stats_admin: Vec<Condition>,
     balance_key: Option<Expr>,
+    captures: CaptureSlots,
+    log_format: Option<Format>,
+    log_format_sd: Option<Format>,
+    error_log_format: Option<Format>,
+    unique_id_format: Option<Format>,
+    names_source_address: bool,
 }
 
 /// What a rule set decides.
@@ -100,19 +108,32 @@ pub fn has_rules(proxy: &Proxy) -> bool {
 pub fn compile(proxy: &Proxy, files: &dyn Files) -> Result<ProxyRules, Vec<RuleDiagnostic>> {
     let recorder = Recorder::new(proxy, files);
     let (rules, problems, warnings) = (ProxyRules::default(), Vec::new(), Vec::new());
-    let mut compiler = Compiler { proxy, files: &recorder, rules, problems, warnings };
+    let slots = SlotLines::of(proxy);
+    let mut compiler = Compiler { proxy, files: &recorder, slots, rules, problems, warnings };
     compiler.run();
     recorder.settle_own();
     let Compiler { rules, problems, .. } = compiler;
     match problems.is_empty() {
-        true => Ok(ProxyRules { compiled_from: recorder.digest(), hashed_users: recorder.hashed_users(), ..rules }),
+        true => Ok(ProxyRules {
+            names_source_address: names_source_address(proxy),
+            compiled_from: recorder.digest(),
+            hashed_users: recorder.hashed_users(),
+            ..rules
+        }),
         false => Err(problems),
     }
+}
+
+/// Whether a text of a proxy's rules has `%bi` or `%bp`: asking the system for the address costs a call.
+fn names_source_address(proxy: &Proxy) -> bool {
+    let tags = ["%bi", "%bp", "}bi", "}bp", ")bi", ")bp"];
+    proxy.rules.values().flatten().flat_map(|rule| &rule.words).any(|word| tags.iter().any(|tag| word.contains(tag)))
 }
 
 struct Compiler<'a> {
     proxy: &'a Proxy,
     files: &'a Recorder<'a>,
+    slots: SlotLines,
     rules: ProxyRules,
     problems: Vec<RuleDiagnostic>,
     warnings: Vec<LocatedError>,
@@ -125,6 +146,8 @@ impl Compiler<'_> {
             false => RulePosition::FrontendRequest,
         };
         self.each(Ruleset::Acl, |it, line| it.acl(line));
+        self.each(Ruleset::Capture, |it, line| it.slots.judge(line));
+        self.rules.captures = self.slots.slots();
         self.actions(Ruleset::TcpConnection, RulePosition::Connection, sets::CONNECTION, "tcp-request connection");
         self.actions(Ruleset::TcpSession, RulePosition::Connection, sets::SESSION, "tcp-request session");
         self.actions(Ruleset::TcpContent, request, sets::CONTENT, "tcp-request content");
@@ -152,6 +175,32 @@ impl Compiler<'_> {
         for set in [Ruleset::MonitorFail, Ruleset::ForcePersist, Ruleset::IgnorePersist, Ruleset::StatsAdmin] {
             self.each(set, |it, line| it.bare_condition(set, line, request));
         }
+        self.formats(request);
+    }
+
+    /// The formats of log lines and of unique IDs.
+    fn formats(&mut self, request: RulePosition) {
+        let http = self.proxy.mode == Mode::Http;
+        let line = (RulePosition::Log, FormatUse::Line { http });
+        self.format(Ruleset::LogFormat, line, |rules| &mut rules.log_format);
+        self.format(Ruleset::LogFormatSd, line, |rules| &mut rules.log_format_sd);
+        self.format(Ruleset::ErrorLogFormat, line, |rules| &mut rules.error_log_format);
+        let unique = (request, FormatUse::UniqueId);
+        self.format(Ruleset::UniqueIdFormat, unique, |rules| &mut rules.unique_id_format);
+    }
+
+    fn format(
+        &mut self,
+        set: Ruleset,
+        (place, use_): (RulePosition, FormatUse),
+        field: fn(&mut ProxyRules) -> &mut Option<Format>,
+    ) {
+        self.each(set, |it, line| {
+            let text = line.words.first().map_or("", String::as_str);
+            let format = Format::compile_for(text, place, use_, it.files);
+            *field(&mut it.rules) = Some(format.map_err(|fault| fault.at(0))?);
+            Ok(())
+        });
     }
 
     /// Compiles each rule of a set and keeps its problems and warnings with their place.
@@ -183,6 +232,7 @@ impl Compiler<'_> {
             source: &line.source,
             place,
             files: self.files,
+            slots: &self.slots,
             warnings: &mut self.warnings,
         }
     }
@@ -337,6 +387,11 @@ impl ProxyRules {
             && self.ignore_persist.is_empty()
             && self.stats_request.is_empty()
             && self.stats_admin.is_empty()
+            && self.captures.is_empty()
+            && self.log_format.is_none()
+            && self.log_format_sd.is_none()
+            && self.error_log_format.is_none()
+            && self.unique_id_format.is_none()
     }
 
     /// Whether a set has rules, so that a caller need not even build a [`Context`].
@@ -359,6 +414,11 @@ impl ProxyRules {
             Ruleset::IgnorePersist => self.ignore_persist.is_empty(),
             Ruleset::StatsRequest => self.stats_request.is_empty(),
             Ruleset::StatsAdmin => self.stats_admin.is_empty(),
+            Ruleset::Capture => self.captures.is_empty(),
+            Ruleset::LogFormat => self.log_format.is_none(),
+            Ruleset::LogFormatSd => self.log_format_sd.is_none(),
+            Ruleset::ErrorLogFormat => self.error_log_format.is_none(),
+            Ruleset::UniqueIdFormat => self.unique_id_format.is_none(),
         }
     }
 
@@ -490,6 +550,53 @@ impl ProxyRules {
         Some(with(&self.balance_key.as_ref()?.eval(cx)?.into_bytes()))
     }
 
+    /// Whether parts of messages are captured.
+    #[inline]
+    pub fn has_captures(&self) -> bool {
+        !self.captures.is_empty()
+    }
+
+    /// Captures from the fields of a message, before rules change them. The request begins.
+    pub fn capture(&self, side: CaptureSide, fields: FieldsView<'_>, captures: &mut Captures) {
+        self.captures.fill(side, fields, captures);
+    }
+
+    /// Captures the cookie of a message, behind its rules.
+    pub fn capture_cookie(&self, side: CaptureSide, fields: FieldsView<'_>, captures: &mut Captures) {
+        self.captures.fill_cookie(side, fields, captures);
+    }
+
+    /// Makes the slots of a connection in `mode tcp`, which rules fill.
+    pub fn begin_captures(&self, captures: &mut Captures) {
+        captures.begin(&self.captures);
+    }
+
+    /// `log-format`.
+    pub fn log_format(&self) -> Option<&Format> {
+        self.log_format.as_ref()
+    }
+
+    /// `log-format-sd`.
+    pub fn log_format_sd(&self) -> Option<&Format> {
+        self.log_format_sd.as_ref()
+    }
+
+    /// `error-log-format`.
+    pub fn error_log_format(&self) -> Option<&Format> {
+        self.error_log_format.as_ref()
+    }
+
+    /// `unique-id-format`.
+    pub fn unique_id_format(&self) -> Option<&Format> {
+        self.unique_id_format.as_ref()
+    }
+
+    /// Whether log lines or rules have the address that servers are connected from.
+    #[inline]
+    pub fn names_source_address(&self) -> bool {
+        self.names_source_address
+    }
+
     /// Whether a condition of this proxy holds.
     pub fn matches(&self, condition: &Condition, cx: &Context<'_>) -> bool {
         condition.holds(&self.acls, cx)
@@ -504,7 +611,9 @@ impl ProxyRules {
     ) -> Result<Option<Condition>, RuleError> {
         let mut warnings = Vec::new();
         let source = Source { line: u32::MAX, ..Source::default() };
-        let mut around = Surroundings { acls: &self.acls, source: &source, place, files, warnings: &mut warnings };
+        let slots = SlotLines::default();
+        let mut around =
+            Surroundings { acls: &self.acls, source: &source, place, files, slots: &slots, warnings: &mut warnings };
         Condition::compile(words, 0, &mut around).map_err(|located| located.fault)
     }
 

@@ -7,7 +7,7 @@ use baton_rules::{Expr, Format, RuleCursor, RulePosition, compile, keywords};
 use common::{GET, OK, files, proxy, with_context};
 use proptest::prelude::*;
 
-const SETS: [Ruleset; 16] = [
+const SETS: [Ruleset; 21] = [
     Ruleset::Acl,
     Ruleset::HttpRequest,
     Ruleset::HttpResponse,
@@ -24,6 +24,11 @@ const SETS: [Ruleset; 16] = [
     Ruleset::IgnorePersist,
     Ruleset::StatsRequest,
     Ruleset::StatsAdmin,
+    Ruleset::Capture,
+    Ruleset::LogFormat,
+    Ruleset::LogFormatSd,
+    Ruleset::ErrorLogFormat,
+    Ruleset::UniqueIdFormat,
 ];
 
 /// A word: a known one, a piece of syntax, or anything.

@@ -45,7 +45,6 @@ fn known_to_haproxy_but_not_here_yet() {
     check("http-request do-resolve(txn.a,r) src", "1@0: the http-request action 'do-resolve' is not supported yet");
     check("http-request track-sc0 src", "1@0: the http-request action 'track-sc0' is not supported yet");
     check("acl a src_conn_cnt 1", "1@1: the sample fetch 'src_conn_cnt' is not supported yet");
-    check("http-request set-header X %ID", "1@2: the log-format variable '%ID' is not supported here yet");
 }
 
 #[test]

@@ -125,6 +125,8 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("stats timeout", "TIME", stats::timeout, "Idle timeout of runtime API sessions."),
     row("strict-limits", "", process::strict_limits, "Start-up fails if a system limit cannot be set (the default)."),
     row("tune.bufsize", "BYTES", limits::bufsize, "Buffer size, which limits the length of message heads."),
+    row("tune.http.cookielen", "NUMBER", limits::cookielen, "Longest part of a cookie that 'capture cookie' keeps."),
+    row("tune.http.logurilen", "NUMBER", limits::logurilen, "Longest part of a request line in a log line."),
     row("tune.http.maxhdr", "NUMBER", limits::maxhdr, "Maximum number of header fields of a message."),
     row(
         "tune.maxaccept",
@@ -188,8 +190,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("tune.h2.initial-window-size", GLOBAL, "…", "it configures HTTP/2, which is not supported yet"),
     none("tune.h2.max-concurrent-streams", GLOBAL, "…", "it configures HTTP/2, which is not supported yet"),
     none("tune.h2.max-frame-size", GLOBAL, "…", "it configures HTTP/2, which is not supported yet"),
-    none("tune.http.cookielen", GLOBAL, "…", "it configures cookie capture, which is not supported yet"),
-    none("tune.http.logurilen", GLOBAL, "…", "a URI in a log line is bounded by 'len' of the target only"),
     none("tune.idle-pool.shared", GLOBAL, "…", "idle connections stay with the thread that opened them"),
     none("tune.idletimer", GLOBAL, "…", INTERNAL),
     none("tune.listener.multi-queue", GLOBAL, "…", "the kernel spreads connections over the threads"),

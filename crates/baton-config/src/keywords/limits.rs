@@ -111,6 +111,19 @@ pub(super) fn maxhdr(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     }
 }
 
+pub(super) fn cookielen(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(0, i64::from(i32::MAX)) {
+        // 0 is the default.
+        global.model.captured_cookie_len = if value == 0 { 63 } else { value as usize };
+    }
+}
+
+pub(super) fn logurilen(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(1, i64::from(i32::MAX)) {
+        global.model.logged_line_len = value as usize;
+    }
+}
+
 pub(super) fn maxaccept(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     if let Some(value) = call.number(-1, i64::from(i32::MAX)) {
         // -1 is no limit, 0 the default.

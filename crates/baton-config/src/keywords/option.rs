@@ -89,6 +89,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("option http-use-proxy-header", FE, "", "HAProxy 2.6 ignores Proxy-Connection too"),
     row("option httpchk", BE, "[[METHOD] URI [VERSION]]", httpchk, "HTTP health checks."),
     row("option httpclose", ALL, "", close, "Close the connections of both sides after each response."),
+    row("option httpslog", ALL, "", httpslog, "HTTP log format with facts about TLS."),
     row("option httplog", ALL, "[clf]", httplog, "HTTP log format."),
     flag(
         "option independent-streams",
@@ -135,7 +136,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("option external-check", BE),
     later("option h1-case-adjust-bogus-client", FE),
     later("option h1-case-adjust-bogus-server", BE),
-    later("option httpslog", FE),
     later("option ldap-check", BE),
     later("option mysql-check", BE),
     later("option pgsql-check", BE),
@@ -253,6 +253,12 @@ fn httplog(draft: &mut Draft, call: &mut Call<'_, '_>) {
     };
     if !backend_log(draft, call) {
         draft.format = Some(format);
+    }
+}
+
+fn httpslog(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) && !backend_log(draft, call) {
+        draft.format = Some(LogFormat::Https);
     }
 }
 

@@ -9,12 +9,13 @@ use super::balance::{balance, hash_balance_factor, hash_type};
 use super::check::{check_404, check_connect, check_expect, check_send};
 use super::cookie::cookie;
 use super::failure::{errorfile, errorfiles, errorloc, http_error, retry_on};
+use super::log;
 use super::rows::{gone, later, none, row};
 use super::rule::{conditional, inspect_delay, monitor_fail, response_inspect_delay, rule, use_backend, use_server};
 use super::server::{default_server, server, template};
 use super::source::source_words;
 use super::{BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind, tls};
-use crate::lower::{Call, Draft, LogEntry, Prefix, log_target};
+use crate::lower::{Call, Draft};
 
 const FE: Sections = DEFAULTS | FRONT;
 const BE: Sections = DEFAULTS | BACK;
@@ -33,13 +34,30 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("backlog", FE, "NUMBER", backlog, "Length of the kernel's accept queue."),
     row("balance", BE, "ALGORITHM …", balance, "Load balancing algorithm."),
     row("bind", FRONT, "ADDRESS[,…] …", bind::bind, "Address to listen on."),
+    row("capture cookie", FRONT, "NAME len LENGTH", log::capture, "Captures a cookie for the log."),
+    row("capture request", FRONT, "header NAME len LENGTH", log::capture, "Captures a request header for the log."),
+    row("capture response", FRONT, "header NAME len LENGTH", log::capture, "Captures a response header for the log."),
     row("cookie", BE, "NAME …", cookie, "Cookie-based persistence."),
+    row(
+        "declare capture",
+        FRONT | STRICT,
+        "request|response len LENGTH",
+        log::declare_capture,
+        "Declares a slot that rules capture into.",
+    ),
     row("default-server", DEFAULTS | BACK | STRICT, "…", default_server, "Default settings of the servers below."),
     row("default_backend", FE, "NAME", default_backend, "Backend used if no rule selects one."),
     row("description", FRONT | BACK, "TEXT", description, "Description on the statistics page."),
     row("disabled", ALL, "", |d, c| d.proxy.disabled = c.at_most(0), "Disables the proxy."),
     row("dynamic-cookie-key", BE, "TEXT", dynamic_cookie_key, "Secret key of dynamic cookies."),
     row("enabled", ALL, "", |d, c| d.proxy.disabled &= !c.at_most(0), "Undoes 'disabled'."),
+    row(
+        "error-log-format",
+        FE,
+        "FORMAT",
+        |d, c| log::format(d, c, Ruleset::ErrorLogFormat),
+        "Log format of connections that fail, and of malformed requests.",
+    ),
     row("errorfile", ALL, "CODE FILE", errorfile, "Response for an error, from a file."),
     row("errorfiles", ALL, "NAME [CODE …]", errorfiles, "Responses for errors, from an 'http-errors' section."),
     row("errorloc", ALL, "CODE URL", |d, c| errorloc(d, c, ErrorPage::Found), "Redirect (302) instead of an error."),
@@ -122,8 +140,16 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         load_server_state,
         "Which file has the states that servers start with.",
     ),
-    row("log", ALL, "global | ADDRESS … FACILITY [MAX [MIN]]", log, "Log target."),
-    row("log-tag", ALL, "TEXT", log_tag, "Program name in log lines."),
+    row("log", ALL, "global | ADDRESS … FACILITY [MAX [MIN]]", log::log, "Log target."),
+    row("log-format", FE, "FORMAT", log::log_format, "Log format."),
+    row(
+        "log-format-sd",
+        FE,
+        "FORMAT",
+        |d, c| log::format(d, c, Ruleset::LogFormatSd),
+        "Format of the structured data of log lines (RFC 5424).",
+    ),
+    row("log-tag", ALL, "TEXT", log::log_tag, "Program name in log lines."),
     row("maxconn", FE, "NUMBER", maxconn, "Maximum number of concurrent connections."),
     row("mode", ALL, "tcp|http|direct", mode, "Protocol of the traffic."),
     row("monitor fail", FRONT, "if|unless CONDITION", monitor_fail, "When 'monitor-uri' reports a failure."),
@@ -244,6 +270,14 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("timeout tarpit", ALL, "TIME", |d, c| timeout(d, c, |t| &mut t.tarpit), "How long a tarpit holds a request."),
     row("timeout tunnel", BE, "TIME", |d, c| timeout(d, c, |t| &mut t.tunnel), "Inactivity of upgraded connections."),
     row("transparent", BE, "", |d, c| d.transparent |= c.at_most(0), "Old name of 'option transparent'."),
+    row(
+        "unique-id-format",
+        FE,
+        "FORMAT",
+        |d, c| log::format(d, c, Ruleset::UniqueIdFormat),
+        "Format of the unique ID of each request.",
+    ),
+    row("unique-id-header", FE, "NAME", log::unique_id_header, "Request header that gets the unique ID."),
     row("use-server", BACK, "NAME if|unless CONDITION", use_server, "Selects a server by a condition."),
     row(
         "ssl-f-use",
@@ -262,14 +296,9 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("srvtcpka-cnt", BE, "…", KEEPALIVE),
     none("srvtcpka-idle", BE, "…", KEEPALIVE),
     none("srvtcpka-intvl", BE, "…", KEEPALIVE),
-    later("capture cookie", FRONT),
-    later("capture request", FRONT),
-    later("capture response", FRONT),
     later("compression", ALL),
-    later("declare capture", FRONT | STRICT),
     later("dispatch", BACK),
     later("email-alert", ALL),
-    later("error-log-format", FE),
     later("external-check command", BE),
     later("external-check path", BE),
     later("filter", FRONT | BACK),
@@ -277,12 +306,8 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("http-check set-var*", BE),
     later("http-check unset-var*", BE),
     later("http-send-name-header", BE),
-    later("log-format", FE),
-    later("log-format-sd", FE),
     later("persist", BE),
     later("tcp-check", BE),
-    later("unique-id-format", FE),
-    later("unique-id-header", FE),
     later("use-fcgi-app", BACK),
     gone("appsession", ALL, "'appsession' is not supported anymore since HAProxy 1.6."),
     gone(
@@ -501,25 +526,6 @@ fn mode(draft: &mut Draft, call: &mut Call<'_, '_>) {
 fn monitor_uri(draft: &mut Draft, call: &mut Call<'_, '_>) {
     if let Some(uri) = call.only("an URI") {
         draft.proxy.http.monitor_uri = Some(uri.into());
-    }
-}
-
-fn log(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    match (call.prefix, call.arg(0)) {
-        (Prefix::No | Prefix::Default, "") => draft.logs.clear(),
-        (Prefix::No | Prefix::Default, _) => call.wrong(0, "log : 'no log' does not expect arguments".into()),
-        (Prefix::None, "global") if call.args() == 1 => draft.logs.push(LogEntry::Global),
-        (Prefix::None, _) => {
-            if let Some(target) = log_target(call) {
-                draft.logs.push(LogEntry::Target(target));
-            }
-        }
-    }
-}
-
-fn log_tag(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    if let Some(tag) = call.only("a tag for use in syslog") {
-        draft.proxy.logging.tag = Some(tag.into());
     }
 }
 

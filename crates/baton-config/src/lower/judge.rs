@@ -146,10 +146,19 @@ fn finish_proxy(
         (false, false) => ConnectionMode::KeepAlive,
     };
     proxy.logging.format = match draft.format {
-        Some(LogFormat::Http | LogFormat::HttpClf) if !http => LogFormat::Tcp,
+        Some(LogFormat::Http | LogFormat::HttpClf | LogFormat::Https) if !http => LogFormat::Tcp,
         Some(format) => format,
         None => LogFormat::Default,
     };
+    capture_length(proxy, model, draft, context);
+    if !proxy.role.is_frontend() {
+        // Of the defaults.
+        [Ruleset::LogFormat, Ruleset::LogFormatSd, Ruleset::ErrorLogFormat, Ruleset::UniqueIdFormat]
+            .iter()
+            .for_each(|set| _ = proxy.rules.remove(set));
+    } else if proxy.logging.format != LogFormat::Custom {
+        proxy.rules.remove(&Ruleset::LogFormat);
+    }
     for entry in &draft.logs {
         match entry {
             LogEntry::Global => proxy.logging.targets.extend(model.log.iter().cloned()),
@@ -207,6 +216,21 @@ fn finish_proxy(
     let inherited = Arc::clone(&draft.inherited_lines);
     proxy.lines = KeywordLines { own: draft.lines.sources().collect(), inherited };
     draft.proxy = own;
+}
+
+/// The longest part of a cookie that is captured is the process's.
+fn capture_length(proxy: &mut Proxy, global: &Global, draft: &Draft, context: &mut Context<'_>) {
+    let Some(rules) = proxy.rules.get_mut(&Ruleset::Capture) else { return };
+    for rule in rules.iter_mut().filter(|rule| rule.words.first().is_some_and(|word| word == "cookie")) {
+        let max = global.captured_cookie_len;
+        if let Some(len) = rule.words.get_mut(3).filter(|len| len.parse().is_ok_and(|len: usize| len > max)) {
+            *len = max.to_string();
+            let message =
+                format!("truncating capture length to {max} bytes for {} '{}'.", draft.kind.label(), proxy.name);
+            let line = draft.lines.get("capture cookie").unwrap_or(&draft.head);
+            context.report.add(late(line, Severity::Warning, "capture-length", 0, message));
+        }
+    }
 }
 
 /// Compiles the rules, for their faults and for use.
@@ -416,11 +440,11 @@ fn http_only_warnings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
             context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
         }
     }
-    if matches!(draft.format, Some(LogFormat::Http | LogFormat::HttpClf)) {
-        let message = format!(
-            "'option httplog' not usable with {kind} '{name}' (needs 'mode http'). Falling back to 'option tcplog'."
-        );
-        let line = draft.lines.get("option httplog").unwrap_or(&draft.head);
+    if let Some(format @ (LogFormat::Http | LogFormat::HttpClf | LogFormat::Https)) = draft.format {
+        let option = if format == LogFormat::Https { "option httpslog" } else { "option httplog" };
+        let message =
+            format!("'{option}' not usable with {kind} '{name}' (needs 'mode http'). Falling back to 'option tcplog'.");
+        let line = draft.lines.get(option).unwrap_or(&draft.head);
         context.report.add(late(line, Severity::Warning, "needs-http", 0, message));
     }
 }
@@ -468,7 +492,9 @@ fn idle_settings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
         warn(line, "idle-rules", message);
     }
     if proxy.role.is_frontend() && draft.format.is_some() && draft.logs.is_empty() {
-        let line = ["option httplog", "option tcplog"].iter().find_map(|row| draft.lines.get(row));
+        let line = ["option httplog", "option httpslog", "option tcplog", "log-format"]
+            .iter()
+            .find_map(|row| draft.lines.get(row));
         let message = format!("log format ignored for {kind} '{name}' since it has no log address.");
         warn(line.unwrap_or(&draft.head), "no-log-address", message);
     }

@@ -171,6 +171,11 @@ fn word(set: Ruleset) -> &'static str {
         Ruleset::IgnorePersist => "ignore-persist",
         Ruleset::StatsRequest => "stats http-request",
         Ruleset::StatsAdmin => "stats admin",
+        Ruleset::Capture => "capture",
+        Ruleset::LogFormat => "log-format",
+        Ruleset::LogFormatSd => "log-format-sd",
+        Ruleset::ErrorLogFormat => "error-log-format",
+        Ruleset::UniqueIdFormat => "unique-id-format",
     }
 }
 

@@ -28,12 +28,12 @@ pub async fn serve(line: Rc<Line>, mut client: Box<Client>) {
     if (expects_proxy || client.connection.listener().bind.options.accept_proxy)
         && let Err(fault) = Box::pin(client.accept_proxy(&line.core)).await
     {
-        return record::refused(&line.core, &client.connection, &client.session.view(), fault);
+        return record::refused(&line.core, &client, &client.session.view(), fault);
     }
     if let Some(acceptor) = client.connection.listener().tls.clone()
         && let Err(failed) = Box::pin(handshake::agree(&line.core, &mut client, &acceptor)).await
     {
-        return record::disagreed(&line.core, &client.connection, &client.session.view(), failed);
+        return record::disagreed(&line.core, &client, &client.session.view(), failed);
     }
     match admit(&line.core, &mut client) {
         Err(refusal) => refuse(&client, refusal),

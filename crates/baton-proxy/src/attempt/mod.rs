@@ -144,9 +144,16 @@ impl<'a> Attempts<'a> {
             if let Some(answer) = M::placed(exchange, &self.preference, &slot) {
                 return Ok(Opened::Answered(answer));
             }
+            exchange.facts.tries(slot.config().address.inet());
             let name = server_name(core, exchange, self.backend, &slot);
             let ended = match M::connect(core, exchange, self.backend, &slot, name, self.is_stale).await {
-                Ok(connection) => return Ok(Opened::Server(slot, connection)),
+                Ok(connection) => {
+                    if exchange.progress.names_source_address() {
+                        let local = connection.stream.socket().local_addr().ok();
+                        exchange.facts.connected_from(local.and_then(|local| local.as_socket()));
+                    }
+                    return Ok(Opened::Server(slot, connection));
+                }
                 Err(ConnectFailed::Final(ended)) => return Err(ended),
                 Err(ConnectFailed::WrongName(ended)) => {
                     slot.server().report(Observed::ConnectFailed);

@@ -12,6 +12,8 @@ struct Second {
     unix: i64,
     /// `21/Nov/2026:03:42:51`
     http: String,
+    /// The same in universal time.
+    gmt: String,
     /// `Nov 21 03:42:51`
     syslog: String,
     /// `2026-11-21T03:42:51`
@@ -40,6 +42,14 @@ impl Dates {
     pub fn http(&self, time: SystemTime, out: &mut Vec<u8>) {
         let millis = self.at(time, |second| out.extend_from_slice(second.http.as_bytes()));
         push_millis(millis, out);
+    }
+
+    /// `21/Nov/2026:03:42:51 +0000`, in universal time.
+    pub fn gmt(&self, time: SystemTime, out: &mut Vec<u8>) {
+        self.at(time, |second| {
+            out.extend_from_slice(second.gmt.as_bytes());
+            out.extend_from_slice(b" +0000");
+        });
     }
 
     /// `21/Nov/2026:03:42:51 +0000`, the common log format's.
@@ -77,11 +87,13 @@ impl Dates {
     }
 
     fn spell(&self, unix: i64) -> Second {
-        let local = Timestamp::from_second(unix).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(self.zone.clone());
+        let time = Timestamp::from_second(unix).unwrap_or(Timestamp::UNIX_EPOCH);
+        let (utc, local) = (time.to_zoned(TimeZone::UTC), time.to_zoned(self.zone.clone()));
         let show = |format: &str| local.strftime(format).to_string();
         Second {
             unix,
             http: show("%d/%b/%Y:%H:%M:%S"),
+            gmt: utc.strftime("%d/%b/%Y:%H:%M:%S").to_string(),
             syslog: show("%b %e %H:%M:%S"),
             iso: show("%Y-%m-%dT%H:%M:%S"),
             offset: show("%:z"),

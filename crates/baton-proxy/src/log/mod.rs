@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use baton_kernel::output;
-use baton_model::{Global, Level, LogAddress, LogFormat, LogTarget, Logging};
+use baton_model::{Facility, Global, Level, LogAddress, LogFormat, LogTarget, Logging};
+use baton_rules::{Context, Format, ProxyRules};
 
 use crate::clock::Clock;
 use crate::ended::{Cause, Ended};
@@ -32,7 +33,16 @@ pub struct LogWriter {
     identity: RefCell<Identity>,
     /// Every address has one, however many `log` lines name it.
     ways: RefCell<HashMap<LogAddress, Rc<LogRoute>>>,
-    scratch: RefCell<(Vec<u8>, Vec<u8>)>,
+    scratch: RefCell<Scratch>,
+}
+
+/// Memory for a line.
+#[derive(Debug, Default)]
+struct Scratch {
+    message: Vec<u8>,
+    /// Structured data (RFC 5424 6.3), empty when there is none.
+    data: Vec<u8>,
+    packet: Vec<u8>,
 }
 
 /// What stands in front of a line.
@@ -49,7 +59,37 @@ struct Identity {
 pub struct Sinks {
     logging: Logging,
     /// Of each target.
-    ways: Vec<Rc<LogRoute>>,
+    ways: Vec<TargetRoute>,
+}
+
+/// What a core has of a target besides its configuration.
+#[derive(Debug)]
+struct TargetRoute {
+    way: Rc<LogRoute>,
+    head: LineHead,
+    sample: Option<Sample>,
+}
+
+/// What a line begins with: `format` of a `log` line.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum LineHead {
+    Raw,
+    Short,
+    Priority,
+    Timed,
+    Iso,
+    Rfc5424,
+    Local,
+    Rfc3164,
+    /// None is written: like `local`, with the host if `log-send-hostname` names it.
+    Usual,
+}
+
+/// `sample 1,3-4:5`: of every five lines of a core the first, third and fourth.
+#[derive(Debug)]
+struct Sample {
+    ranges: Vec<(u64, u64)>,
+    size: u64,
     turn: Cell<u64>,
 }
 
@@ -62,6 +102,11 @@ impl Sinks {
     /// Whether a line is due when a connection is accepted: the default format.
     pub fn at_accept(&self) -> bool {
         !self.is_empty() && self.logging.format == LogFormat::Default
+    }
+
+    /// Whether a target has room for structured data.
+    fn takes_structured_data(&self) -> bool {
+        self.ways.iter().any(|route| route.head == LineHead::Rfc5424)
     }
 
     /// Whether this end is to be logged.
@@ -110,18 +155,24 @@ impl LogWriter {
         self.identity.borrow_mut().pid = pid;
     }
 
+    /// The process that lines name.
+    pub fn pid(&self) -> u32 {
+        self.identity.borrow().pid
+    }
+
     /// The targets of one proxy's `log` lines.
     pub fn sinks(&self, logging: &Logging) -> Rc<Sinks> {
         let mut ways = self.ways.borrow_mut();
         let mut way = |target: &LogTarget| {
             let new = || Rc::new(LogRoute::new(&target.address));
-            ways.entry(target.address.clone()).or_insert_with(new).clone()
+            let way = ways.entry(target.address.clone()).or_insert_with(new).clone();
+            TargetRoute {
+                way,
+                head: LineHead::of(&target.format),
+                sample: target.sample.as_deref().and_then(Sample::of),
+            }
         };
-        Rc::new(Sinks {
-            ways: logging.targets.iter().map(&mut way).collect(),
-            logging: logging.clone(),
-            turn: Cell::new(0),
-        })
+        Rc::new(Sinks { ways: logging.targets.iter().map(&mut way).collect(), logging: logging.clone() })
     }
 
     /// Closes the sockets of targets that no [`Sinks`] names any more.
@@ -141,78 +192,179 @@ impl LogWriter {
 
     /// Sends one line to every target that takes its level, except the one of this name.
     pub fn line_except(&self, sinks: &Sinks, level: Level, not: Option<&str>, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut scratch = self.scratch.borrow_mut();
-        let (message, packet) = &mut *scratch;
+        self.compose(sinks, level, not, |message, _| write(message));
+    }
+
+    /// Sends the line of an exchange in the format of its frontend, of which these are the rules.
+    pub fn traffic_line(&self, sinks: &Sinks, level: Level, rules: &ProxyRules, cx: &Context<'_>) {
+        let format = Format::built_in(sinks.logging.format).or_else(|| rules.log_format());
+        let Some(format) = format else { return };
+        self.format_line(sinks, level, (format, rules.log_format_sd()), cx);
+    }
+
+    /// Sends a line in a format, and structured data in another one.
+    pub fn format_line(
+        &self,
+        sinks: &Sinks,
+        level: Level,
+        (format, structured): (&Format, Option<&Format>),
+        cx: &Context<'_>,
+    ) {
+        self.compose(sinks, level, None, |message, data| {
+            format.write(cx, message);
+            if let Some(structured) = structured.filter(|_| sinks.takes_structured_data()) {
+                structured.write(cx, data);
+            }
+        });
+    }
+
+    fn compose(&self, sinks: &Sinks, level: Level, not: Option<&str>, write: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>)) {
+        // A line that is written while another one is (a rule's `do-log`, never while a format is evaluated) has memory of its own.
+        let mut scratch = self.scratch.take();
+        let Scratch { message, data, packet } = &mut scratch;
         message.clear();
-        write(message);
-        let turn = sinks.turn.replace(sinks.turn.get() + 1);
+        data.clear();
+        write(message, data);
         let now = self.clock.wall();
-        for (target, way) in sinks.logging.targets.iter().zip(&sinks.ways) {
-            if level > target.max || !is_sampled(target, turn) || not.is_some_and(|not| way.is(not)) {
+        for (target, route) in sinks.logging.targets.iter().zip(&sinks.ways) {
+            if level > target.max || not.is_some_and(|not| route.way.is(not)) {
+                continue;
+            }
+            if route.sample.as_ref().is_some_and(|sample| !sample.takes_next()) {
                 continue;
             }
             packet.clear();
             let tag = sinks.logging.tag.as_deref();
-            self.head(target, level.max(target.min), tag, now, packet);
+            let head = Head { level: level.max(target.min), facility: target.facility, tag, data };
+            self.head(route.head, &head, now, packet);
             packet.extend_from_slice(message);
             packet.truncate(target.len.saturating_sub(1));
             packet.push(b'\n');
-            way.send(packet, self.clock.now());
+            route.way.send(packet, self.clock.now());
         }
+        *self.scratch.borrow_mut() = scratch;
     }
 
     /// The head of a line in the target's format (configuration manual, `log`).
-    fn head(&self, target: &LogTarget, level: Level, tag: Option<&str>, now: SystemTime, out: &mut Vec<u8>) {
+    fn head(&self, format: LineHead, head: &Head<'_>, now: SystemTime, out: &mut Vec<u8>) {
         let identity = self.identity.borrow();
-        let tag = tag.unwrap_or(&identity.tag);
-        let priority = u16::from(target.facility.0) * 8 + u16::from(level.0);
-        match target.format.as_str() {
-            "raw" => {}
-            "short" => out.extend_from_slice(format!("<{}>", level.0).as_bytes()),
-            "priority" => out.extend_from_slice(format!("<{priority}>").as_bytes()),
-            "timed" => {
-                out.extend_from_slice(format!("<{}>", level.0).as_bytes());
+        let tag = head.tag.unwrap_or(&identity.tag).as_bytes();
+        let priority = u64::from(head.facility.0) * 8 + u64::from(head.level.0);
+        let between = |number: u64, out: &mut Vec<u8>| {
+            out.push(b'<');
+            number_in(number, out);
+            out.push(b'>');
+        };
+        match format {
+            LineHead::Raw => {}
+            LineHead::Short => between(head.level.0.into(), out),
+            LineHead::Priority => between(priority, out),
+            LineHead::Timed => {
+                between(head.level.0.into(), out);
                 self.dates.iso(now, out);
                 out.push(b' ');
             }
-            "iso" => {
+            LineHead::Iso => {
                 self.dates.iso(now, out);
                 out.push(b' ');
             }
-            "rfc5424" => {
-                out.extend_from_slice(format!("<{priority}>1 ").as_bytes());
+            LineHead::Rfc5424 => {
+                between(priority, out);
+                out.extend_from_slice(b"1 ");
                 self.dates.iso(now, out);
                 let host = identity.hostname.trim_end();
-                let host = if host.is_empty() { "-" } else { host };
-                out.extend_from_slice(format!(" {host} {tag} {} - - ", identity.pid).as_bytes());
+                out.push(b' ');
+                out.extend_from_slice(if host.is_empty() { b"-" } else { host.as_bytes() });
+                out.push(b' ');
+                out.extend_from_slice(tag);
+                out.push(b' ');
+                number_in(identity.pid.into(), out);
+                out.extend_from_slice(b" - ");
+                out.extend_from_slice(if head.data.is_empty() { b"-" } else { head.data });
+                out.push(b' ');
             }
-            "local" => {
-                out.extend_from_slice(format!("<{priority}>").as_bytes());
-                self.dates.syslog(now, out);
-                out.extend_from_slice(format!(" {tag}[{}]: ", identity.pid).as_bytes());
-            }
-            written => {
-                let host = match (identity.hostname.as_str(), written) {
+            LineHead::Local | LineHead::Rfc3164 | LineHead::Usual => {
+                let host = match (identity.hostname.as_str(), format) {
+                    (_, LineHead::Local) => "",
                     // As in HAProxy, which has to name some host.
-                    ("", "rfc3164") => "localhost ",
+                    ("", LineHead::Rfc3164) => "localhost ",
                     (host, _) => host,
                 };
-                out.extend_from_slice(format!("<{priority}>").as_bytes());
+                between(priority, out);
                 self.dates.syslog(now, out);
-                out.extend_from_slice(format!(" {host}{tag}[{}]: ", identity.pid).as_bytes());
+                out.push(b' ');
+                out.extend_from_slice(host.as_bytes());
+                out.extend_from_slice(tag);
+                out.push(b'[');
+                number_in(identity.pid.into(), out);
+                out.extend_from_slice(b"]: ");
             }
         }
     }
 }
 
-/// `sample 1,3-4:5`: of every five lines the first, third and fourth.
-fn is_sampled(target: &LogTarget, turn: u64) -> bool {
-    let Some((ranges, size)) = target.sample.as_deref().and_then(|sample| sample.rsplit_once(':')) else { return true };
-    let Some(size) = size.parse::<u64>().ok().filter(|size| *size > 0) else { return true };
-    let at = turn % size + 1;
-    ranges.split(',').any(|range| {
-        let (low, high) = range.split_once('-').unwrap_or((range, range));
-        let bound = |text: &str| text.trim().parse::<u64>().unwrap_or(0);
-        (bound(low)..=bound(high)).contains(&at)
-    })
+/// What the head of a line says besides date and host.
+struct Head<'a> {
+    level: Level,
+    facility: Facility,
+    tag: Option<&'a str>,
+    data: &'a [u8],
+}
+
+fn number_in(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+impl LineHead {
+    fn of(format: &str) -> LineHead {
+        match format {
+            "raw" => LineHead::Raw,
+            "short" => LineHead::Short,
+            "priority" => LineHead::Priority,
+            "timed" => LineHead::Timed,
+            "iso" => LineHead::Iso,
+            "rfc5424" => LineHead::Rfc5424,
+            "local" => LineHead::Local,
+            "rfc3164" => LineHead::Rfc3164,
+            _ => LineHead::Usual,
+        }
+    }
+}
+
+impl Sample {
+    /// Ranges and size as they are written; `None` where that is invalid, which was refused when it was read.
+    fn of(text: &str) -> Option<Sample> {
+        let (ranges, size) = text.rsplit_once(':')?;
+        let size = size.parse().ok().filter(|size| *size > 0)?;
+        let range = |range: &str| {
+            let (low, high) = range.split_once('-').unwrap_or((range, range));
+            Some((low.trim().parse().ok()?, high.trim().parse().ok()?))
+        };
+        let ranges = ranges.split(',').map(range).collect::<Option<Vec<_>>>()?;
+        Some(Sample { ranges, size, turn: Cell::new(0) })
+    }
+
+    /// Whether the next line is one of the sample.
+    fn takes_next(&self) -> bool {
+        let at = self.turn.get() % self.size + 1;
+        self.turn.set(at);
+        self.ranges.iter().any(|(low, high)| (*low..=*high).contains(&at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_repeats_after_its_size() {
+        let takes = |text: &str| {
+            let sample = Sample::of(text).expect("valid");
+            (0..7).map(|_| if sample.takes_next() { '+' } else { '-' }).collect::<String>()
+        };
+        assert_eq!(takes("1:3"), "+--+--+");
+        assert_eq!(takes("2-3,5:5"), "-++-+-+");
+        assert_eq!(takes("1:1"), "+++++++");
+        assert!(Sample::of("1:0").is_none());
+    }
 }

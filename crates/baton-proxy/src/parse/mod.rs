@@ -3,6 +3,7 @@
 mod body;
 
 use baton_http::Parsed;
+use baton_rules::CaptureSide;
 
 use crate::body::Arrived;
 use crate::captures::Capture;
@@ -20,7 +21,7 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
     let view = exchange.progress.frontend.clone();
     let timeouts = &view.plan.proxy.timeouts;
     let limit = timeouts.http_request.or(timeouts.client);
-    exchange.deadline.set(limit.map(|limit| exchange.facts.began + limit));
+    exchange.deadline.set(limit.map(|limit| exchange.facts.due_from() + limit));
     exchange.messages.input.compact();
     loop {
         if !exchange.messages.input.is_empty() {
@@ -85,7 +86,7 @@ fn capture(core: &Core, exchange: &Exchange<'_>, view: &FrontendView, position: 
 
 /// The head is complete, in the first `len` bytes, which stay where they are. The log has its line as it is before rules change it.
 fn complete(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView, len: usize) -> Result<(), Ended> {
-    let Exchange { client, messages, facts, .. } = exchange;
+    let Exchange { client, messages, facts, captures, .. } = exchange;
     messages.input.pin(len);
     messages.request.framing = client.body_framing(messages.request.framing);
     messages.body.advance(messages.request.framing, &messages.input);
@@ -95,7 +96,10 @@ fn complete(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView, len: 
     facts.head_received(len, core.now());
     view.plan.state.counters.add(core.number, Counter::Requests, 1);
     if !view.sinks.is_empty() {
-        facts.keep_line(messages.request());
+        facts.keep_line(messages.request(), view.logged_line_len);
+    }
+    if view.plan.rules.has_captures() {
+        view.plan.rules.capture(CaptureSide::Request, messages.request().fields(), captures.get_mut());
     }
     Ok(())
 }

@@ -2,43 +2,31 @@
 
 mod format;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use baton_model::Level;
 use baton_rules::LogLevel;
 
+use crate::client::Client;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
-use crate::facts::{LogFacts, Ruled};
+use crate::facts::Ruled;
 use crate::handshake::HandshakeFailure;
 use crate::log::INFO;
-use crate::progress::Progress;
 use crate::proxy_protocol::Malformed;
+use crate::rules;
 use crate::state::{CoreCounters, Counter};
 use crate::times::TIMES;
 use crate::view::FrontendView;
 
-/// What is recorded of an exchange, whatever went through it.
-#[derive(Clone, Copy, Debug)]
-struct Recorded<'a> {
-    connection: &'a Connection,
-    facts: &'a LogFacts,
-    progress: &'a Progress,
-    log_level: Option<LogLevel>,
-}
-
-impl<'a> Recorded<'a> {
-    fn of<M>(exchange: &'a Exchange<'_, M>) -> Recorded<'a> {
-        let Exchange { connection, facts, progress, log_level, .. } = exchange;
-        Recorded { connection, facts, progress, log_level: *log_level }
-    }
-}
+/// How a connection ends that was never served.
+const UNSERVED: Ended = Ended { cause: Cause::Proxy, phase: Phase::Request, status: 0, logged: 0 };
 
 /// Counts the request and writes its log line.
-pub fn write<M>(core: &Core, exchange: &Exchange<'_, M>, outcome: Result<(), Ended>) {
-    let exchange = Recorded::of(exchange);
+pub fn write<M>(core: &Core, exchange: &mut Exchange<'_, M>, outcome: Result<(), Ended>) {
     let ended = outcome.err().unwrap_or_default();
     if !exchange.facts.silent || exchange.facts.has_request {
         count(core, exchange, ended);
@@ -46,7 +34,7 @@ pub fn write<M>(core: &Core, exchange: &Exchange<'_, M>, outcome: Result<(), End
     if exchange.facts.silent
         || exchange.facts.logged
         || exchange.progress.frontend.sinks.is_empty()
-        || !exchange.progress.frontend.sinks.wants(exchange.facts, ended)
+        || !exchange.progress.frontend.sinks.wants(&exchange.facts, ended)
     {
         return;
     }
@@ -59,17 +47,27 @@ pub fn write_early<M>(core: &Core, exchange: &mut Exchange<'_, M>, there: usize)
     let frontend = &exchange.progress.frontend;
     if frontend.plan.proxy.logging.asap && !exchange.facts.silent && !frontend.sinks.is_empty() {
         exchange.facts.sent(there as u64);
-        log_line(core, Recorded::of(exchange), Ended::default());
+        log_line(core, exchange, Ended::default());
         exchange.facts.logged_early(there as u64);
     }
 }
 
-fn log_line(core: &Core, exchange: Recorded<'_>, ended: Ended) {
+fn log_line<M>(core: &Core, exchange: &mut Exchange<'_, M>, ended: Ended) {
+    let frontend = exchange.progress.frontend.clone();
+    if frontend.sinks.at_accept() {
+        return core.log.line(&frontend.sinks, INFO, |out| format::connect_line(exchange.connection, &frontend, out));
+    }
     let level = match exchange.log_level {
         Some(LogLevel::Level(level)) => Level(level),
-        _ => exchange.progress.frontend.sinks.level(ended),
+        _ => frontend.sinks.level(ended),
     };
-    core.log.line(&exchange.progress.frontend.sinks, level, |out| format::line(core, exchange, ended, out));
+    let rules = &frontend.plan.rules;
+    let error_format = rules.error_log_format().filter(|_| exchange.facts.is_malformed(&frontend.plan.proxy));
+    rules::at_end(core, exchange, ended, |cx| match error_format {
+        Some(format) => core.log.format_line(&frontend.sinks, level, (format, None), cx),
+        None => core.log.traffic_line(&frontend.sinks, level, rules, cx),
+    });
+    frontend.plan.state.lines.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The line of a connection in the default format, written at accept.
@@ -80,18 +78,32 @@ pub fn connected(core: &Core, connection: &Connection, frontend: &FrontendView) 
 }
 
 /// The line of a connection that ended before it was one: its PROXY header did not come.
-pub fn refused(core: &Core, connection: &Connection, frontend: &FrontendView, fault: Malformed) {
+pub fn refused(core: &Core, client: &Client, frontend: &FrontendView, fault: Malformed) {
     let silent = fault == Malformed::Closed && frontend.plan.proxy.logging.dont_log_null;
-    if !silent && !frontend.sinks.is_empty() {
-        core.log.line(&frontend.sinks, INFO, |out| format::refusal_line(core, connection, fault.text(), out));
+    if !silent {
+        error_line(core, client, frontend, fault.text());
     }
 }
 
 /// The line of a connection that ended before it was one: there was no agreement on TLS.
-pub fn disagreed(core: &Core, connection: &Connection, frontend: &FrontendView, failed: HandshakeFailure) {
-    let text = failed.text(frontend.plan.proxy.logging.dont_log_null);
-    if let Some(text) = text.filter(|_| !frontend.sinks.is_empty()) {
-        core.log.line(&frontend.sinks, INFO, |out| format::refusal_line(core, connection, text, out));
+pub fn disagreed(core: &Core, client: &Client, frontend: &FrontendView, failed: HandshakeFailure) {
+    if let Some(text) = failed.text(frontend.plan.proxy.logging.dont_log_null) {
+        error_line(core, client, frontend, text);
+    }
+}
+
+/// In the format of `error-log-format`, or HAProxy's own, which has a text.
+fn error_line(core: &Core, client: &Client, frontend: &FrontendView, text: &str) {
+    let sinks = &frontend.sinks;
+    if sinks.is_empty() {
+        return;
+    }
+    let level = sinks.level(UNSERVED);
+    match frontend.plan.rules.error_log_format() {
+        Some(format) => rules::at_error(core, client, frontend, UNSERVED, |cx| {
+            core.log.format_line(sinks, level, (format, None), cx);
+        }),
+        None => core.log.line(sinks, level, |out| format::refusal_line(core, &client.connection, text, out)),
     }
 }
 
@@ -101,7 +113,7 @@ pub fn denied(core: &Core, connection: &Connection, frontend: &FrontendView, cou
     connection.listener().state.counters.add(core.number, counter, 1);
 }
 
-fn count(core: &Core, exchange: Recorded<'_>, ended: Ended) {
+fn count<M>(core: &Core, exchange: &Exchange<'_, M>, ended: Ended) {
     let blocks = [
         Some(&exchange.progress.frontend.plan.state.counters),
         exchange.progress.backend().map(|backend| &backend.plan.figures.counters),
@@ -162,7 +174,7 @@ fn count(core: &Core, exchange: Recorded<'_>, ended: Ended) {
 }
 
 /// `qtime`, `ctime`, `rtime` and `ttime` of the statistics.
-fn times(core: &Core, exchange: Recorded<'_>, is_http: bool) -> [Duration; TIMES] {
+fn times<M>(core: &Core, exchange: &Exchange<'_, M>, is_http: bool) -> [Duration; TIMES] {
     let response = exchange.facts.response_time.filter(|_| is_http);
     let phases = [exchange.facts.queue_time, exchange.facts.connect_time, response].map(Option::unwrap_or_default);
     let whole = core.now().saturating_duration_since(exchange.facts.began);
@@ -170,7 +182,7 @@ fn times(core: &Core, exchange: Recorded<'_>, is_http: bool) -> [Duration; TIMES
 }
 
 /// Counts how a request ended that did not end as it should. `in_front`: at the frontend.
-fn count_end(block: CoreCounters<'_>, in_front: bool, exchange: Recorded<'_>, ended: Ended) {
+fn count_end<M>(block: CoreCounters<'_>, in_front: bool, exchange: &Exchange<'_, M>, ended: Ended) {
     if exchange.facts.ruled == Some(Ruled::Denied) {
         let is_response = ended.phase == Phase::Headers;
         return block.add(if is_response { Counter::DeniedResponses } else { Counter::DeniedRequests }, 1);

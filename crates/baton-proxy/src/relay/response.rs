@@ -157,7 +157,7 @@ impl Passage<'_, '_> {
         patience: &Patience,
     ) -> Result<Sent, Ended> {
         self.exchange.facts.sent_head(self.exchange.messages.response());
-        self.exchange.facts.server_said(self.exchange.messages.response.status);
+        self.exchange.facts.server_said(self.exchange.messages.response());
         let judged = self.judge(&connection, len, patience).await;
         // Rules may have changed it.
         let patience = &self.patience();

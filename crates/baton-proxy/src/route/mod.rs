@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_model::{Mode, Proxy, Ruleset};
-use baton_rules::{ProxyRules, RuleCursor, RuleWait, Verdict};
+use baton_rules::{CaptureSide, ProxyRules, RuleCursor, RuleWait, Verdict};
 
 use crate::balance::{Slot, keys};
 use crate::client::{Client, Input};
@@ -95,12 +95,29 @@ pub async fn choose(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Rout
     if let Some(routed) = judge_in_backend(core, exchange, &backend).await? {
         return Ok(routed);
     }
+    finish_request(core, exchange, &view, &backend);
     forwarded::add(exchange, &view.plan.proxy.http, &backend.plan.proxy.http);
     if key::is_in_body(&backend.plan.proxy, exchange.messages.request()) {
         parse::body(core, exchange, &backend.plan.proxy).await?;
     }
     let preference = preference(core, exchange, &backend);
     Ok(Routed::Backend(backend, preference))
+}
+
+/// What rules leave behind is captured and identified: `capture cookie`, `unique-id-format` and `unique-id-header`.
+#[inline]
+fn finish_request(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView, backend: &BackendView) {
+    let own = &view.plan.rules;
+    if own.has_captures() {
+        let fields = exchange.messages.request().fields();
+        own.capture_cookie(CaptureSide::Request, fields, exchange.captures.get_mut());
+    }
+    if own.has(Ruleset::UniqueIdFormat) {
+        rules::with_request(core, exchange, Some(backend), |cx| _ = cx.unique_id());
+        if let (Some(name), Some(id)) = (&view.plan.proxy.http.unique_id_header, exchange.unique_id.made()) {
+            exchange.messages.request_mut().fields().add(name.as_bytes(), id);
+        }
+    }
 }
 
 /// `monitor-uri`.
@@ -287,6 +304,9 @@ pub async fn tcp_backend(
     let view = exchange.progress.frontend.clone();
     let rules = &view.plan.rules;
     let began = core.now();
+    if rules.has_captures() {
+        rules.begin_captures(exchange.captures.get_mut());
+    }
     if rules::stream_content(core, exchange, rules, None).await? == StreamContent::IsHttp {
         return Ok(None);
     }
@@ -332,6 +352,7 @@ pub fn stream_key(core: &Core, exchange: &mut Exchange<'_, Input>, backend: &Bac
 /// How far the rules about a response have come; kept while one of them waits.
 #[derive(Debug, Default)]
 pub struct ResponseProgress {
+    has_begun: bool,
     is_in_frontend: bool,
     at: RuleCursor,
 }
@@ -346,6 +367,11 @@ pub fn response(
     progress: &mut ResponseProgress,
 ) -> Result<Option<RuleWait>, Ended> {
     let frontend = exchange.progress.frontend.clone();
+    let has_begun = std::mem::replace(&mut progress.has_begun, true);
+    if frontend.plan.rules.has_captures() && !has_begun {
+        let fields = exchange.messages.response().fields();
+        frontend.plan.rules.capture(CaptureSide::Response, fields, exchange.captures.get_mut());
+    }
     let judges = backend.plan.rules.judge_responses() || frontend.plan.rules.judge_responses();
     if judges {
         if !progress.is_in_frontend {
@@ -362,6 +388,7 @@ pub fn response(
             }
         }
     }
+    capture_response_cookie(exchange);
     // Only now, as in HAProxy: `http-response` rules see the server's cookies, and `http-after-response` rules what clients get.
     if let Some(cookie) = &backend.plan.proxy.cookie {
         persistence::write(core, cookie, exchange, slot);
@@ -370,4 +397,14 @@ pub fn response(
         return Err(Ended::refused(Cause::Proxy, Phase::Headers, 500));
     }
     Ok(None)
+}
+
+/// `capture cookie`, of what rules made of the response.
+#[inline]
+fn capture_response_cookie(exchange: &mut Exchange<'_>) {
+    let own = &exchange.progress.frontend.plan.rules;
+    if own.has_captures() {
+        let fields = exchange.messages.response().fields();
+        own.capture_cookie(CaptureSide::Response, fields, exchange.captures.get_mut());
+    }
 }

@@ -4,6 +4,7 @@ mod answer;
 mod connection;
 mod header;
 mod hint;
+mod log;
 mod normalize;
 mod pattern;
 mod redirect;
@@ -79,6 +80,7 @@ pub(crate) enum Action {
     Pattern(Box<pattern::PatternEdit>),
     Normalize(normalize::Normalizer),
     Hint(hint::Hint),
+    Log(log::LogAction),
     /// `strict-mode`: whether a rewrite that fails after it ends the request.
     Strict(bool),
     Wait(wait::WaitRule),
@@ -86,12 +88,13 @@ pub(crate) enum Action {
     Nothing,
 }
 
-const TABLES: [&[Row]; 11] = [
+const TABLES: [&[Row]; 12] = [
     answer::ROWS,
     redirect::ROWS,
     header::ROWS,
     uri::ROWS,
     state::ROWS,
+    log::ROWS,
     service::ROWS,
     wait::ROWS,
     connection::ROWS,
@@ -173,6 +176,7 @@ impl Rule {
             | Action::Connection(_)
             | Action::Normalize(_)
             | Action::Hint(_)
+            | Action::Log(_)
             | Action::Strict(_)
             | Action::Wait(_)
             | Action::Pattern(_)
@@ -206,6 +210,7 @@ impl Action {
             Action::State(edit) => edit.run(cx),
             Action::Connection(edit) => edit.run(cx),
             Action::Pattern(edit) => edit.run(cx),
+            Action::Log(action) => action.run(cx),
             Action::Wait(rule) => {
                 if let Some(wait) = rule.make(cx) {
                     return Verdict::Wait(wait);

@@ -1,5 +1,6 @@
 //! Converters: one row each. To add one, write its function and its row.
 
+mod capture;
 mod date;
 mod digest;
 mod encode;
@@ -74,7 +75,8 @@ impl Converter {
     }
 }
 
-const TABLES: [&[Converter]; 15] = [
+const TABLES: [&[Converter]; 16] = [
+    capture::ROWS,
     text::ROWS,
     encode::ROWS,
     number::ROWS,

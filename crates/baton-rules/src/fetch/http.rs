@@ -7,7 +7,7 @@ use baton_http::{FieldsView, TargetForm, Version};
 
 use super::Fetch;
 use crate::args::{Arg, ArgKind, Value};
-use crate::context::{Context, Request};
+use crate::context::{Context, Request, path_and_query};
 use crate::place::FetchNeeds;
 use crate::sample::{Sample, Type, leading_int};
 
@@ -23,7 +23,13 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(&["method"], Type::Method, FetchNeeds::REQUEST, method, "The method."),
     Fetch::new(&["path"], Type::Str, HEAD, |cx, _| path(cx), "The path, without the query."),
     Fetch::new(&["pathq"], Type::Str, HEAD, pathq, "The path with the query."),
-    Fetch::new(&["url"], Type::Str, HEAD, |cx, _| Some(Sample::str(url(cx)?)), "The target as received."),
+    Fetch::new(
+        &["url"],
+        Type::Str,
+        HEAD,
+        |cx, _| Some(Sample::str(url(cx)?)),
+        "The path and query of the target as received.",
+    ),
     Fetch::new(&["url_ip"], Type::Ip, HEAD, url_ip, "The address in an absolute target."),
     Fetch::new(&["url_port"], Type::Int, HEAD, url_port, "The port in an absolute target whose host is an address."),
     Fetch::new(&["query"], Type::Str, HEAD, query, "What follows the first question mark."),
@@ -125,7 +131,7 @@ pub(super) const ROWS: &[Fetch] = &[
         "A cookie's value as an integer.",
     )
     .args(NAME),
-    Fetch::new(&["req.ver", "req_ver"], Type::Str, FetchNeeds::REQUEST, version, "The version, such as 1.1."),
+    Fetch::new(&["req.ver", "req_ver"], Type::Str, HEAD, version, "The version, such as 1.1."),
     Fetch::new(&["req.proto_http", "req_proto_http"], Type::Bool, HEAD, is_http, "Whether the request is valid HTTP."),
     Fetch::new(&["req.body"], Type::Bin, HEAD, body, "The part of the body that has been received."),
     Fetch::new(&["req.body_len"], Type::Int, HEAD, body_length, "How many bytes of the body have been received."),
@@ -134,21 +140,21 @@ pub(super) const ROWS: &[Fetch] = &[
         &["capture.req.method"],
         Type::Str,
         FetchNeeds::REQUEST,
-        |cx, _| Some(Sample::str(request(cx)?.received().method)),
+        |cx, _| Some(Sample::str(cx.received()?.method)),
         "The method as received.",
     ),
     Fetch::new(
         &["capture.req.uri"],
         Type::Str,
         FetchNeeds::REQUEST,
-        |cx, _| Some(Sample::str(request(cx)?.received().target)),
-        "The target as received.",
+        |cx, _| Some(Sample::str(path_and_query(cx.received()?.target))),
+        "The path and query of the target as received.",
     ),
     Fetch::new(
         &["capture.req.ver"],
         Type::Str,
         FetchNeeds::REQUEST,
-        |cx, _| Some(Sample::str(request(cx)?.received().version)),
+        |cx, _| Some(Sample::str(cx.received()?.version)),
         "The version as received, such as HTTP/1.1.",
     ),
     Fetch::new(
@@ -195,8 +201,11 @@ fn fields<'c>(cx: &'c Context<'_>) -> Option<FieldsView<'c>> {
 }
 
 fn method<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
-    let request = request(cx)?;
-    Some(Sample::Method(Cow::Borrowed(request.head.view().method_text())))
+    let method = match request(cx) {
+        Some(request) => request.head.view().method_text(),
+        None => cx.received()?.method,
+    };
+    Some(Sample::Method(Cow::Borrowed(method)))
 }
 
 fn version<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {

@@ -1,6 +1,7 @@
 //! Sample fetches: one row each. To add one, write its function and its row.
 
 pub(crate) mod auth;
+mod capture;
 mod connection;
 mod hello;
 mod http;
@@ -69,8 +70,9 @@ impl Fetch {
     }
 }
 
-const TABLES: [&[Fetch]; 10] = [
+const TABLES: [&[Fetch]; 11] = [
     auth::ROWS,
+    capture::ROWS,
     internal::ROWS,
     states::ROWS,
     connection::ROWS,

@@ -10,7 +10,7 @@ use crate::place::FetchNeeds;
 use crate::sample::{Sample, Type};
 
 pub(super) const ROWS: &[Fetch] = &[
-    Fetch::new(&["status"], Type::Int, FetchNeeds::RESPONSE, status, "The status code."),
+    Fetch::new(&["status"], Type::Int, FetchNeeds::RESPONSE_KEPT, status, "The status code."),
     Fetch::new(&["res.ver", "resp_ver"], Type::Str, FetchNeeds::RESPONSE, version, "The version, such as 1.1."),
     Fetch::new(
         &["res.hdr", "shdr"],

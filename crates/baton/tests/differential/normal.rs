@@ -41,7 +41,7 @@ impl Normal {
 
     /// A traffic log line: no date, no tag of the program, timers as `N` or `-1`, with `counters` the five connection counters.
     pub fn log(&self, line: &[u8], counters: bool) -> String {
-        let text = String::from_utf8_lossy(&self.bytes(line)).into_owned();
+        let text = without_dates(&String::from_utf8_lossy(&self.bytes(line)));
         let (priority, rest) = text.split_once('>').unwrap_or(("", &text));
         // `Mon DD HH:MM:SS tag[pid]: message`
         let message =
@@ -49,12 +49,10 @@ impl Normal {
         let tag = rest.get(16..).and_then(|rest| rest.split('[').next()).unwrap_or_default();
         let tag = if ["haproxy", "baton"].contains(&tag) { "" } else { tag };
         let mut slashed = 0;
+        let message = &without_clf_timers(message);
         let words: Vec<String> = message
             .split(' ')
             .map(|word| {
-                if is_date(word) {
-                    return "[DATE]".to_string();
-                }
                 let numbers = word.split('/').filter(|part| part.parse::<i64>().is_ok()).count();
                 if numbers < 3 || numbers != word.split('/').count() {
                     return word.to_string();
@@ -79,9 +77,53 @@ fn timer(part: &str) -> String {
     }
 }
 
-/// `[21/Nov/2026:03:51:10.123]`
+/// A line of the common log format, whose fields stand one by one: milliseconds and timers as `N`, up to the termination state.
+fn without_clf_timers(message: &str) -> String {
+    const BETWEEN: &str = " \"\" \"\" ";
+    let Some((before, fields)) = message.split_once(BETWEEN) else { return message.to_string() };
+    let mut is_over = false;
+    let fields: Vec<&str> = fields
+        .split(' ')
+        .map(|word| {
+            is_over |= word.len() == 4 && word.ends_with('-');
+            if !is_over && word.bytes().all(|byte| byte.is_ascii_digit()) { "N" } else { word }
+        })
+        .collect();
+    format!("{before}{BETWEEN}{}", fields.join(" "))
+}
+
+/// `21/Nov/2026:03:51:10.123` and `21/Nov/2026:03:51:10 +0000` as `DATE`.
+fn without_dates(text: &str) -> String {
+    const SHAPE: &str = "dd/aaa/dddd:dd:dd:dd";
+    let is_like = |byte: u8, shape: u8| match shape {
+        b'd' => byte.is_ascii_digit(),
+        b'a' => byte.is_ascii_alphabetic(),
+        other => byte == other,
+    };
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('/').and_then(|at| at.checked_sub(2)) {
+        let bytes = rest.as_bytes();
+        let is_date = bytes.len() >= at + SHAPE.len()
+            && bytes[at..].iter().zip(SHAPE.bytes()).all(|(byte, shape)| is_like(*byte, shape));
+        if !is_date {
+            let next = rest.find('/').map_or(rest.len(), |slash| slash + 1);
+            out.push_str(&rest[..next]);
+            rest = &rest[next..];
+            continue;
+        }
+        out.push_str(&rest[..at]);
+        out.push_str("DATE");
+        rest = &rest[at + SHAPE.len()..];
+        let millis = rest.strip_prefix('.').map_or(0, |_| 4);
+        let offset = rest.as_bytes().get(1).map_or(0, |sign| if b"+-".contains(sign) { 6 } else { 0 });
+        rest = rest.get(millis.max(offset)..).unwrap_or_default();
+    }
+    out + rest
+}
+
+/// `[21/Nov/2026:03:51:10.123]` or `[21/Nov/2026:03:51:10`, which an offset follows.
 fn is_date(word: &str) -> bool {
-    word.starts_with('[') && word.ends_with(']') && word.matches('/').count() == 2 && word.matches(':').count() == 3
+    word.starts_with('[') && word.matches('/').count() == 2 && word.matches(':').count() == 3
 }
 
 /// Whether a datagram is about a connection or a request, and not about the program's own life.

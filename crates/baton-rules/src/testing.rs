@@ -1,0 +1,84 @@
+//! An evaluation in the void, for tests and fuzz targets.
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::time::UNIX_EPOCH;
+
+use crate::capture::Captures;
+use crate::context::{Context, Listener, ProxyName};
+use crate::live::{Endpoint, Figure, LiveState};
+use crate::log::{NoLog, UniqueId};
+use crate::rules::ProxyRules;
+use crate::settings::RuleSettings;
+use crate::variable::{VariableScopes, Variables};
+
+/// A process in which there is nothing.
+struct NoState;
+
+impl LiveState for NoState {
+    fn figure(&self, _: Figure<'_>) -> Option<i64> {
+        None
+    }
+
+    fn address(&self, _: Endpoint) -> Option<SocketAddr> {
+        None
+    }
+
+    fn is_local(&self, _: IpAddr) -> bool {
+        false
+    }
+
+    fn proxy_header_value(&self, _: u8) -> Option<&[u8]> {
+        None
+    }
+
+    fn default_backend(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Evaluates with no client, no messages and nothing known, but a request line as received and the captures and the unique ID that
+/// these rules describe.
+#[doc(hidden)]
+pub fn with_bare_context<T>(rules: &ProxyRules, line: &[u8], evaluate: impl FnOnce(&mut Context<'_>) -> T) -> T {
+    let captures = RefCell::new(Captures::default());
+    rules.begin_captures(&mut captures.borrow_mut());
+    let id = UniqueId::default();
+    let (mut of_session, mut of_exchange) = (Variables::new(), Variables::new());
+    let mut cx = Context {
+        now: UNIX_EPOCH,
+        client: None,
+        destination: &|| None,
+        changed_destination: &Cell::new(None),
+        client_tls: None,
+        server_tls: None,
+        frontend: ProxyName { name: "front", id: 2 },
+        backend: None,
+        server: None,
+        listener: Listener { name: None, id: 1 },
+        live: &NoState,
+        content: None,
+        answer: None,
+        last_chance: true,
+        undecided: Cell::new(false),
+        no_retry: false,
+        failed_rewrites: 0,
+        first_request: true,
+        request: None,
+        response: None,
+        variables: VariableScopes::new(&mut of_session, Some(&mut of_exchange)),
+        own_status: None,
+        line: Some(line),
+        response_version: None,
+        captures: Some(&captures),
+        unique_id: Some((&id, rules.unique_id_format())),
+        log: &NoLog,
+        log_level: None,
+        last_rule: None,
+        settings: &mut RuleSettings::default(),
+        matches_hash: &|_, _| false,
+        random: &|| 4,
+        scratch: &mut Vec::new(),
+    };
+    evaluate(&mut cx)
+}
