@@ -289,11 +289,10 @@ fn cookies_logs_and_pages() {
 
 #[test]
 fn ids_are_given_out_around_those_that_are_written() {
-    check(
-        "frontend a\nbackend b\n id 3\nbackend c\n",
-        |m| m.proxies.iter().map(|p| p.id.to_string()).collect::<Vec<_>>().join(" "),
-        "2 3 4",
-    );
+    let ids = |m: &Model| m.proxies.iter().map(|p| p.id.to_string()).collect::<Vec<_>>().join(" ");
+    check("frontend a\nbackend b\n id 3\nbackend c\n", ids, "1 3 4");
+    // HAProxy has a proxy of its own for its sockets.
+    check("global\n stats socket /run/x.sock\nfrontend a\nbackend b\n id 3\nbackend c\n", ids, "2 3 4");
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub struct Live<'a> {
     pub frontend: &'a FrontendView,
     /// The backend, once chosen.
     pub backend: Option<&'a BackendView>,
+    /// Rules of the backend decide before the session is counted there: what they see has it.
+    pub comes_to_backend: bool,
     /// The server, once chosen.
     pub chosen: Option<&'a Arc<ServerState>>,
     /// The connection to it, while there is one.
@@ -52,8 +54,8 @@ impl LiveState for Live<'_> {
 
     fn address(&self, endpoint: Endpoint) -> Option<SocketAddr> {
         match endpoint {
-            Endpoint::ClientSource => self.connection.source(),
-            Endpoint::ClientDestination => self.connection.destination(),
+            Endpoint::ClientSource => self.connection.stream.socket().peer_addr().ok()?.as_socket(),
+            Endpoint::ClientDestination => self.connection.stream.socket().local_addr().ok()?.as_socket(),
             Endpoint::ServerSource => self.server?.socket().local_addr().ok()?.as_socket(),
             Endpoint::ServerDestination => self.server?.socket().peer_addr().ok()?.as_socket(),
         }
@@ -108,12 +110,15 @@ impl Live<'_> {
 
     fn of_backend(&self, backend: &BackendView, figure: BackendFigure) -> Option<i64> {
         let plan = &backend.plan;
+        let is_coming = |own: &BackendView| self.comes_to_backend && own.plan.proxy.name == plan.proxy.name;
+        let coming = u64::from(self.backend.is_some_and(is_coming));
         Some(match figure {
-            BackendFigure::Connections => plan.figures.open.load(Ordering::Relaxed),
+            BackendFigure::Connections => plan.figures.open.load(Ordering::Relaxed) + integer(coming),
             BackendFigure::ConnectionsFree => self.connections_free(backend),
             BackendFigure::Slots => self.slots(backend),
             BackendFigure::SessionRate => {
-                integer(plan.figures.counters.rates.rate(MeasuredRate::Sessions, plan.figures.begun(), self.now_ms()))
+                let begun = plan.figures.begun() + coming;
+                integer(plan.figures.counters.rates.rate(MeasuredRate::Sessions, begun, self.now_ms()))
             }
             BackendFigure::Queued => plan.state.queued().into(),
             BackendFigure::UsableServers => backend.usable_servers().into(),

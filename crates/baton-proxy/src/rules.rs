@@ -295,7 +295,9 @@ fn run<T>(
     let (mut scratch, mut of_session) = (core.scratch.take(), session.variables.take());
     let listener = connection.listener();
     let chosen = server.and_then(Progress::server);
-    let live = Live { core, connection, frontend, backend: about.backend, chosen, server: about.server };
+    let comes_to_backend = exchange.is_some_and(|exchange| exchange.progress.backend().is_none());
+    let live =
+        Live { core, connection, frontend, backend: about.backend, comes_to_backend, chosen, server: about.server };
     let mut cx = Context {
         now: core.wall(),
         client: source.or_else(|| connection.source()),

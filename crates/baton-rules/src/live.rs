@@ -141,9 +141,9 @@ pub enum Side {
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Endpoint {
-    /// The client, or who a PROXY header says it is.
+    /// The client's end of its connection, whatever a PROXY header says.
     ClientSource,
-    /// Where the client connected to, or what a PROXY header says that was.
+    /// Our end of the client's connection, whatever a PROXY header says.
     ClientDestination,
     /// Our end of the server's connection.
     ServerSource,

@@ -4,17 +4,13 @@
 mod common;
 
 use baton_rules::{Context, Expr, RulePosition, TcpContent};
-use common::{files, with_context};
+use common::{files, with_bytes};
 
 /// What `with` gives over bytes of the client and of the server.
 fn over<T>(sent: &[u8], answer: Option<&[u8]>, last_chance: bool, with: impl FnOnce(&mut Context<'_>) -> T) -> T {
-    // The context takes whatever lives as long as it does, which for a closure of any such context is for ever.
-    let bytes: &'static [u8] = sent.to_vec().leak();
-    let answer: Option<&'static [u8]> = answer.map(|answer| &*answer.to_vec().leak());
-    with_context("GET / HTTP/1.1\r\n\r\n", None, |cx| {
+    let content = TcpContent { bytes: sent, may_become_http: false };
+    with_bytes(b"GET / HTTP/1.1\r\n\r\n", None, Some(content), answer, |cx| {
         cx.request = None;
-        cx.content = Some(TcpContent { bytes, may_become_http: false });
-        cx.answer = answer;
         cx.last_chance = last_chance;
         with(cx)
     })

@@ -37,7 +37,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     model.global.log.iter_mut().for_each(|target| ring::settle(target, &context.rings));
     ring::check_names(context);
     command_line(&mut model, context);
-    number_proxies(&mut drafts, context);
+    number_proxies(&mut drafts, !model.global.stats.sockets.is_empty(), context);
     let nobody = Own::new(Proxy::new("", Role::Backend));
     let mut judged = JudgedFiles::new(context.env.tls_files());
     direct::service_ports(&mut drafts);
@@ -84,8 +84,9 @@ fn command_line(model: &mut Model, context: &Context<'_>) {
     model.global.nosplice |= context.options.no_splice;
 }
 
-/// Gives out the ids: those that are written, else the next free number from 2 in the order of the file.
-fn number_proxies(drafts: &mut [Draft], context: &mut Context<'_>) {
+/// Gives out the ids: those that are written, else the next free number in the order of the file, from 1, or from 2 where `stats socket`
+/// makes a proxy of its own.
+fn number_proxies(drafts: &mut [Draft], has_socket: bool, context: &mut Context<'_>) {
     let mut used: BTreeMap<u32, (Arc<str>, Line)> = BTreeMap::new();
     for draft in drafts.iter() {
         let Some(id) = draft.id else { continue };
@@ -103,7 +104,7 @@ fn number_proxies(drafts: &mut [Draft], context: &mut Context<'_>) {
         }
         used.insert(id, (draft.proxy.name.clone(), draft.head.clone()));
     }
-    let mut next = 2;
+    let mut next = 1 + u32::from(has_socket);
     for draft in drafts {
         while draft.id.is_none() && used.contains_key(&next) {
             next += 1;

@@ -392,7 +392,7 @@ pub(super) fn as_ip<'c>(sample: Option<Sample<'c>>) -> Option<Sample<'c>> {
     Some(Sample::Ip(IpAddr::V4(host.parse().ok().filter(|_| port_ok)?)))
 }
 
-fn cookies<'c>(cx: &'c Context<'_>) -> impl Iterator<Item = (&'c [u8], &'c [u8])> {
+fn cookies<'c>(cx: &'c Context<'_>) -> impl Iterator<Item = Cookie<'c>> {
     fields(cx).into_iter().flat_map(|fields| fields.lines(b"cookie")).flat_map(Cookies::new)
 }
 
@@ -405,33 +405,45 @@ fn each_cookie<'c>(cx: &'c Context<'_>, args: &'c [Value], take: &mut dyn FnMut(
 }
 
 /// The last cookie of a name; without a name the first of all.
-pub(super) fn pick_cookie<'c>(
-    mut cookies: impl Iterator<Item = (&'c [u8], &'c [u8])>,
-    args: &'c [Value],
-) -> Option<Sample<'c>> {
+pub(super) fn pick_cookie<'c>(mut cookies: impl Iterator<Item = Cookie<'c>>, args: &'c [Value]) -> Option<Sample<'c>> {
     let found = match header_name(args) {
-        Some(name) => cookies.filter(|&(key, _)| key == name).last(),
+        Some(name) => cookies.filter(|cookie| cookie.is_called(name)).last(),
         None => cookies.next(),
     };
-    found.map(|(_, value)| Sample::str(value))
+    found.map(|cookie| Sample::str(cookie.value))
 }
 
 pub(super) fn every_cookie<'c>(
-    mut cookies: impl Iterator<Item = (&'c [u8], &'c [u8])>,
+    mut cookies: impl Iterator<Item = Cookie<'c>>,
     args: &'c [Value],
     take: &mut dyn FnMut(Sample<'c>) -> bool,
 ) -> bool {
     let name = header_name(args);
-    cookies.any(|(key, value)| name.is_none_or(|name| key == name) && take(Sample::str(value)))
+    cookies.any(|cookie| name.is_none_or(|name| cookie.is_called(name)) && take(Sample::str(cookie.value)))
 }
 
-pub(super) fn cookie_count<'c>(cookies: impl Iterator<Item = (&'c [u8], &'c [u8])>, args: &[Value]) -> i64 {
+pub(super) fn cookie_count<'c>(cookies: impl Iterator<Item = Cookie<'c>>, args: &[Value]) -> i64 {
     let name = header_name(args);
-    cookies.filter(|&(key, _)| name.is_none_or(|name| key == name)).count() as i64
+    cookies.filter(|cookie| name.is_none_or(|name| cookie.is_called(name))).count() as i64
 }
 
-/// The `name=value` pairs of a cookie line. A name without `=` is none, as in HAProxy, nor is one without a value at
-/// the end of the line, if no blank is in front of it.
+/// A pair of a cookie line.
+#[derive(Clone, Copy)]
+pub(super) struct Cookie<'c> {
+    name: &'c [u8],
+    value: &'c [u8],
+    /// Bytes of the line from the pair on.
+    left: usize,
+}
+
+impl Cookie<'_> {
+    /// Whether it is found by this name: one at the end of a line must have a value, as in HAProxy.
+    fn is_called(&self, name: &[u8]) -> bool {
+        self.name == name && self.left > name.len() + 1
+    }
+}
+
+/// The `name=value` pairs of a cookie line. A name without `=` is none, as in HAProxy.
 pub(super) struct Cookies<'c> {
     rest: &'c [u8],
 }
@@ -443,18 +455,17 @@ impl<'c> Cookies<'c> {
 }
 
 impl<'c> Iterator for Cookies<'c> {
-    type Item = (&'c [u8], &'c [u8]);
+    type Item = Cookie<'c>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.rest.is_empty() {
+            let left = self.rest.len();
             let end = pair_end(self.rest);
-            let rest_len = self.rest.len();
             let pair = &self.rest[..end];
             self.rest = self.rest.get(end + 1..).unwrap_or(&[]);
-            if let Some(equals) = memchr::memchr(b'=', pair)
-                && !(end == rest_len && equals + 1 == pair.len() && !pair[0].is_ascii_whitespace())
-            {
-                return Some((pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii()));
+            if let Some(equals) = memchr::memchr(b'=', pair) {
+                let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
+                return Some(Cookie { name, value, left });
             }
         }
         None

@@ -197,7 +197,11 @@ fn rdp_cookie<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> 
 }
 
 fn rdp_cookie_count<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
-    match find_rdp_cookie(sent(cx)?, args[0].bytes()) {
+    let Some(bytes) = sent(cx) else {
+        // There is none in HTTP.
+        return cx.request.is_some().then_some(Sample::Int(0));
+    };
+    match find_rdp_cookie(bytes, args[0].bytes()) {
         RdpCookie::Found(_) => Some(Sample::Int(1)),
         RdpCookie::Other => Some(Sample::Int(0)),
         RdpCookie::Partial => {

@@ -3,7 +3,7 @@
 use baton_http::{FieldsView, Version};
 
 use super::Fetch;
-use super::http::{Cookies, HEADER, NAME, cookie_count, each_header, header_count, header_names, nth_header};
+use super::http::{Cookie, Cookies, HEADER, NAME, cookie_count, each_header, header_count, header_names, nth_header};
 use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
 use crate::place::FetchNeeds;
@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Fetch] = &[
         &["res.cook_cnt", "scook_cnt"],
         Type::Int,
         FetchNeeds::RESPONSE,
-        |cx, args| Some(Sample::Int(cookie_count(set_cookies(cx), args))),
+        |cx, args| Some(Sample::Int(set_cookie_count(cx, args))),
         "How often a cookie is set.",
     )
     .args(NAME),
@@ -123,8 +123,19 @@ fn version<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
 }
 
 /// The first pair of each Set-Cookie line.
-fn set_cookies<'c>(cx: &'c Context<'_>) -> impl Iterator<Item = (&'c [u8], &'c [u8])> {
+fn set_cookies<'c>(cx: &'c Context<'_>) -> impl Iterator<Item = Cookie<'c>> {
     response(cx).into_iter().flat_map(|fields| fields.lines(b"set-cookie")).filter_map(|line| Cookies::new(line).next())
+}
+
+/// How often a cookie is set. Without a name attributes with a value are counted too, as HAProxy does.
+fn set_cookie_count(cx: &Context<'_>, args: &[Value]) -> i64 {
+    match args.first().is_none_or(Value::is_absent) {
+        true => {
+            let lines = response(cx).into_iter().flat_map(|fields| fields.lines(b"set-cookie"));
+            lines.flat_map(Cookies::new).count() as i64
+        }
+        false => cookie_count(set_cookies(cx), args),
+    }
 }
 
 fn cookie<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {

@@ -119,7 +119,8 @@ fn body_values<'b>(body: &'b [u8], args: &'b [Value]) -> impl Iterator<Item = &'
 }
 
 fn body_param<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
-    Some(Sample::Bin(match cx.request.as_ref()?.body.bytes() {
+    // Declared as bytes, given as text that may have a NUL: that is how HAProxy converts it.
+    Some(Sample::Str(match cx.request.as_ref()?.body.bytes() {
         Cow::Borrowed(body) => Cow::Borrowed(body_values(body, args).next()?),
         Cow::Owned(body) => Cow::Owned(body_values(&body, args).next()?.to_vec()),
     }))
@@ -128,7 +129,7 @@ fn body_param<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> 
 fn each_body_param<'c>(cx: &'c Context<'_>, args: &'c [Value], take: &mut dyn FnMut(Sample<'c>) -> bool) -> bool {
     let Some(request) = &cx.request else { return false };
     let body = request.body.bytes();
-    body_values(&body, args).any(|value| take(Sample::Bin(Cow::Owned(value.to_vec()))))
+    body_values(&body, args).any(|value| take(Sample::Str(Cow::Owned(value.to_vec()))))
 }
 
 fn request_size<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {

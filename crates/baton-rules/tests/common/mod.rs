@@ -12,7 +12,7 @@ use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
 use baton_rules::{
     BackendFigure, Body, ConnectionFigure, Context, Endpoint, Expr, Figure, Files, Listener, LiveState, ProxyName,
     ProxyRules, Redirect, Request, Response, ResponseSource, RuleCursor, RuleDiagnostic, RulePosition, RuleResponse,
-    RuleSettings, ServerFigure, Side, TcpFigure, VariableScopes, Variables, Verdict, compile,
+    RuleSettings, ServerFigure, Side, TcpContent, TcpFigure, VariableScopes, Variables, Verdict, compile,
 };
 
 /// The request most tests use.
@@ -111,9 +111,19 @@ pub fn proxy(role: Role, lines: &str) -> Proxy {
 
 /// Calls `with` with a context around the request and, if given, the response.
 pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(&mut Context<'_>) -> T) -> T {
+    with_bytes(request.as_bytes(), response, None, None, with)
+}
+
+/// The same, also with bytes that came in `mode tcp`: from the client and from the server.
+pub fn with_bytes<T>(
+    buf: &[u8],
+    response: Option<&str>,
+    content: Option<TcpContent<'_>>,
+    answer: Option<&[u8]>,
+    with: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
     let limits = Limits::default();
     let mut head = RequestHead::new();
-    let buf = request.as_bytes();
     let parsed = head.parse(buf, &limits).expect("a test's request is valid");
     let Parsed::Complete(length) = parsed else { panic!("a test's request is complete") };
     let mut response_head = ResponseHead::new();
@@ -138,8 +148,8 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
         server: Some("s1"),
         listener: Listener { name: Some("public"), id: 2 },
         live: &FakeState,
-        content: None,
-        answer: None,
+        content,
+        answer,
         last_chance: false,
         undecided: Cell::new(false),
         no_retry: false,
