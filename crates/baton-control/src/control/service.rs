@@ -165,7 +165,7 @@ impl Control {
         }
     }
 
-    /// The same, when it is time.
+    /// Reports changed entries when it is time.
     pub(crate) async fn report_entries_in_time(&mut self) {
         if self.line.entries_due().is_some_and(|due| due <= Instant::now()) {
             self.report_entries().await;

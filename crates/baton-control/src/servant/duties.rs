@@ -11,7 +11,7 @@ use crate::reload::EntryReport;
 /// Overrides that are told one by one; of more, all are told at once.
 const TOLD_ONE_BY_ONE: usize = 64;
 
-/// The same of entries of maps and ACLs, of which requests may change many.
+/// Changed entries of maps and ACLs that are told one by one, of which requests may change many.
 const ENTRIES_ONE_BY_ONE: usize = 4096;
 
 /// What happened.
