@@ -1,7 +1,5 @@
 //! The `option` family and what belongs to it (configuration manual, 4.2).
 
-use std::path::PathBuf;
-
 /// HTTP behaviour of a proxy.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct HttpOptions {
@@ -93,8 +91,6 @@ pub struct HttpErrors {
 /// A file with a whole response.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ErrorFile {
-    /// Where it was read.
-    pub path: PathBuf,
     /// What it held.
     pub content: std::sync::Arc<[u8]>,
 }

@@ -342,7 +342,7 @@ impl Registry {
         Registry::counting_in(Arc::new(CellMemory::private()), cores, now)
     }
 
-    /// The same, which counts in `memory`.
+    /// An empty registry that counts in `memory`.
     pub fn counting_in(memory: Arc<CellMemory>, cores: usize, now: Instant) -> Registry {
         Registry {
             cores,

@@ -51,7 +51,7 @@ fn read_error_file(line: &Line, word: usize, context: &mut Context<'_>) -> Optio
     let path = context.path(&line.file, line.word(word));
     let (id, message) = match context.env.read(&path) {
         Ok(content) => match check_error_file(&content, context.buffer) {
-            Ok(()) => return Some(ErrorFile { path, content: content.into() }),
+            Ok(()) => return Some(ErrorFile { content: content.into() }),
             Err(reason) => ("bad-value", format!("errorfile : '{}': {reason}", path.display())),
         },
         Err(error) => ("cannot-open", format!("errorfile : error opening file '{}' ({error}).", path.display())),

@@ -83,7 +83,7 @@ impl Control {
                 Some(keys) => servant.keep_tickets(&keys).await,
                 None => Ok(()),
             },
-            Duty::KeepEntry(of, set) => servant.keep_override(of, set).await,
+            Duty::KeepEntry(of, set) => servant.keep_override(of, set.map(|set| *set)).await,
             Duty::KeepOverrides => match overrides_to_bytes(&overrides(), self.line.entry_records()) {
                 Ok(all) => servant.keep_overrides(&all).await,
                 Err(_) => Ok(()),

@@ -20,7 +20,7 @@ pub(crate) fn of_sums(sum: impl Fn(ProcessSum) -> u64) -> ProcessTotals {
     }
 }
 
-/// The same, as what a process adds to its own.
+/// The sums to which the totals of another process are added.
 pub(crate) fn sums(totals: &ProcessTotals) -> [(ProcessSum, u64); 8] {
     [
         (ProcessSum::Connections, totals.connections),

@@ -203,8 +203,11 @@ fn has_number(reference: &Reference, number: u64) -> bool {
     page.first().is_some_and(|entry| entry.number() == number)
 }
 
+/// A key, and its value in a map.
+type Line = (Vec<u8>, Option<Vec<u8>>);
+
 /// The lines of a payload as keys with values.
-fn lines(payload: &[u8]) -> Result<Vec<(Vec<u8>, Option<Vec<u8>>)>, CommandResponse> {
+fn lines(payload: &[u8]) -> Result<Vec<Line>, CommandResponse> {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let lines = payload.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_start).filter(|line| !line.is_empty());
     lines

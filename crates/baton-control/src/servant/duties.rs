@@ -55,7 +55,7 @@ pub(crate) enum Duty {
     /// Keeps what an operator has set, or that it is set no more.
     KeepOverride(Object, Field),
     /// Keeps an entry of a map or an ACL with it, or that it is as in the file.
-    KeepEntry(OverrideKey, Option<OverrideRecord>),
+    KeepEntry(OverrideKey, Option<Box<OverrideRecord>>),
     /// Tells it which sockets to hold.
     ReportSockets,
     /// Tells it that no address is left to be emptied.
@@ -93,7 +93,9 @@ pub(crate) fn duties(event: DutyEvent) -> Vec<Duty> {
         }
         DutyEvent::Overridden(overrides) => duties = of_overrides(overrides),
         DutyEvent::EntriesChanged(entries) => match entries.len() {
-            ..=ENTRIES_ONE_BY_ONE => duties.extend(entries.into_iter().map(|(of, set)| Duty::KeepEntry(of, set))),
+            ..=ENTRIES_ONE_BY_ONE => {
+                duties.extend(entries.into_iter().map(|(of, set)| Duty::KeepEntry(of, set.map(Box::new))))
+            }
             _ => duties.push(Duty::KeepOverrides),
         },
         DutyEvent::Closed { is_leaving } => {

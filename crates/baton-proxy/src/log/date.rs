@@ -12,7 +12,7 @@ struct Second {
     unix: i64,
     /// `21/Nov/2026:03:42:51`
     http: String,
-    /// The same in universal time.
+    /// `21/Nov/2026:02:42:51`, in universal time.
     gmt: String,
     /// `Nov 21 03:42:51`
     syslog: String,

@@ -75,7 +75,8 @@ impl ResponseRule {
             Content::File(content) => ResponseSource::File(Arc::clone(content)),
             Content::Composed { headers, content_type, body } => {
                 cx.own_status = Some(self.status);
-                ResponseSource::Composed(compose(self.status, (headers, content_type, body), cx))
+                let content_type = content_type.as_deref();
+                ResponseSource::Composed(compose(self.status, headers, content_type, body.as_ref(), cx))
             }
         };
         RuleResponse { status: self.status, source }
@@ -91,7 +92,9 @@ impl ResponseRule {
 /// Headers without a value are left out, and the type of an empty body, as in HAProxy.
 fn compose(
     status: u16,
-    (headers, content_type, body): (&[(Vec<u8>, Format)], &Option<Vec<u8>>, &Option<Format>),
+    headers: &[(Vec<u8>, Format)],
+    content_type: Option<&[u8]>,
+    body: Option<&Format>,
     cx: &Context<'_>,
 ) -> Reply {
     let text = |format: &Format| {
@@ -99,12 +102,12 @@ fn compose(
         format.write(cx, &mut out);
         out
     };
-    let body = body.as_ref().map(text).unwrap_or_default();
+    let body = body.map(text).unwrap_or_default();
     let headers = headers.iter().map(|(name, value)| (name.clone(), text(value)));
     Reply {
         status,
         headers: headers.filter(|(_, value)| !value.is_empty()).collect(),
-        content_type: content_type.clone().filter(|_| !body.is_empty()),
+        content_type: content_type.filter(|_| !body.is_empty()).map(<[u8]>::to_vec),
         body,
     }
 }

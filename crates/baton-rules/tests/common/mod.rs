@@ -114,7 +114,7 @@ pub fn with_context<T>(request: &str, response: Option<&str>, with: impl FnOnce(
     with_bytes(request.as_bytes(), response, None, None, with)
 }
 
-/// The same, also with bytes that came in `mode tcp`: from the client and from the server.
+/// Calls `with` with a context around these messages, and bytes that came in `mode tcp` from the client and from the server.
 pub fn with_bytes<T>(
     buf: &[u8],
     response: Option<&str>,

@@ -17,7 +17,7 @@ pub fn one(kind: &str, number: usize, random: &mut Random) -> Result<Vec<u8>, St
         "hex" => damaged(random, |random| random.text(b"0123456789abcdefABCDEF", 20)),
         "base64" => damaged(random, |random| {
             let mut text = random.text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_", 12);
-            text.extend_from_slice(*random.of::<&[u8]>(&[b"", b"=", b"==", b"==="]));
+            text.extend_from_slice(random.of::<&[u8]>(&[b"", b"=", b"==", b"==="]));
             text
         }),
         "urls" => damaged(random, |random| random.text(b"/ab?c=d&e%41%2F%3d%zz+;#", 30)),

@@ -31,7 +31,7 @@ pub fn json(random: &mut Random, depth: usize) -> String {
 
 /// An object of which each part is of a known kind: `o`, an object with `b`, `c` and `m`, a list `l`, and `last`.
 pub fn document(random: &mut Random) -> String {
-    let mut inner = vec![
+    let mut inner = [
         format!("\"b\":{}", json(random, 0)),
         format!("\"c\":{{\"d\":{},\"e\":{}}}", json(random, 0), json(random, 1)),
         format!("\"m\":[[{}],[{},{}]]", json(random, 0), json(random, 0), json(random, 1)),
