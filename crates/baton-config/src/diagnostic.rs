@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use unicode_width::UnicodeWidthChar as _;
 
+use crate::missing::{self, MissingFeature};
+
 /// How serious a diagnostic is, from harmless to fatal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, PartialOrd, Ord)]
 pub enum Severity {
@@ -53,6 +55,8 @@ pub struct Diagnostic {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    /// The feature of HAProxy that Baton lacks, when that is what is wrong.
+    pub feature: Option<&'static MissingFeature>,
     /// Whether it was found after all lines had been read; those come last.
     pub(crate) late: bool,
 }
@@ -69,6 +73,7 @@ impl Diagnostic {
             text: String::new(),
             message: message.into(),
             hint: None,
+            feature: None,
             late: false,
         }
     }
@@ -128,6 +133,7 @@ impl Diagnostic {
             ("text", self.text.clone()),
             ("message", self.message.clone()),
             ("hint", self.hint.clone().unwrap_or_default()),
+            ("feature", self.feature.map(|feature| feature.name.to_string()).unwrap_or_default()),
         ]
     }
 }
@@ -247,7 +253,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub fn add(&mut self, diagnostic: Diagnostic) {
+    pub fn add(&mut self, mut diagnostic: Diagnostic) {
+        missing::mark(&mut diagnostic);
         let alert = diagnostic.severity == Severity::Alert;
         let count = if alert { &mut self.alerts } else { &mut self.others };
         *count += 1;
@@ -279,6 +286,15 @@ impl Report {
 
     pub fn has_warning(&self) -> bool {
         self.list.iter().any(|diagnostic| diagnostic.severity == Severity::Warning)
+    }
+
+    /// Adds what sums up the missing features, when there are any.
+    pub fn sum_up(&mut self) {
+        if let Some(message) = missing::summary(&self.list) {
+            let mut last = Diagnostic::plain(Severity::Alert, "missing-features", message);
+            last.late = true;
+            self.list.push(last);
+        }
     }
 
     /// In the order of `files` and their lines; what no line is to blame for, and what was found late, follows.

@@ -18,6 +18,7 @@ mod dynamic_server;
 mod environment;
 pub mod keywords;
 mod lower;
+pub mod missing;
 mod own;
 mod server_line;
 mod syntax;
@@ -131,6 +132,7 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
         diagnostic.late = true;
         report.add(diagnostic);
     }
+    report.sum_up();
     let Syntax { files, sections, variables } = syntax;
     free(sections, env);
     Loaded {

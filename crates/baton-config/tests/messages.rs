@@ -54,7 +54,7 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
     );
     let transparent = |line: u32| {
         format!(
-            "[ALERT] parsing [a.cfg:{line}] : 'option transparent' of backend 'b' is not supported yet\n   |  option \
+            "[ALERT] parsing [a.cfg:{line}] : backend 'b' : 'option transparent' is not supported yet\n   |  option \
              transparent\n   |  ^^^^^^\n   | help: 'server any *' connects to the client's original destination\n"
         )
     };
@@ -78,8 +78,41 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
     );
     check(
         "peers p\n peer a 1.1.1.1:1\n",
-        "[ALERT] parsing [a.cfg:1] : section 'peers' is not supported yet\n   | peers p\n   | ^^^^^\n",
+        "[ALERT] parsing [a.cfg:1] : section 'peers' is not supported yet\n   | peers p\n   | ^^^^^\n   | help: \
+         instead: `balance source` or a cookie keeps a client at its server; nftables limits rates by address\n",
     );
+}
+
+/// Several lines that are refused for what Baton lacks, and what the last line says of them.
+#[test]
+fn missing_features_are_summed_up() {
+    let text = "global\n lua-load a.lua\nbackend b\n mode http\n compression algo gzip\n filter compression\n \
+                http-request track-sc0 src if { sc0_conn_cur gt 1 }\n http-request set-header a %[lua.a]\n \
+                http-request use-service lua.b\n http-request set-header a %[ssl_fc_session_key]\n server s \
+                127.0.0.1:1 proto h2 agent-check\n server t 127.0.0.1:1 proto fcgi\n stick on src\n balance foo\n";
+    let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
+    let of = |line| {
+        loaded
+            .diagnostics
+            .iter()
+            .filter(|found| found.line == line)
+            .map(|found| (found.id, found.feature.map(|feature| feature.name)))
+            .collect::<Vec<_>>()
+    };
+    let missing = |name| ("not-yet", Some(name));
+    assert_eq!(of(2), [missing("lua")]);
+    assert_eq!(of(7), [missing("stick-tables")]);
+    assert_eq!(of(11), [missing("http2"), missing("checks")]);
+    assert_eq!(of(14), [("bad-value", None)]);
+    let last = loaded.diagnostics.last().expect("there are errors");
+    assert_eq!(
+        last.message,
+        "10 lines use 7 features that Baton does not have: lua (3), compression (2), stick-tables (2), checks (1), fastcgi (1), \
+         http2 (1), tls-secrets (1)"
+    );
+    for found in loaded.diagnostics.iter().filter(|found| found.feature.is_some()) {
+        assert!(found.hint.is_some(), "no remedy: {found:?}");
+    }
 }
 
 #[test]

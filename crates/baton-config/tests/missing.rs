@@ -6,108 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use baton_config::keywords::{self, Keyword, Status};
+use baton_config::missing::{FEATURES, MissingFeature, OTHERS};
 
 const HAPROXY: &str = "/usr/sbin/haproxy";
-
-/// A feature, the words by which its keywords are known (a `*` at an end stands for anything), and what to do without it. The first
-/// feature that fits is the one.
-const FEATURES: &[(&str, &[&str], &str)] = &[
-    (
-        "stick tables and peers",
-        &[
-            "sc_*",
-            "sc0_*",
-            "sc1_*",
-            "sc2_*",
-            "src_*",
-            "table_*",
-            "in_table",
-            "sc-*",
-            "track-sc*",
-            "stick*",
-            "peers",
-            "clear table",
-            "set table",
-            "show table",
-            "show peers",
-            "server_id",
-            "table",
-            "peer",
-            "shards",
-        ],
-        "`balance source` or a cookie keeps a client at its server; nftables limits rates by address",
-    ),
-    ("caches", &["cache*", "res.cache_*", "show cache", "total-max-size"], "a cache in front, such as Varnish"),
-    ("compression", &["compression*", "res.comp*", "comp"], "let the servers compress"),
-    ("Lua", &["lua*", "lua.*", "tune.lua*"], "the rules of `http-request`, or a service behind a backend"),
-    (
-        "SPOE and filters",
-        &["filter*", "spoe*", "send-spoe-group", "ot-group", "opentracing", "trace", "traces", "show trace"],
-        "a service behind a backend, or rules",
-    ),
-    ("FastCGI", &["fcgi*", "use-fcgi-app", "proto"], "a web server that speaks FastCGI, such as nginx, as the server"),
-    (
-        "resolvers and the HTTP client",
-        &["do-resolve", "resolvers", "httpclient*", "resolve-*", "resolv*", "show resolvers", "agent-addr"],
-        "names are resolved at the start and by a reload",
-    ),
-    (
-        "HTTP/2, HTTP/3 and their settings",
-        &["tune.h2*", "h2-*", "h1-case-adjust*", "quic*", "tune.quic*", "show quic*"],
-        "HTTP/1.1",
-    ),
-    (
-        "secrets of TLS",
-        &[
-            "ssl_*_session_key",
-            "ssl_*_client_random",
-            "ssl_*_server_random",
-            "ssl_*_unique_id",
-            "ssl_*_session_id",
-            "ssl_fc_*secret*",
-            "tune.ssl.keylog",
-        ],
-        "none: the TLS library keeps them to itself",
-    ),
-    (
-        "checks and agents beyond HTTP and TCP",
-        &[
-            "http-check*",
-            "tcp-check*",
-            "agent*",
-            "option *-check",
-            "external-check*",
-            "set server agent",
-            "enable agent",
-            "disable agent",
-        ],
-        "`option httpchk` with one request, or `check` alone",
-    ),
-    (
-        "inspection of haproxy's own insides",
-        &[
-            "internal.*",
-            "debug*",
-            "show fd",
-            "show sched*",
-            "show profiling",
-            "set profiling",
-            "show pools",
-            "show activity",
-            "show tasks",
-            "show threads",
-            "show libs",
-            "show env",
-            "show events",
-            "expert-mode",
-            "experimental-mode",
-            "profiling*",
-            "tune.fail-alloc",
-            "show dev",
-        ],
-        "`baton status`, `show info`, metrics",
-    ),
-];
 
 /// What a list of Baton has of one kind.
 fn has(list: &BTreeSet<String>, name: &str) -> bool {
@@ -229,21 +130,17 @@ fn missing(output: &str, runtime_table: &str) -> Vec<(&'static str, String)> {
     listed(output).into_iter().filter(|(class, name)| !own(class, name)).collect()
 }
 
-fn fits(name: &str, pattern: &str) -> bool {
-    match pattern.split_once('*') {
-        None => name == pattern,
-        Some((start, end)) => match end.split_once('*') {
-            None => name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end),
-            Some((middle, _)) => name.strip_prefix(start).is_some_and(|rest| rest.contains(middle)),
-        },
-    }
+/// A name as it stands in a file.
+fn shape(class: &str, name: &str) -> String {
+    if class == "filters" { format!("filter {name}") } else { name.to_owned() }
 }
 
 fn document(missing: &[(&'static str, String)]) -> String {
     let mut by_feature: BTreeMap<usize, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
     for (class, name) in missing {
-        let feature = FEATURES.iter().position(|(_, patterns, _)| patterns.iter().any(|pattern| fits(name, pattern)));
-        by_feature.entry(feature.unwrap_or(FEATURES.len())).or_default().entry(class).or_default().push(name);
+        let feature = MissingFeature::of(&shape(class, name));
+        let at = FEATURES.iter().position(|known| known.name == feature.name).unwrap_or(FEATURES.len());
+        by_feature.entry(at).or_default().entry(class).or_default().push(name);
     }
     let mut text = String::from(
         "# What HAProxy 2.6 has and Baton lacks\n\nMade from what Debian's `haproxy -dKall` lists and from Baton's own tables \
@@ -251,9 +148,11 @@ fn document(missing: &[(&'static str, String)]) -> String {
          refused with file and line; nothing is ignored silently.\n",
     );
     for (feature, classes) in by_feature {
-        let (title, instead) =
-            FEATURES.get(feature).map_or(("Others", "see `baton help KEYWORD`"), |row| (row.0, row.2));
-        text.push_str(&format!("\n## {}\n\nInstead: {instead}.\n\n| what | names |\n|---|---|\n", capital(title)));
+        let MissingFeature { name, title, instead, .. } = FEATURES.get(feature).unwrap_or(&OTHERS);
+        text.push_str(&format!(
+            "\n## {}\n\nName in messages: `{name}`. Instead: {instead}.\n\n| what | names |\n|---|---|\n",
+            capital(title)
+        ));
         for (class, names) in classes {
             let names: Vec<String> = names.iter().map(|name| format!("`{}`", name.replace('|', "\\|"))).collect();
             text.push_str(&format!("| {class} | {} |\n", names.join(", ")));

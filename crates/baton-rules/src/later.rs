@@ -62,6 +62,9 @@ pub(crate) const CONVERTERS: &[&str] = &[
     "table_kbytes_out", "table_server_id", "table_sess_cnt", "table_sess_rate", "table_trackers", "wt6",
 ];
 
+/// How the names of what scripts in Lua register begin: fetches, converters, actions and services.
+pub(crate) const LUA: &str = "lua.";
+
 /// Actions of `http-request`, `http-response`, `http-after-response` and `tcp-request` (4.2).
 #[rustfmt::skip]
 pub(crate) const ACTIONS: &[&str] = &[

@@ -4,7 +4,7 @@ use std::fmt;
 
 use baton_model::{Ruleset, Source};
 
-use crate::later::{KEPT_SECRET, NOT_OURS};
+use crate::later::{KEPT_SECRET, LUA, NOT_OURS};
 use crate::nearest::suggestion;
 
 /// An error in a part of a rule, before its position is known.
@@ -47,7 +47,8 @@ impl RuleError {
         if let Some((_, reason, hint)) = not_ours {
             return RuleError::new(format!("the {kind} '{name}' is not supported: {reason}")).hint(*hint);
         }
-        if later.contains(&name) {
+        let is_lua = !later.is_empty() && name.starts_with(LUA);
+        if is_lua || later.contains(&name) {
             return RuleError::new(format!("the {kind} '{name}' is not supported yet"));
         }
         RuleError::new(format!("unknown {kind} '{name}'")).suggest(name, known)

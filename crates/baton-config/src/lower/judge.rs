@@ -307,7 +307,7 @@ fn transparent(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
     let words = ["option transparent", "transparent"];
     let line = words.iter().find_map(|word| draft.lines.get(word).or_else(|| draft.inherited.get(word)));
     let line = line.unwrap_or(&draft.head);
-    let message = format!("'option transparent' of {} '{}' is not supported yet", draft.kind.label(), proxy.name);
+    let message = format!("{} '{}' : 'option transparent' is not supported yet", draft.kind.label(), proxy.name);
     let mut diagnostic = late(line, Severity::Alert, "not-yet", 0, message);
     diagnostic.hint = Some("'server any *' connects to the client's original destination".into());
     context.report.add(diagnostic);

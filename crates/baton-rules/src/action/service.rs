@@ -30,6 +30,9 @@ fn auth(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
 fn use_service(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     let name = words.take("the name of a service")?;
     let Some(service) = Service::of(name) else {
+        if name.starts_with(crate::later::LUA) {
+            return Err(words.blame(RuleError::new(format!("the service '{name}' is not supported yet"))));
+        }
         let names = Service::ALL.iter().map(|service| service.word());
         return Err(words.blame(RuleError::new(format!("'{name}' unknown service name")).suggest(name, names)));
     };

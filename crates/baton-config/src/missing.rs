@@ -1,0 +1,334 @@
+//! What HAProxy 2.6 has and Baton lacks, by feature, each with an alternative: one table for the messages about a file that is refused
+//! and for `docs/missing.md`.
+//!
+//! What is missing says "is not supported yet", or "is not supported: " and the reason why it never will be. [`mark`] recognizes such
+//! an error and gives it its feature; [`summary`] counts the lines of each.
+
+use std::collections::BTreeSet;
+
+use crate::diagnostic::{Diagnostic, Severity};
+
+/// The id of an error about something that HAProxy has and Baton lacks.
+pub const NOT_YET: &str = "not-yet";
+
+/// A feature of HAProxy 2.6 that Baton does not have.
+#[derive(Debug, Eq, PartialEq)]
+pub struct MissingFeature {
+    /// Its short name, in messages and on the command line.
+    pub name: &'static str,
+    /// Its title in the document.
+    pub title: &'static str,
+    /// The names by which its lines are known; a `*` stands for anything.
+    names: &'static [&'static str],
+    /// What to use instead.
+    pub instead: &'static str,
+}
+
+/// All of them with names of their own. The first one that fits is the one.
+pub const FEATURES: &[MissingFeature] = &[
+    MissingFeature {
+        name: "caches",
+        title: "caches",
+        names: &["cache", "cache-*", "filter cache", "res.cache_*", "show cache", "total-max-size"],
+        instead: "a cache in front, such as Varnish",
+    },
+    MissingFeature {
+        name: "compression",
+        title: "compression",
+        names: &["compression*", "filter compression", "res.comp*", "comp"],
+        instead: "let the servers compress",
+    },
+    MissingFeature {
+        name: "fastcgi",
+        title: "FastCGI",
+        names: &["fcgi*", "filter fcgi-app", "use-fcgi-app", "proto fcgi"],
+        instead: "a web server that speaks FastCGI, such as nginx, as the server",
+    },
+    MissingFeature {
+        name: "filters",
+        title: "SPOE and filters",
+        names: &[
+            "filter*",
+            "spoe*",
+            "send-spoe-group",
+            "option spop-check",
+            "ot-group",
+            "opentracing",
+            "trace",
+            "traces",
+            "show trace",
+        ],
+        instead: "a service behind a backend, or rules",
+    },
+    MissingFeature {
+        name: "stick-tables",
+        title: "stick tables and peers",
+        names: &[
+            "sc_*",
+            "sc0_*",
+            "sc1_*",
+            "sc2_*",
+            "src_*",
+            "table_*",
+            "in_table",
+            "sc-*",
+            "track-sc*",
+            "stick*",
+            "peers",
+            "clear table",
+            "set table",
+            "show table",
+            "show peers",
+            "server_id",
+            "table",
+            "peer",
+            "shards",
+        ],
+        instead: "`balance source` or a cookie keeps a client at its server; nftables limits rates by address",
+    },
+    MissingFeature {
+        name: "lua",
+        title: "Lua",
+        names: &["lua", "lua-*", "lua.*", "tune.lua*"],
+        instead: "the rules of `http-request`, or a service behind a backend",
+    },
+    MissingFeature {
+        name: "resolvers",
+        title: "resolvers and the HTTP client",
+        names: &["do-resolve", "resolvers", "httpclient*", "resolve-*", "resolv*", "show resolvers"],
+        instead: "names are resolved at the start and by a reload",
+    },
+    MissingFeature {
+        name: "http2",
+        title: "HTTP/2, HTTP/3 and their settings",
+        names: &["tune.h2*", "h2*", "proto", "check-proto", "quic*", "tune.quic*", "show quic*"],
+        instead: "HTTP/1.1",
+    },
+    MissingFeature {
+        name: "case-adjustment",
+        title: "the case of header names",
+        names: &["h1-case-adjust*", "option h1-case-adjust*"],
+        instead: "none: the names of header fields have no case (RFC 9110)",
+    },
+    MissingFeature {
+        name: "tls-secrets",
+        title: "secrets of TLS",
+        names: &[
+            "ssl_*_session_key",
+            "ssl_*_client_random",
+            "ssl_*_server_random",
+            "ssl_*_unique_id",
+            "ssl_*_session_id",
+            "ssl_fc_*secret*",
+            "tune.ssl.keylog",
+        ],
+        instead: "none: the TLS library keeps them to itself",
+    },
+    MissingFeature {
+        name: "generated-certificates",
+        title: "certificates made on demand",
+        names: &["generate-certificates", "ca-sign-*"],
+        instead: "certificates in files, with `crt DIRECTORY`",
+    },
+    MissingFeature {
+        name: "checks",
+        title: "checks and agents beyond HTTP and TCP",
+        names: &[
+            "http-check*",
+            "tcp-check*",
+            "agent*",
+            "option *-check",
+            "option smtpchk",
+            "option ssl-hello-chk",
+            "external-check*",
+            "check-via-socks4",
+            "set server agent",
+            "enable agent",
+            "disable agent",
+        ],
+        instead: "`option httpchk` with one request, or `check` alone",
+    },
+    MissingFeature {
+        name: "email-alerts",
+        title: "mail about servers",
+        names: &["email-alert*", "mailers"],
+        instead: "alerts on the metrics, or on the log lines about servers",
+    },
+    MissingFeature {
+        name: "device-detection",
+        title: "device detection",
+        names: &["51degrees*", "51d*", "deviceatlas*", "da-*", "wurfl*"],
+        instead: "a service behind a backend; a regular expression or a map of `req.hdr(user-agent)` for a few devices",
+    },
+    MissingFeature {
+        name: "connection-options",
+        title: "special ways to servers and from clients",
+        names: &["socks4", "namespace", "send-proxy-v2-ssl*", "proxy-v2-options", "accept-netscaler-cip", "dispatch"],
+        instead: "`server` lines with addresses that are reached directly, `send-proxy` or `send-proxy-v2`, and `accept-proxy`",
+    },
+    MissingFeature {
+        name: "internals",
+        title: "inspection of haproxy's own insides",
+        names: &[
+            "internal.*",
+            "cpu_*",
+            "lat_*",
+            "debug*",
+            "show fd",
+            "show sched*",
+            "show profiling",
+            "set profiling",
+            "show pools",
+            "show activity",
+            "show tasks",
+            "show threads",
+            "show libs",
+            "show env",
+            "show events",
+            "expert-mode",
+            "experimental-mode",
+            "profiling*",
+            "tune.fail-alloc",
+            "show dev",
+        ],
+        instead: "`baton status`, `show info`, metrics",
+    },
+];
+
+/// Everything else.
+pub const OTHERS: MissingFeature =
+    MissingFeature { name: "others", title: "others", names: &[], instead: "see `baton help KEYWORD`" };
+
+impl MissingFeature {
+    /// The feature that a name belongs to.
+    pub fn of(name: &str) -> &'static MissingFeature {
+        MissingFeature::known(name).unwrap_or(&OTHERS)
+    }
+
+    /// The feature of that short name.
+    pub fn named(name: &str) -> Option<&'static MissingFeature> {
+        FEATURES.iter().chain([&OTHERS]).find(|feature| feature.name == name)
+    }
+
+    fn known(name: &str) -> Option<&'static MissingFeature> {
+        FEATURES.iter().find(|feature| feature.names.iter().any(|pattern| fits(name, pattern)))
+    }
+}
+
+fn fits(name: &str, pattern: &str) -> bool {
+    match pattern.split_once('*') {
+        None => name == pattern,
+        Some((start, end)) => match end.split_once('*') {
+            None => name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end),
+            Some((middle, _)) => name.strip_prefix(start).is_some_and(|rest| rest.contains(middle)),
+        },
+    }
+}
+
+/// Gives an error about something that is missing its id, its feature and, where it has no remedy of its own, the feature's.
+pub(crate) fn mark(diagnostic: &mut Diagnostic) {
+    let is_missing = diagnostic.severity == Severity::Alert
+        && (diagnostic.id == NOT_YET || missing_name(&diagnostic.message).is_some());
+    if !is_missing {
+        return;
+    }
+    let feature = feature_of(diagnostic);
+    diagnostic.id = NOT_YET;
+    diagnostic.feature = Some(feature);
+    if diagnostic.hint.is_none() && *feature != OTHERS {
+        diagnostic.hint = Some(match feature.instead.strip_prefix("none: ") {
+            Some(why) => format!("there is no alternative: {why}"),
+            None => format!("instead: {}", feature.instead),
+        });
+    }
+}
+
+/// The name that a message says is missing.
+fn missing_name(message: &str) -> Option<&str> {
+    let before = message.split_once(" not supported yet").map(|(before, _)| before);
+    let before = before.or_else(|| message.split_once("' is not supported: ").map(|(before, _)| before));
+    let before = before?;
+    let end = before.trim_end_matches(" is").trim_end_matches('\'');
+    end.rsplit('\'').next()
+}
+
+/// By the words that the error marks, else by the name in its message.
+fn feature_of(diagnostic: &Diagnostic) -> &'static MissingFeature {
+    let from = diagnostic.columns.as_ref().map_or(0, |columns| columns.start);
+    let marked = diagnostic.text.get(from..).unwrap_or_default();
+    let mut words = marked.split_whitespace();
+    let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let pair = format!("{first} {second}");
+    [pair.as_str(), first, missing_name(&diagnostic.message).unwrap_or_default()]
+        .into_iter()
+        .find_map(MissingFeature::known)
+        .unwrap_or(&OTHERS)
+}
+
+/// How many lines use which missing features: `3 lines use 2 features that Baton does not have: compression (2), lua (1)`. A single
+/// line has said so already.
+pub(crate) fn summary(list: &[Diagnostic]) -> Option<String> {
+    let (lines, features) = count(list);
+    if lines < 2 {
+        return None;
+    }
+    let named: Vec<String> = features.iter().map(|(name, lines)| format!("{name} ({lines})")).collect();
+    let plural = if features.len() == 1 { "" } else { "s" };
+    Some(format!("{lines} lines use {} feature{plural} that Baton does not have: {}", features.len(), named.join(", ")))
+}
+
+/// The number of lines that lack something, and the features by how many lines use each, most first.
+fn count(list: &[Diagnostic]) -> (usize, Vec<(&'static str, usize)>) {
+    let mut lines = BTreeSet::new();
+    let mut uses = BTreeSet::new();
+    for found in list {
+        let Some(feature) = found.feature else { continue };
+        lines.insert((&found.file, found.line));
+        uses.insert((feature.name, &found.file, found.line));
+    }
+    let mut features: Vec<(&'static str, usize)> = Vec::new();
+    for (name, ..) in &uses {
+        match features.last_mut() {
+            Some((last, count)) if last == name => *count += 1,
+            _ => features.push((name, 1)),
+        }
+    }
+    features.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    (lines.len(), features)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_find_their_feature() {
+        let check = |name: &str, expect: &str| assert_eq!(MissingFeature::of(name).name, expect, "{name}");
+        check("filter compression", "compression");
+        check("filter spoe", "filters");
+        check("proto fcgi", "fastcgi");
+        check("proto", "http2");
+        check("ssl_fc_client_traffic_secret_0", "tls-secrets");
+        check("option mysql-check", "checks");
+        check("src_conn_cur", "stick-tables");
+        check("wt6", "others");
+    }
+
+    #[test]
+    fn names_of_features_are_unique_words() {
+        let names: BTreeSet<&str> = FEATURES.iter().map(|feature| feature.name).collect();
+        assert_eq!(names.len(), FEATURES.len());
+        let is_plain = |name: &&str| name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        assert!(names.iter().all(is_plain));
+        assert_eq!(MissingFeature::named("others"), Some(&OTHERS));
+    }
+
+    #[test]
+    fn the_missing_name_is_the_one_that_is_not_supported() {
+        let check = |message: &str, expect: Option<&str>| assert_eq!(missing_name(message), expect, "{message}");
+        check("'acl' : the sample fetch 'sc0_conn_cur' is not supported yet.", Some("sc0_conn_cur"));
+        check("'acl' : the sample fetch 'cpu_calls' is not supported: it has none.", Some("cpu_calls"));
+        check("'bind' : 'quic4@' is not supported yet in 'quic4@:2'", Some("quic4@"));
+        check("'block' is not supported anymore since HAProxy 2.1.", None);
+    }
+}
