@@ -130,11 +130,12 @@ fn var<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
 }
 
 fn be_name<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
-    cx.backend.map(|backend| Sample::str(backend.name.as_bytes()))
+    // What a frontend answers itself is its own, as in HAProxy.
+    Some(Sample::str(cx.backend.unwrap_or(cx.frontend).name.as_bytes()))
 }
 
 fn be_id<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
-    cx.backend.map(|backend| Sample::Int(backend.id.into()))
+    Some(Sample::Int(cx.backend.unwrap_or(cx.frontend).id.into()))
 }
 
 fn wait_end<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {

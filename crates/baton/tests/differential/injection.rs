@@ -43,7 +43,15 @@ const ACTIONS: &[(&str, Probe)] = &[
     ),
     ("allow", Nothing),
     ("auth", Nothing),
-    ("capture", Lines(&["http-request capture EXPR len 200", "http-response capture EXPR id 0"])),
+    (
+        "capture",
+        Lines(&[
+            "declare capture response len 200",
+            "tcp-request content capture req.hdr(v),b64dec len 200",
+            "http-request capture EXPR len 200",
+            "http-response capture EXPR id 0",
+        ]),
+    ),
     ("close", Nothing),
     (
         "del-acl",
@@ -261,6 +269,15 @@ const FIELDS: &[(&str, &[&str], &[&str])] = &[
         ],
         &[],
     ),
+    ("capture-header", &["capture request header v len 200", "capture request header x-raw len 200"], &[]),
+    ("capture-cookie", &["capture cookie v len 60"], &[]),
+    (
+        "log-format",
+        &["log-format \"%ST VALUE|%{+Q}[var(txn.evil)]|%{+E}[var(txn.evil)]|%{+X}[var(txn.evil)]|%r|%HU\""],
+        &[],
+    ),
+    ("log-format-sd", &["log-format-sd \"[a@1 b=\\\"VALUE\\\"]\""], &[]),
+    ("unique-id", &["unique-id-format %[req.hdr(v),b64dec]", "unique-id-header x-unique"], &[]),
     ("server-sni", &[], &["server tls ${O1} ssl verify none sni EXPR", "use-server tls if { path_beg /1/ }"]),
 ];
 
@@ -332,7 +349,8 @@ fn case(name: &str, front: &[&str], back: &[&str]) -> String {
     text.push_str(BEFORE);
     let mut count = 1;
     for line in front.iter().filter(|line| !is_tcp(line)) {
-        match line.starts_with("http-error") || line.contains(" if ") || line.starts_with("stats") {
+        let is_plain = !["http-", "redirect", "use_backend"].iter().any(|start| line.starts_with(start));
+        match is_plain || line.starts_with("http-error") || line.contains(" if ") {
             true => _ = writeln!(text, "    {}", fill(line)),
             false => {
                 let _ = writeln!(text, "    {} if {{ var(txn.n) -m str {count} }}", fill(line));

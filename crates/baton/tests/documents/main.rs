@@ -56,6 +56,7 @@ documents! {
     master: "docs/master.md",
     metrics: "docs/metrics.md",
     migrate: "docs/migrate.md",
+    missing: "docs/missing.md",
     operate: "docs/operate.md",
     origin: "docs/origin.md",
     performance: "docs/performance.md",
