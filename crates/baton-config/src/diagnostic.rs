@@ -290,11 +290,12 @@ impl Report {
 
     /// Adds what sums up the missing features, when there are any.
     pub fn sum_up(&mut self) {
-        if let Some(message) = missing::summary(&self.list) {
-            let mut last = Diagnostic::plain(Severity::Alert, "missing-features", message);
-            last.late = true;
-            self.list.push(last);
-        }
+        self.list.extend(missing::summary(&self.list));
+    }
+
+    /// What has been added so far.
+    pub fn list(&self) -> &[Diagnostic] {
+        &self.list
     }
 
     /// In the order of `files` and their lines; what no line is to blame for, and what was found late, follows.

@@ -43,6 +43,7 @@ pub use words::{MAX_LINE_BYTES, MAX_WORDS, Token};
 use diagnostic::Report;
 use environment::PROXIES_PER_PAUSE;
 use lower::Context;
+use missing::{LeftOut, MissingFeature};
 use syntax::Reader;
 
 /// What the command line says about the configuration (management manual, 3).
@@ -66,6 +67,8 @@ pub struct Options {
     pub no_server_verify: bool,
     /// `-dr`: servers whose names do not resolve are no error.
     pub ignore_unresolved: bool,
+    /// `--leave-out`: lines that use these features, which Baton lacks, are judged as if they were not there. For a check alone.
+    pub leave_out: Vec<&'static MissingFeature>,
 }
 
 impl Options {
@@ -88,6 +91,8 @@ pub struct Loaded {
     pub variables: BTreeMap<String, Option<String>>,
     /// The files that were read.
     pub files: Vec<PathBuf>,
+    /// Whether lines were left out as [`Options::leave_out`] says; what the files describe is then not what the model describes.
+    pub is_partial: bool,
 }
 
 impl Loaded {
@@ -105,7 +110,36 @@ impl Loaded {
 /// Reads, judges and lowers a configuration.
 pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
     let mut report = Report::default();
-    let syntax = read(options, env, &mut report);
+    let mut syntax = read(options, env, &mut report);
+    let mut judged = judge(options, env, &syntax, report.clone());
+    let mut left_out = LeftOut::default();
+    while left_out.remove(&options.leave_out, &judged.report, &mut syntax) {
+        judged = judge(options, env, &syntax, report.clone());
+    }
+    let Judged { model, rules, mut report } = judged;
+    report.sum_up();
+    let is_partial = left_out.report(&mut report);
+    let Syntax { files, sections, variables } = syntax;
+    free(sections, env);
+    Loaded {
+        model: (!report.has_alert()).then_some(model),
+        rules,
+        diagnostics: report.sorted(&files),
+        files: files.iter().map(|file| PathBuf::from(&**file)).collect(),
+        variables,
+        is_partial,
+    }
+}
+
+/// What sections come to.
+struct Judged {
+    /// Whole even when alerts were reported.
+    model: Model,
+    rules: CompiledRules,
+    report: Report,
+}
+
+fn judge(options: &Options, env: &dyn Environment, syntax: &Syntax, report: Report) -> Judged {
     let mut context = Context {
         userlists: Vec::new(),
         users: Vec::new(),
@@ -124,24 +158,15 @@ pub fn load(options: &Options, env: &dyn Environment) -> Loaded {
         rings: Default::default(),
         objects: 0,
     };
-    let model = lower::lower(&syntax, &mut context);
+    let model = lower::lower(syntax, &mut context);
     let (mut report, rules) = (context.report, context.compiled);
-    if (options.zero_warning || says_zero_warning(&syntax)) && report.has_warning() {
+    if (options.zero_warning || says_zero_warning(syntax)) && report.has_warning() {
         let message = "Some warnings were found and 'zero-warning' is set. Aborting.";
         let mut diagnostic = Diagnostic::plain(Severity::Alert, "zero-warning", message);
         diagnostic.late = true;
         report.add(diagnostic);
     }
-    report.sum_up();
-    let Syntax { files, sections, variables } = syntax;
-    free(sections, env);
-    Loaded {
-        model: (!report.has_alert()).then_some(model),
-        rules,
-        diagnostics: report.sorted(&files),
-        files: files.iter().map(|file| PathBuf::from(&**file)).collect(),
-        variables,
-    }
+    Judged { model, rules, report }
 }
 
 /// Frees sections or proxies, of which there may be very many, and pauses as often as the reading does.

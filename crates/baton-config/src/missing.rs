@@ -2,11 +2,14 @@
 //! and for `docs/missing.md`.
 //!
 //! What is missing says "is not supported yet", or "is not supported: " and the reason why it never will be. [`mark`] recognizes such
-//! an error and gives it its feature; [`summary`] counts the lines of each.
+//! an error and gives it its feature; [`summary`] counts the lines of each; [`LeftOut`] takes them out for a check of the others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Severity};
+use crate::diagnostic::{Diagnostic, Report, Severity};
+use crate::nearest;
+use crate::syntax::{Line, Syntax};
 
 /// The id of an error about something that HAProxy has and Baton lacks.
 pub const NOT_YET: &str = "not-yet";
@@ -205,9 +208,22 @@ impl MissingFeature {
         MissingFeature::known(name).unwrap_or(&OTHERS)
     }
 
-    /// The feature of that short name.
-    pub fn named(name: &str) -> Option<&'static MissingFeature> {
-        FEATURES.iter().chain([&OTHERS]).find(|feature| feature.name == name)
+    /// The features of a list of short names with commas between them.
+    ///
+    /// # Errors
+    /// A name is unknown: which one, and those that are known.
+    pub fn list(names: &str) -> Result<Vec<&'static MissingFeature>, String> {
+        names.split(',').map(MissingFeature::named).collect()
+    }
+
+    fn named(name: &str) -> Result<&'static MissingFeature, String> {
+        let all = || FEATURES.iter().chain([&OTHERS]);
+        all().find(|feature| feature.name == name).ok_or_else(|| {
+            let known: Vec<&str> = all().map(|feature| feature.name).collect();
+            let guess = nearest(name, known.iter().copied()).map(|near| format!("Did you mean '{near}'? "));
+            let guess = guess.unwrap_or_default();
+            format!("unknown feature '{name}'. {guess}The features that Baton lacks are: {}.", known.join(", "))
+        })
     }
 
     fn known(name: &str) -> Option<&'static MissingFeature> {
@@ -267,22 +283,92 @@ fn feature_of(diagnostic: &Diagnostic) -> &'static MissingFeature {
 
 /// How many lines use which missing features: `3 lines use 2 features that Baton does not have: compression (2), lua (1)`. A single
 /// line has said so already.
-pub(crate) fn summary(list: &[Diagnostic]) -> Option<String> {
-    let (lines, features) = count(list);
+pub(crate) fn summary(list: &[Diagnostic]) -> Option<Diagnostic> {
+    let (lines, features) = count(list.iter().filter_map(|found| Some((found.feature?, found))));
     if lines < 2 {
         return None;
     }
-    let named: Vec<String> = features.iter().map(|(name, lines)| format!("{name} ({lines})")).collect();
     let plural = if features.len() == 1 { "" } else { "s" };
-    Some(format!("{lines} lines use {} feature{plural} that Baton does not have: {}", features.len(), named.join(", ")))
+    let message =
+        format!("{lines} lines use {} feature{plural} that Baton does not have: {}", features.len(), listed(&features));
+    let names: Vec<&str> = features.iter().map(|&(name, _)| name).collect();
+    Some(Diagnostic {
+        hint: Some(format!("'-c --leave-out {}' checks the file without these lines", names.join(","))),
+        late: true,
+        ..Diagnostic::plain(Severity::Alert, "missing-features", message)
+    })
+}
+
+/// Lines that a check leaves out, each with its feature.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut(Vec<(&'static MissingFeature, Diagnostic)>);
+
+impl LeftOut {
+    /// Takes the lines out of `syntax` that a report says use one of `features`, a section with all its lines. Whether there were any:
+    /// without them, others may be found.
+    pub fn remove(&mut self, features: &[&MissingFeature], report: &Report, syntax: &mut Syntax) -> bool {
+        let mut found: BTreeMap<(Arc<str>, u32), (&'static MissingFeature, &Diagnostic)> = BTreeMap::new();
+        for diagnostic in report.list() {
+            if let Some(feature) = diagnostic.feature.filter(|feature| features.contains(feature)) {
+                found.entry((diagnostic.file.clone(), diagnostic.line)).or_insert((feature, diagnostic));
+            }
+        }
+        let before = self.0.len();
+        let mut stays = |line: &Line| match found.get(&(line.file.clone(), line.number)) {
+            Some(&(feature, error)) => {
+                self.0.push((feature, note(error)));
+                false
+            }
+            None => true,
+        };
+        if !found.is_empty() {
+            syntax.sections.retain(|section| stays(&section.head));
+            syntax.sections.iter_mut().for_each(|section| section.lines.retain(&mut stays));
+        }
+        self.0.len() > before
+    }
+
+    /// Reports what was left out, if anything was.
+    pub fn report(self, report: &mut Report) -> bool {
+        let (lines, features) = count(self.0.iter().map(|(feature, line)| (*feature, line)));
+        self.0.into_iter().for_each(|(_, line)| report.add(line));
+        if lines > 0 {
+            let message = format!("left out in this check, which a start would refuse: {}", listed(&features));
+            report.add(Diagnostic { late: true, ..Diagnostic::plain(Severity::Notice, LEFT_OUT, message) });
+        }
+        lines > 0
+    }
+}
+
+/// The id of what reports that a line was left out.
+const LEFT_OUT: &str = "left-out";
+
+/// An error as the remark that its line was left out.
+fn note(error: &Diagnostic) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Notice,
+        id: LEFT_OUT,
+        message: format!("left out: {}", error.message),
+        hint: None,
+        feature: None,
+        late: false,
+        ..error.clone()
+    }
+}
+
+/// `compression (2), lua (1)`.
+fn listed(features: &[(&'static str, usize)]) -> String {
+    let named: Vec<String> = features.iter().map(|(name, lines)| format!("{name} ({lines})")).collect();
+    named.join(", ")
 }
 
 /// The number of lines that lack something, and the features by how many lines use each, most first.
-fn count(list: &[Diagnostic]) -> (usize, Vec<(&'static str, usize)>) {
+fn count<'a>(
+    list: impl Iterator<Item = (&'static MissingFeature, &'a Diagnostic)>,
+) -> (usize, Vec<(&'static str, usize)>) {
     let mut lines = BTreeSet::new();
     let mut uses = BTreeSet::new();
-    for found in list {
-        let Some(feature) = found.feature else { continue };
+    for (feature, found) in list {
         lines.insert((&found.file, found.line));
         uses.insert((feature.name, &found.file, found.line));
     }
@@ -320,7 +406,15 @@ mod tests {
         assert_eq!(names.len(), FEATURES.len());
         let is_plain = |name: &&str| name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
         assert!(names.iter().all(is_plain));
-        assert_eq!(MissingFeature::named("others"), Some(&OTHERS));
+        assert_eq!(MissingFeature::list("lua,others").map(|list| list.len()), Ok(2));
+        let error = MissingFeature::list("lua,cashes").expect_err("no such feature");
+        assert!(
+            error.starts_with(
+                "unknown feature 'cashes'. Did you mean 'caches'? The features that Baton lacks are: caches, "
+            ),
+            "{error}"
+        );
+        assert!(MissingFeature::list("").is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is said about a fault, and which words are marked: each case is a text and the whole rendering.
 
+use baton_config::missing::MissingFeature;
 use baton_config::{FixedEnvironment, Options, load};
 
 /// All diagnostics, rendered, without the constant parts of their heads.
@@ -113,6 +114,46 @@ fn missing_features_are_summed_up() {
     for found in loaded.diagnostics.iter().filter(|found| found.feature.is_some()) {
         assert!(found.hint.is_some(), "no remedy: {found:?}");
     }
+}
+
+/// What is found without the lines of some features: what depends on them, and what they hid.
+#[test]
+fn lines_are_left_out_of_a_check() {
+    let text = "global\n lua-load a.lua\npeers p\n peer a 1.1.1.1:1\nfrontend f\n mode http\n timeout client 1s\n bind :1\n \
+                compression algo gzip\n acl a src_conn_cur gt 1\n http-request set-header a %[lua.a]\n default_backend b\n\
+                backend b\n mode http\n timeout server 1s\n timeout connect 1s\n stick on src\n server s 127.0.0.1:1\n";
+    let check = |text: &str, features: &str, expect: &str, is_valid: bool| {
+        let leave_out = MissingFeature::list(features).expect("features");
+        let options = Options { leave_out, ..Options::file("a.cfg") };
+        let loaded = load(&options, &FixedEnvironment::with_file("a.cfg", text));
+        assert_eq!(
+            (loaded.model.is_some(), loaded.is_partial),
+            (is_valid, true),
+            "{features}: {:?}",
+            loaded.diagnostics
+        );
+        let left_out = loaded.diagnostics.iter().filter(|found| found.id == "left-out");
+        let (places, others): (Vec<_>, Vec<_>) = left_out.partition(|found| found.line > 0);
+        let lines: Vec<String> = places.iter().map(|found| found.line.to_string()).collect();
+        assert_eq!(others.len(), 1, "{others:?}");
+        assert_eq!(format!("{}: {}", lines.join(" "), others[0].message), expect);
+    };
+    let said = "left out in this check, which a start would refuse";
+    check(text, "lua", &format!("2 11: {said}: lua (2)"), false);
+    check(
+        text,
+        "compression,stick-tables,lua",
+        &format!("2 3 9 10 11 17: {said}: stick-tables (3), lua (2), compression (1)"),
+        true,
+    );
+    // The rule that asks for it is wrong without the ACL.
+    let text = text.replace(" default_backend", " http-request deny if a\n default_backend");
+    check(
+        &text,
+        "compression,stick-tables,lua",
+        &format!("2 3 9 10 11 18: {said}: stick-tables (3), lua (2), compression (1)"),
+        false,
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use baton_config::Options;
+use baton_config::missing::MissingFeature;
 use baton_control::handover::message::Stop;
 use baton_control::handover::taker::TakeOver;
 
@@ -96,6 +97,11 @@ pub fn parse(arguments: &[OsString]) -> Result<Invocation, Wrong> {
             "vv" => return Ok(Invocation::Version { with_options: true }),
             "h" | "-help" => return Err(Wrong::Usage(None)),
             "c" => run.check = true,
+            "-leave-out" => {
+                let names = value()?;
+                let features = MissingFeature::list(&names.to_string_lossy());
+                run.options.leave_out.extend(features.map_err(|error| Wrong::Alert(format!("--leave-out: {error}")))?);
+            }
             "cc" => condition = Some(value()?.to_string_lossy().into_owned()),
             "f" => run.options.files.push(value()?.into()),
             "p" => run.pid_file = Some(value()?.into()),
@@ -142,6 +148,11 @@ pub fn parse(arguments: &[OsString]) -> Result<Invocation, Wrong> {
     }
     if let Some(condition) = condition {
         return Ok(Invocation::Condition(condition));
+    }
+    if !run.options.leave_out.is_empty() && !run.check {
+        return Err(Wrong::Alert(
+            "--leave-out is for checks: it needs -c. Nothing is served with lines left out.".into(),
+        ));
     }
     if run.options.files.is_empty() {
         return Err(Wrong::Usage(None));
@@ -250,6 +261,22 @@ mod tests {
         assert_eq!(run.options.local_peer.as_deref(), Some("me"));
         assert_eq!(run.without_effect.iter().map(|(flag, _)| flag).collect::<Vec<_>>(), ["-m"]);
         assert_eq!(run.master_socket.as_deref(), Some("sock,mode"));
+    }
+
+    #[test]
+    fn lines_are_left_out_of_checks_only() {
+        let left_out = run("-c -f a --leave-out lua,caches --leave-out others").options.leave_out;
+        assert_eq!(left_out.iter().map(|feature| feature.name).collect::<Vec<_>>(), ["lua", "caches", "others"]);
+        let check = |line: &str, expect: &str| match parsed(line) {
+            Err(Wrong::Alert(text)) => assert!(text.contains(expect), "{line}: {text}"),
+            other => panic!("{line}: {other:?}"),
+        };
+        check("-f a --leave-out lua", "it needs -c");
+        check(
+            "-c -f a --leave-out moon",
+            "--leave-out: unknown feature 'moon'. The features that Baton lacks are: caches, ",
+        );
+        assert!(matches!(parsed("-c -f a --leave-out"), Err(Wrong::Usage(Some(_)))));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What `-v`, `-vv` and a wrong command line print.
 
 use baton_config::condition::{COMPATIBLE_VERSION, FEATURES};
+use baton_config::missing::{FEATURES as FEATURES_LACKING, OTHERS};
 use baton_control::Capacity;
 use baton_model::Model;
 
@@ -64,6 +65,8 @@ pub fn usage(program: &str) -> String {
         -W starts a master that supervises the worker ; -Ws also notifies systemd
         -q quiet mode : don't display messages
         -c check mode : only check config files and exit
+        --leave-out FEATURE[,...] with -c : leaves out lines that use these features, which Baton lacks ;
+           names: {features}
         -cc check condition : evaluate a condition and exit
         -n sets the maximum total # of connections
         -N sets the default, per-proxy maximum # of connections
@@ -83,7 +86,15 @@ pub fn usage(program: &str) -> String {
 {commands}
 ",
         commands = verbs::overview(),
+        features = feature_names(),
     )
+}
+
+/// What `--leave-out` knows, several to a line.
+fn feature_names() -> String {
+    let names: Vec<&str> = FEATURES_LACKING.iter().chain([&OTHERS]).map(|feature| feature.name).collect();
+    let lines: Vec<String> = names.chunks(6).map(|names| names.join(", ")).collect();
+    lines.join(",\n           ")
 }
 
 /// System, release, version and machine, as `uname -a` words them.

@@ -92,6 +92,33 @@ fn checking_is_the_same() {
     ]);
 }
 
+/// A check without the lines that Baton lacks something for: what it prints, and that nothing serves so.
+#[test]
+fn lines_are_left_out_of_a_check() {
+    let folder = folder();
+    let wide = GOOD.replace(" mode http\n", " mode http\n compression algo gzip\n");
+    std::fs::write(folder.path().join("wide.cfg"), format!("global\n lua-load x.lua\n{wide}")).unwrap();
+    for (line, code, printed, said) in [
+        ("-c -f wide.cfg", 1, "", "2 lines use 2 features that Baton does not have: compression (1), lua (1)"),
+        ("-c -f wide.cfg --leave-out lua", 1, "", "[wide.cfg:2] : left out: keyword 'lua-load' is not supported yet"),
+        (
+            "-c -f wide.cfg --leave-out lua,compression",
+            0,
+            "Configuration file is valid without the lines that were left out\n",
+            "left out in this check, which a start would refuse: compression (1), lua (1)",
+        ),
+        ("-c -q -f wide.cfg --leave-out lua,compression", 0, "", ""),
+        ("-c -f good.cfg --leave-out lua", 0, "Configuration file is valid\n", ""),
+        ("-db -f wide.cfg --leave-out lua,compression", 1, "", "--leave-out is for checks: it needs -c."),
+        ("-c -f wide.cfg --leave-out moon", 1, "", "unknown feature 'moon'. The features that Baton lacks are: "),
+    ] {
+        let output = run(program(), folder.path(), line);
+        let (out, errors) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!((output.status.code(), out.as_str()), (Some(code), printed), "{line}: {errors}");
+        assert!(errors.contains(said), "{line}: {errors}");
+    }
+}
+
 #[test]
 fn conditions_are_the_same() {
     check_same(&[

@@ -199,7 +199,10 @@ fn say_checked(run: &Run, loaded: &Loaded, warned: bool) -> u8 {
         say("Configuration file has no error but will not start (no listener) => exit(2).");
         return NO_LISTENER;
     }
-    say("Configuration file is valid");
+    say(match loaded.is_partial {
+        true => "Configuration file is valid without the lines that were left out",
+        false => "Configuration file is valid",
+    });
     0
 }
 
