@@ -6,14 +6,15 @@ pub const MAX_DEPTH: usize = 128;
 /// HAProxy's version that Baton answers for in `version_atleast()` and `version_before()`.
 pub const COMPATIBLE_VERSION: &str = "2.6.12";
 
-/// The names `feature()` knows, as `haproxy -vv` lists them, and whether Baton has them.
+/// The names `feature()` knows, as `haproxy -vv` lists them, and whether Baton has what a configuration asks for by them, whatever
+/// library it is made with: `OPENSSL` is `ssl` on `bind` and `server` lines, `LIBCRYPT` hashed passwords.
 pub const FEATURES: &[(&str, bool)] = &[
     ("51DEGREES", false),
     ("ACCEPT4", true),
     ("BACKTRACE", true),
     ("CLOSEFROM", false),
     ("CPU_AFFINITY", true),
-    ("CRYPT_H", false),
+    ("CRYPT_H", true),
     ("DEVICEATLAS", false),
     ("DL", false),
     ("ENGINE", false),
@@ -21,7 +22,7 @@ pub const FEATURES: &[(&str, bool)] = &[
     ("EVPORTS", false),
     ("GETADDRINFO", true),
     ("KQUEUE", false),
-    ("LIBCRYPT", false),
+    ("LIBCRYPT", true),
     ("LINUX_SPLICE", true),
     ("LINUX_TPROXY", true),
     ("LUA", false),
@@ -29,7 +30,7 @@ pub const FEATURES: &[(&str, bool)] = &[
     ("NETFILTER", true),
     ("NS", false),
     ("OBSOLETE_LINKER", false),
-    ("OPENSSL", false),
+    ("OPENSSL", true),
     ("OT", false),
     ("PCRE", false),
     ("PCRE2", false),
@@ -38,13 +39,13 @@ pub const FEATURES: &[(&str, bool)] = &[
     ("POLL", false),
     ("PRCTL", true),
     ("PROCCTL", false),
-    ("PROMEX", false),
+    ("PROMEX", true),
     ("QUIC", false),
     ("RT", true),
     ("SLZ", false),
     ("STATIC_PCRE", false),
     ("STATIC_PCRE2", false),
-    ("SYSTEMD", false),
+    ("SYSTEMD", true),
     ("TFO", true),
     ("THREAD", true),
     ("THREAD_DUMP", false),
@@ -272,6 +273,8 @@ mod tests {
         check("defined()", "false");
         check("feature(EPOLL)", "true");
         check("feature(NOSUCH)", "false");
+        check("feature(OPENSSL) && feature(PROMEX) && feature(SYSTEMD) && feature(LIBCRYPT)", "true");
+        check("feature(LUA) || feature(ZLIB) || feature(SLZ) || feature(QUIC)", "false");
         check("streq(a b,a b)", "true");
         check("streq(\"a,b\",'a,b')", "true");
         check("streq(,)", "true");

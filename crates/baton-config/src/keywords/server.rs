@@ -196,7 +196,8 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
             call.error(at, "not-dynamic", format!("'{word}' option is not accepted for dynamic server"));
             return false;
         }
-        if at + row.args >= call.line.words.len() {
+        // HAProxy reads `init-addr` without a method as the default.
+        if at + row.args >= call.line.words.len() && word != "init-addr" {
             let what = match word {
                 "inter" | "fastinter" | "downinter" | "slowstart" | "tcp-ut" | "pool-purge-delay" => "a delay",
                 "cookie" => "<value>",

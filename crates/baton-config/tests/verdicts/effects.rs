@@ -114,7 +114,6 @@ const MORE: &[Cases] = &[
         "listen l\n bind 127.0.0.1:1\n server s 127.0.0.1:1 check @\n",
         &[("server check-ssl", "check-ssl verify none"), ("server ssl", "ssl verify none")],
     ),
-    ("listen l\n bind 127.0.0.1:1\n server s missing.invalid:1 @\n", &[("server init-addr", "init-addr 127.0.0.1")]),
     (
         "listen l\n bind 127.0.0.1:1\n default-server ssl verify required ca-file DIR/ca.pem verifyhost x backup check check-ssl \
          check-send-proxy send-proxy tfo no-tls-tickets no-ssl-reuse\n server s 127.0.0.1:1 @\n",

@@ -244,8 +244,13 @@ fn id(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
 }
 
 fn init_addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let list = call.line.word(at + 1);
+    if list.is_empty() {
+        server.init_addr = None;
+        return 1;
+    }
     let mut methods = Vec::new();
-    for text in call.line.word(at + 1).split(',') {
+    for text in list.split(',') {
         methods.push(match text {
             "last" => InitAddr::Last,
             "libc" => InitAddr::Libc,
