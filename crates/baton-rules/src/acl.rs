@@ -146,7 +146,7 @@ impl Criterion {
             shown.extend(reader.add(&pattern).map_err(|fault| fault.at(word))?);
         }
         let patterns = reader.finish();
-        let line = references.line(words, shown, id, spec).map_err(|fault| fault.at(0))?;
+        let line = references.line(files.within(), words, shown, id, spec).map_err(|fault| fault.at(0))?;
         Ok(Criterion { expr, patterns, line: Some(line), files: in_files })
     }
 

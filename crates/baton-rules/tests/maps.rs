@@ -45,13 +45,21 @@ impl Disk {
 
     /// Reads the rules, as a reload does; `true`: and commits them.
     fn load(&self, lines: &str, commit: bool) -> Arc<ProxyRules> {
-        let proxy: Proxy = proxy(Role::Listen, lines);
+        self.load_all(&[("web", lines)], commit).remove(0)
+    }
+
+    /// The same with several proxies.
+    fn load_all(&self, proxies: &[(&str, &str)], commit: bool) -> Vec<Arc<ProxyRules>> {
+        let named = |(name, lines): &(&str, &str)| Proxy { name: (*name).into(), ..proxy(Role::Listen, lines) };
+        let proxies: Vec<Proxy> = proxies.iter().map(named).collect();
         let mut new = CompiledRules::default();
         let view = View(self, Arc::clone(new.references()));
-        new.insert(&proxy, compile(&proxy, &view).unwrap_or_else(|problems| panic!("{problems:?}")));
+        for proxy in &proxies {
+            new.insert(proxy, compile(proxy, &view).unwrap_or_else(|problems| panic!("{problems:?}")));
+        }
         let mut used = self.rules.lock().unwrap();
         new.share(&used, || {});
-        let rules = new.of(&proxy).unwrap();
+        let rules = proxies.iter().map(|proxy| new.of(proxy).unwrap()).collect();
         if commit {
             new.references().commit();
             *self.references.lock().unwrap() = Arc::clone(new.references());
@@ -240,6 +248,74 @@ fn patterns_of_a_line_change_at_run_time_and_stay_so() {
     // Another line is another ACL.
     let other = disk.load("acl here path /a\nhttp-request deny if here\nhttp-request set-header v ok", true);
     assert_eq!((ask(&other, "/c").as_str(), ask(&other, "/a").as_str()), ("ok", "deny 403"));
+}
+
+#[test]
+fn each_proxy_keeps_the_patterns_of_its_own_lines() {
+    let disk = Disk::new(&[]);
+    let lines = "http-request deny if { path /a }\nhttp-request deny if { path /a }\nhttp-request set-header v ok";
+    let title = |proxy: &str, nth: &str| format!("acl listen {proxy}: path /a{nth}");
+    disk.load_all(&[("b", lines)], true);
+    disk.live(&title("b", "")).add(None, b"/one", None).unwrap();
+    disk.live(&title("b", " #2")).add(None, b"/two", None).unwrap();
+    // Another proxy with these lines comes before it; this one keeps its rules.
+    let rules = disk.load_all(&[("a", lines), ("b", lines)], true);
+    let answers = |path: &str| rules.iter().map(|rules| ask(rules, path)).collect::<Vec<_>>().join(" ");
+    assert_eq!([answers("/a"), answers("/one"), answers("/two")], ["deny 403 deny 403", "ok deny 403", "ok deny 403"]);
+    let counts = |disk: &Disk| {
+        let list = disk.references.lock().unwrap().list();
+        let mut counts: Vec<_> =
+            list.iter().map(|one| format!("{} {}", one.title(), one.live().changed_count())).collect();
+        counts.sort();
+        counts
+    };
+    let expected = [
+        "acl listen a: path /a #2 0",
+        "acl listen a: path /a 0",
+        "acl listen b: path /a #2 1",
+        "acl listen b: path /a 1",
+    ];
+    assert_eq!(counts(&disk), expected);
+    disk.live(&title("a", "")).add(None, b"/three", None).unwrap();
+    assert_eq!(answers("/three"), "deny 403 ok");
+    disk.live(&title("b", "")).delete(b"/one").unwrap();
+    assert_eq!(answers("/one"), "ok ok");
+    // Words that only look alike are another line.
+    disk.load("http-request deny if { path \"/a b\" }\nhttp-request deny if { path /a b \\#2 }", true);
+    disk.reference("acl listen web: path \"/a b\"");
+    disk.reference("acl listen web: path /a b \"#2\"");
+}
+
+#[test]
+fn actions_of_rules_that_stay_change_what_is_in_use() {
+    let disk = Disk::new(&[("hosts", "/a 1\n")]);
+    let setter = "http-request set-map(hosts) %[path] 7";
+    let write = |rules: &ProxyRules, path: &str| drop(ask(rules, path));
+    let load = |also: &str, commit| disk.load_all(&[("setter", setter), ("reader", also)], commit);
+    let other = "http-request set-header v x";
+    let first = load(other, true);
+    assert!(disk.references.lock().unwrap().has_actions());
+    // A plan, or a reload that is refused: it is read, and not used.
+    let planned = load(MAP, false);
+    write(&first[0], "/plan");
+    assert_eq!(ask(&planned[1], "/plan"), "none");
+    drop(planned);
+    let used = load(MAP, true);
+    assert!(Arc::ptr_eq(&first[0], &used[0]));
+    write(&used[0], "/b");
+    assert_eq!((ask(&used[1], "/b").as_str(), ask(&used[1], "/plan").as_str()), ("7", "none"));
+    drop(load(other, false));
+    write(&used[0], "/c");
+    assert_eq!(ask(&used[1], "/c"), "7");
+    // Nobody reads it any more, then somebody does again.
+    load(other, true);
+    write(&used[0], "/d");
+    let again = load(MAP, true);
+    write(&used[0], "/e");
+    assert_eq!(["/b", "/d", "/e"].map(|path| ask(&again[1], path)), ["none", "none", "7"]);
+    drop((first, used, again));
+    disk.load(MAP, true);
+    assert!(!disk.references.lock().unwrap().has_actions(), "the rules are gone");
 }
 
 #[test]

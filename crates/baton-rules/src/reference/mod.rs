@@ -11,13 +11,14 @@ mod file;
 mod index;
 mod live;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
-use baton_model::Source;
+use baton_model::{Role, Source};
 
 pub(crate) use address::AddressPattern;
 pub use entry::Entry;
@@ -44,6 +45,9 @@ struct Inner {
     /// Configuration files in the order in which they were met.
     files: Vec<Arc<str>>,
     list: Vec<Arc<Reference>>,
+    by_file: HashMap<String, Arc<Reference>>,
+    /// How many lines of one proxy have the same words.
+    lines: HashMap<String, usize>,
     /// Files that actions change.
     named: Vec<Weak<NamedReference>>,
     updates: Vec<(Arc<Reference>, Update)>,
@@ -53,7 +57,8 @@ struct Inner {
 /// A file of patterns or a map, or what a line has of patterns.
 #[derive(Debug)]
 pub struct Reference {
-    /// The file; else the line that has the patterns, and how many of its text there were before.
+    /// The file; else the proxy and the line that has the patterns, and how many such lines the proxy has before it. Proxies keep their
+    /// rules, and what those look at, whatever other proxies do.
     name: String,
     is_file: bool,
     /// Of a line: the fetch.
@@ -168,7 +173,7 @@ impl References {
         spec: MatchSpec,
         files: &dyn Files,
     ) -> Result<PatternUse, RuleError> {
-        let known = self.inner().list.iter().find(|one| one.is_file && one.name == path).cloned();
+        let known = self.inner().by_file.get(path).cloned();
         let reference = match known {
             Some(reference) => reference,
             None => {
@@ -196,23 +201,38 @@ impl References {
         Ok(PatternUse { reference, slot })
     }
 
-    /// The patterns of a line.
+    /// The patterns of a line of the proxy `within`.
     pub(crate) fn line(
         &self,
+        within: Option<(&str, Role)>,
         words: &[String],
         patterns: Vec<String>,
         id: Option<u32>,
         spec: MatchSpec,
     ) -> Result<PatternUse, RuleError> {
-        let text = words.join(" ");
+        let name = self.name_line(within, words);
         let source = self.inner().source.clone();
         let criterion = words[0].split(['(', ',']).next().unwrap_or_default().to_owned();
-        let nth = self.inner().list.iter().filter(|one| !one.is_file && one.is_of(&text)).count();
         let about = About { patterns, users: vec![(false, source)], is_acl: true, ..About::default() };
-        let reference = self.push(format!("{text}\n{nth}"), false, criterion, id, about)?;
+        let reference = self.push(name, false, criterion, id, about)?;
         let slot = Arc::new(Slot { spec, place: OnceLock::new() });
         reference.about().slots.push(Arc::clone(&slot));
         Ok(PatternUse { reference, slot })
+    }
+
+    fn name_line(&self, within: Option<(&str, Role)>, words: &[String]) -> String {
+        let words: Vec<Cow<'_, str>> = words.iter().map(|word| quoted(word)).collect();
+        let text = match within {
+            Some((proxy, role)) => format!("acl {} {proxy}: {}", role.word(), words.join(" ")),
+            None => format!("acl {}", words.join(" ")),
+        };
+        let mut inner = self.inner();
+        let before = inner.lines.entry(text.clone()).or_default();
+        *before += 1;
+        match *before {
+            1 => text,
+            count => format!("{text} #{count}"),
+        }
     }
 
     fn push(
@@ -237,6 +257,9 @@ impl References {
             live: OnceLock::new(),
         });
         inner.list.push(Arc::clone(&reference));
+        if is_file {
+            inner.by_file.insert(reference.name.clone(), Arc::clone(&reference));
+        }
         Ok(reference)
     }
 
@@ -248,6 +271,7 @@ impl References {
         if std::mem::replace(&mut inner.is_settled, true) {
             return;
         }
+        inner.lines = HashMap::new();
         let files = std::mem::take(&mut inner.files);
         inner.list.sort_by_cached_key(|one| one.first_line(&files));
         let taken: Vec<u32> = inner.list.iter().filter_map(|one| one.wanted_id).collect();
@@ -260,20 +284,17 @@ impl References {
         let list = inner.list.clone();
         let kept = used.map(|used| used.inner().named.clone()).unwrap_or_default();
         let used = used.map(References::list).unwrap_or_default();
-        let used: HashMap<&str, &Arc<Reference>> = used.iter().map(|one| (&*one.name, one)).collect();
+        let used: HashMap<(bool, &str), &Arc<Reference>> = used.iter().map(|one| (one.key(), one)).collect();
         for one in list {
-            let live = used.get(&*one.name).and_then(|before| before.live.get());
+            let live = used.get(&one.key()).and_then(|before| before.live.get());
             if let Some(update) = one.settle(live) {
                 inner.updates.push((one, update));
             }
             pause();
         }
-        // Rules may stay while other rules begin to use the file.
+        inner.join_named();
+        // Those of rules in use work on what is in use until the commit.
         inner.named.extend(kept);
-        for named in inner.named.iter().filter_map(Weak::upgrade).filter(|named| named.live.load().is_none()) {
-            let file = inner.list.iter().find(|one| one.is_file && one.name == named.name);
-            named.live.store(file.and_then(|file| file.live.get()).cloned());
-        }
     }
 
     /// What a commit does: the files that changed.
@@ -289,12 +310,17 @@ impl References {
 
     /// Whether requests may change contents.
     pub fn has_actions(&self) -> bool {
-        !self.inner().named.is_empty()
+        self.inner().named.iter().any(|named| named.strong_count() > 0)
     }
 
     /// Applies what changed files make of the contents in use. It cannot fail.
     pub fn commit(&self) {
-        let updates = std::mem::take(&mut self.inner().updates);
+        let updates = {
+            let mut inner = self.inner();
+            // Rules may stay while other rules begin, or end, to use the file.
+            inner.join_named();
+            std::mem::take(&mut inner.updates)
+        };
         for (one, update) in updates {
             if let Some(live) = one.live.get() {
                 live.apply(update);
@@ -307,6 +333,16 @@ impl References {
         let mut list = self.inner().list.clone();
         list.sort_by_key(|one| one.id());
         list
+    }
+}
+
+impl Inner {
+    /// Joins the files that actions change with their contents.
+    fn join_named(&mut self) {
+        self.named.retain(|named| named.strong_count() > 0);
+        for named in self.named.iter().filter_map(Weak::upgrade) {
+            named.live.store(self.by_file.get(&named.name).and_then(|file| file.live.get()).cloned());
+        }
     }
 }
 
@@ -342,8 +378,9 @@ impl Reference {
         about.users.first().map(|(_, source)| place(source)).unwrap_or_default()
     }
 
-    fn is_of(&self, text: &str) -> bool {
-        self.name.rsplit_once('\n').is_some_and(|(own, _)| own == text)
+    /// By what it is found in another configuration.
+    fn key(&self) -> (bool, &str) {
+        (self.is_file, &self.name)
     }
 
     /// Joins it with its contents. The result is what changes them, if there are some already.
@@ -392,13 +429,9 @@ impl Reference {
         self.is_file.then_some(&*self.name)
     }
 
-    /// The file, or the line, as operators and other processes name it.
+    /// The file, or the proxy and the line, as operators and other processes name it.
     pub fn title(&self) -> String {
-        match self.name.rsplit_once('\n') {
-            Some((line, "0")) if !self.is_file => format!("acl {line}"),
-            Some((line, nth)) if !self.is_file => format!("acl {line} #{nth}"),
-            _ => self.name.clone(),
-        }
+        self.name.clone()
     }
 
     /// HAProxy's description of it.
@@ -504,6 +537,16 @@ impl PatternUse {
     pub fn value(&self, sample: Sample<'_>) -> Option<Sample<'static>> {
         let Place { live, slot, .. } = self.place()?;
         live.with_index(*slot, |index| index.value(sample))?
+    }
+}
+
+/// A word as it stands in a name: in quotes if it could be taken for two, or for a number behind the line.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain =
+        |text: &str| !text.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\\'));
+    match is_plain(word) && !word.starts_with('#') {
+        true => Cow::Borrowed(word),
+        false => Cow::Owned(format!("{word:?}")),
     }
 }
 
