@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use baton_model::{Proxy, Role};
 use baton_rules::{
-    ChangedKey, CompiledRules, Files, Live, PatternRefusal, ProxyRules, Reference, References, RuleCursor, compile,
+    ChangedKey, CompiledRules, Files, Live, PatternChange, PatternRefusal, ProxyRules, Reference, References,
+    RuleCursor, compile,
 };
 
 use common::{problems, proxy, show, with_context};
@@ -316,6 +317,60 @@ fn actions_of_rules_that_stay_change_what_is_in_use() {
     drop((first, used, again));
     disk.load(MAP, true);
     assert!(!disk.references.lock().unwrap().has_actions(), "the rules are gone");
+}
+
+#[test]
+fn requests_at_the_same_time_add_a_key_once() {
+    let disk = Disk::new(&[("hosts", ""), ("paths", "")]);
+    let lines = "http-request set-map(hosts) %[path] 1\nhttp-request add-acl(paths) %[path]\n\
+         http-request set-header v %[path,map(hosts)] if { path -f paths }";
+    let rules = &disk.load(lines, true);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(move || (0..500).for_each(|number| assert_eq!(ask(rules, &format!("/{number}")), "1")));
+        }
+    });
+    let counts = ["hosts", "paths"].map(|name| disk.live(name).versions().2);
+    assert_eq!(counts, [500, 500]);
+}
+
+#[test]
+fn many_entries_are_added_at_once_up_to_one_that_is_refused() {
+    let disk = Disk::new(&[("hosts", "^/0$ 0\n")]);
+    let rules = disk.load("http-request set-header v %[path,map_reg(hosts,none)]", true);
+    let live = disk.live("hosts");
+    let entry = |number: usize| {
+        let key = if number == 150 { "(".to_owned() } else { format!("^/{number}$") };
+        (key.into_bytes(), Some(number.to_string().into_bytes()))
+    };
+    let add = |version| {
+        let entries = (1..=200).map(entry).collect();
+        live.change_patterns(PatternChange::Add { version, entries })
+    };
+    assert!(matches!(add(None), Err(PatternRefusal::Invalid(_))));
+    assert_eq!(["/0", "/1", "/149", "/151"].map(|path| ask(&rules, path)), ["0", "1", "149", "none"]);
+    assert_eq!((live.changed_count(), live.prepare()), (149, 1));
+    assert!(matches!(add(Some(1)), Err(PatternRefusal::Invalid(_))));
+    live.delete(b"^/149$").unwrap();
+    assert_eq!((live.changed_count(), live.versions().2), (148, 149 + 149));
+    live.commit(1).unwrap();
+    assert_eq!(["/0", "/1", "/149"].map(|path| ask(&rules, path)), ["none", "1", "149"]);
+}
+
+#[test]
+fn a_key_may_have_very_many_entries() {
+    // Quadratic work would take minutes.
+    let count = 100_000;
+    let disk = Disk::new(&[("hosts", &"/a 1\n".repeat(count))]);
+    let rules = disk.load(MAP, true);
+    let live = disk.live("hosts");
+    let entries = vec![(b"/a".to_vec(), Some(b"2".to_vec())); count];
+    live.change_patterns(PatternChange::Add { version: None, entries }).unwrap();
+    assert_eq!((live.versions().2, live.changed_count(), ask(&rules, "/a").as_str()), (2 * count, 1, "1"));
+    live.set(b"/a", b"3").unwrap();
+    assert_eq!(ask(&rules, "/a"), "3");
+    live.delete(b"/a").unwrap();
+    assert_eq!((live.versions().2, ask(&rules, "/a").as_str()), (0, "none"));
 }
 
 #[test]

@@ -50,7 +50,7 @@ struct KeyOf(Arc<Entry>);
 #[derive(Debug)]
 enum Numbers {
     One(u64),
-    Many(Box<[u64]>),
+    Many(Vec<u64>),
 }
 
 impl Hash for KeyOf {
@@ -80,6 +80,19 @@ impl Numbers {
             Numbers::Many(numbers) => numbers,
         }
     }
+
+    /// New entries have the highest numbers, so that this copies none of the others.
+    fn add(&mut self, number: u64) {
+        match self {
+            Numbers::One(known) if *known == number => {}
+            Numbers::One(known) => *self = Numbers::Many(vec![number.min(*known), number.max(*known)]),
+            Numbers::Many(all) => {
+                if let Err(at) = all.binary_search(&number) {
+                    all.insert(at, number);
+                }
+            }
+        }
+    }
 }
 
 impl ByKey {
@@ -101,24 +114,23 @@ impl ByKey {
     pub fn insert(&mut self, entry: &Arc<Entry>) {
         match self.0.get_mut(entry.key()) {
             None => drop(self.0.insert(KeyOf(Arc::clone(entry)), Numbers::One(entry.number))),
-            Some(numbers) => {
-                let mut all = numbers.as_slice().to_vec();
-                if let Err(at) = all.binary_search(&entry.number) {
-                    all.insert(at, entry.number);
-                }
-                *numbers = Numbers::Many(all.into());
-            }
+            Some(numbers) => numbers.add(entry.number),
         }
     }
 
     pub fn remove(&mut self, entry: &Entry) {
         let Some(numbers) = self.0.get_mut(entry.key()) else { return };
-        let mut left = numbers.as_slice().to_vec();
-        left.retain(|number| *number != entry.number);
-        match left.as_slice() {
-            [] => drop(self.0.remove(entry.key())),
-            [one] => *numbers = Numbers::One(*one),
-            _ => *numbers = Numbers::Many(left.into()),
+        match numbers {
+            Numbers::One(number) if *number == entry.number => drop(self.0.remove(entry.key())),
+            Numbers::One(_) => {}
+            Numbers::Many(all) => {
+                if let Ok(at) = all.binary_search(&entry.number) {
+                    all.remove(at);
+                }
+                if let [one] = **all {
+                    *numbers = Numbers::One(one);
+                }
+            }
         }
     }
 

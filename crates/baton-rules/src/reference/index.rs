@@ -5,7 +5,7 @@
 //! (without `-i`) and `ip`, else the first in the order of the entries.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet, hash_map};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,16 +87,16 @@ pub(crate) struct Index {
     /// Lengths of keys, or of prefixes of IPv4 and of IPv6 addresses.
     lengths: [Lengths; 2],
     /// What no table can have, in the order of the entries.
-    others: ArcSwap<Vec<Other>>,
+    others: ArcSwap<Vec<Arc<Other>>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Other {
     what: OtherPattern,
     hit: Hit,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum OtherPattern {
     Range(Range),
     Masked(AddressPattern),
@@ -181,34 +181,12 @@ impl Index {
         Index { spec, table: KeyTable::default(), lengths: Default::default(), others: ArcSwap::default() }
     }
 
-    /// Adds an entry, or puts it in the place of the one with its number.
-    pub fn insert(&self, entry: &Arc<Entry>) {
-        // It was judged before; what could not be used is left out.
-        let (Ok(parsed), Ok(value)) =
-            (self.spec.parse(entry.key()), self.spec.value(entry.value().unwrap_or_default()))
-        else {
-            return;
-        };
-        let hit = Hit { entry: Arc::clone(entry), value };
-        match parsed {
-            Parsed::Key(key) => {
-                if let Some((lengths, length)) = self.length(&key) {
-                    lengths.add(length, self.table.has(&key, entry.number));
-                }
-                self.table.insert(key, hit);
-            }
-            Parsed::Always => self.insert_other(OtherPattern::Always, hit),
-            Parsed::Range(range) => self.insert_other(OtherPattern::Range(range), hit),
-            Parsed::Masked(masked) => self.insert_other(OtherPattern::Masked(masked), hit),
-            Parsed::Regex(regex) => self.insert_other(OtherPattern::Regex(regex), hit),
-        }
-    }
-
-    /// Adds many entries at once, in their order.
-    pub fn fill<'e>(&self, entries: impl Iterator<Item = &'e Arc<Entry>>) {
+    /// Adds entries, in their order, or puts them in the place of those with their numbers. What no table can have is copied once for all
+    /// of them.
+    pub fn insert_all<'e>(&self, entries: impl IntoIterator<Item = &'e Arc<Entry>>) {
         let mut others = Vec::new();
-        let mut lengths = [BTreeMap::<usize, usize>::new(), BTreeMap::new()];
         for entry in entries {
+            // It was judged before; what could not be used is left out.
             let (Ok(parsed), Ok(value)) =
                 (self.spec.parse(entry.key()), self.spec.value(entry.value().unwrap_or_default()))
             else {
@@ -217,10 +195,12 @@ impl Index {
             let hit = Hit { entry: Arc::clone(entry), value };
             let what = match parsed {
                 Parsed::Key(key) => {
-                    if let Some((which, length)) = self.length_of(&key) {
-                        *lengths[which].entry(length).or_default() += 1;
+                    let length = self.length(&key);
+                    if self.table.insert(key, hit)
+                        && let Some((lengths, length)) = length
+                    {
+                        lengths.add(length);
                     }
-                    self.table.insert(key, hit);
                     continue;
                 }
                 Parsed::Always => OtherPattern::Always,
@@ -228,38 +208,40 @@ impl Index {
                 Parsed::Masked(masked) => OtherPattern::Masked(masked),
                 Parsed::Regex(regex) => OtherPattern::Regex(regex),
             };
-            others.push(Other { what, hit });
+            others.push(Arc::new(Other { what, hit }));
         }
-        self.others.store(Arc::new(others));
-        self.lengths.iter().zip(lengths).for_each(|(own, counts)| own.replace(counts));
-    }
-
-    pub fn remove(&self, entry: &Entry) {
-        match self.spec.parse(entry.key()) {
-            Ok(Parsed::Key(key)) => {
-                if self.table.remove(&key, entry.number)
-                    && let Some((lengths, length)) = self.length(&key)
-                {
-                    lengths.subtract(length);
+        if !others.is_empty() {
+            let mut all = Vec::clone(&self.others.load());
+            for other in others {
+                match all.binary_search_by_key(&other.hit.entry.number, |other| other.hit.entry.number) {
+                    Ok(at) => all[at] = other,
+                    Err(at) => all.insert(at, other),
                 }
             }
-            Ok(_) => {
-                let mut others = Vec::clone(&self.others.load());
-                others.retain(|other| other.hit.entry.number != entry.number);
-                self.others.store(Arc::new(others));
-            }
-            Err(_) => {}
+            self.others.store(Arc::new(all));
         }
     }
 
-    fn insert_other(&self, what: OtherPattern, hit: Hit) {
-        let mut others = Vec::clone(&self.others.load());
-        let number = hit.entry.number;
-        match others.binary_search_by_key(&number, |other| other.hit.entry.number) {
-            Ok(at) => others[at] = Other { what, hit },
-            Err(at) => others.insert(at, Other { what, hit }),
+    pub fn remove_all(&self, entries: &[Arc<Entry>]) {
+        let mut others = HashSet::new();
+        for entry in entries {
+            match self.spec.parse(entry.key()) {
+                Ok(Parsed::Key(key)) => {
+                    if self.table.remove(&key, entry.number)
+                        && let Some((lengths, length)) = self.length(&key)
+                    {
+                        lengths.subtract(length);
+                    }
+                }
+                Ok(_) => drop(others.insert(entry.number)),
+                Err(_) => {}
+            }
         }
-        self.others.store(Arc::new(others));
+        if !others.is_empty() {
+            let mut left = Vec::clone(&self.others.load());
+            left.retain(|other| !others.contains(&other.hit.entry.number));
+            self.others.store(Arc::new(left));
+        }
     }
 
     fn length_of(&self, key: &[u8]) -> Option<(usize, usize)> {
@@ -276,8 +258,8 @@ impl Index {
 
     /// Gives `then` the entry that matches.
     pub fn find<T>(&self, sample: Sample<'_>, then: impl FnOnce(Option<Match<'_>>) -> T) -> T {
-        let guard = self.table.0.guard();
-        let get = |key: &[u8]| self.table.0.get(&Probe(key), &guard).map(Hits::first);
+        let guard = self.table.winners.guard();
+        let get = |key: &[u8]| self.table.winners.get(&Probe(key), &guard);
         match self.spec.method {
             Method::Found | Method::Bool => {
                 let holds = self.spec.method == Method::Found || sample.into_bool().unwrap_or(false);
@@ -312,8 +294,7 @@ impl Index {
                 };
                 let others = self.others.load();
                 let masked = || {
-                    let holds =
-                        |other: &&Other| matches!(&other.what, OtherPattern::Masked(masked) if masked.holds(address));
+                    let holds = |other: &&Arc<Other>| matches!(&other.what, OtherPattern::Masked(masked) if masked.holds(address));
                     others.iter().find(holds).map(|other| &other.hit)
                 };
                 then(hit.or_else(masked).map(Match::of))
@@ -430,7 +411,12 @@ fn key6(address: u128, bits: u32) -> [u8; 17] {
 
 /// Hits by key, read without a lock while one writer changes them.
 #[derive(Debug, Default)]
-struct KeyTable(HashMap<TableKey, Hits>);
+struct KeyTable {
+    /// The first entry of each key, which is the one that readers want.
+    winners: HashMap<TableKey, Hit>,
+    /// The other ones.
+    more: Mutex<hash_map::HashMap<Box<[u8]>, BTreeMap<u64, Hit>>>,
+}
 
 /// A key, which is the entry's own nearly always.
 #[derive(Debug)]
@@ -439,16 +425,16 @@ enum TableKey {
     Other(Box<[u8]>),
 }
 
-/// Hits of one key, in the order of the entries.
-#[derive(Clone, Debug)]
-enum Hits {
-    One(Hit),
-    Many(Box<[Hit]>),
-}
-
 struct Probe<'a>(&'a [u8]);
 
 impl TableKey {
+    fn of(hit: &Hit, key: &[u8]) -> TableKey {
+        match hit.entry.key() == key {
+            true => TableKey::Entry(Arc::clone(&hit.entry)),
+            false => TableKey::Other(key.into()),
+        }
+    }
+
     fn bytes(&self) -> &[u8] {
         match self {
             TableKey::Entry(entry) => entry.key(),
@@ -483,77 +469,53 @@ impl Equivalent<TableKey> for Probe<'_> {
     }
 }
 
-impl Hits {
-    fn as_slice(&self) -> &[Hit] {
-        match self {
-            Hits::One(hit) => std::slice::from_ref(hit),
-            Hits::Many(hits) => hits,
-        }
-    }
-
-    fn first(&self) -> &Hit {
-        &self.as_slice()[0]
-    }
-}
-
 impl KeyTable {
-    fn has(&self, key: &[u8], number: u64) -> bool {
-        let table = self.0.pin();
-        table.get(&Probe(key)).is_some_and(|hits| hits.as_slice().iter().any(|hit| hit.entry.number == number))
+    fn more(&self) -> MutexGuard<'_, hash_map::HashMap<Box<[u8]>, BTreeMap<u64, Hit>>> {
+        self.more.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn insert(&self, key: Vec<u8>, hit: Hit) {
-        let table = self.0.pin();
-        let own = |hit: &Hit, key: Vec<u8>| match hit.entry.key() == key {
-            true => TableKey::Entry(Arc::clone(&hit.entry)),
-            false => TableKey::Other(key.into()),
+    /// Whether there was none of its number.
+    fn insert(&self, key: Vec<u8>, hit: Hit) -> bool {
+        let table = self.winners.pin();
+        let number = hit.entry.number;
+        let Some(winner) = table.get(&Probe(&key)) else {
+            table.insert(TableKey::of(&hit, &key), hit);
+            return true;
         };
-        let hits = match table.get(&Probe(&key)) {
-            None => Hits::One(hit.clone()),
-            Some(hits) => {
-                let mut all = hits.as_slice().to_vec();
-                match all.binary_search_by_key(&hit.entry.number, |hit| hit.entry.number) {
-                    Ok(at) => all[at] = hit.clone(),
-                    Err(at) => all.insert(at, hit.clone()),
-                }
-                Hits::of(all)
-            }
-        };
-        table.insert(own(&hit, key), hits);
+        let first = winner.entry.number;
+        if number > first {
+            return self.more().entry(key.into()).or_default().insert(number, hit).is_none();
+        }
+        if number < first {
+            self.more().entry(key.clone().into()).or_default().insert(first, winner.clone());
+        }
+        table.insert(TableKey::of(&hit, &key), hit);
+        number < first
     }
 
     /// Whether it was there.
     fn remove(&self, key: &[u8], number: u64) -> bool {
-        let table = self.0.pin();
-        let Some(hits) = table.get(&Probe(key)) else { return false };
-        let mut left = hits.as_slice().to_vec();
-        let before = left.len();
-        left.retain(|hit| hit.entry.number != number);
-        let was_there = left.len() < before;
-        match left.first() {
-            None => drop(table.remove(&Probe(key))),
-            Some(hit) => {
-                let key = match hit.entry.key() == key {
-                    true => TableKey::Entry(Arc::clone(&hit.entry)),
-                    false => TableKey::Other(key.into()),
-                };
-                table.insert(key, Hits::of(left));
+        let table = self.winners.pin();
+        let Some(winner) = table.get(&Probe(key)) else { return false };
+        let is_winner = winner.entry.number == number;
+        let mut more = self.more();
+        let mut was_there = is_winner;
+        let mut next = None;
+        if let Some(others) = more.get_mut(key) {
+            match is_winner {
+                true => next = others.pop_first().map(|(_, hit)| hit),
+                false => was_there = others.remove(&number).is_some(),
             }
+            if others.is_empty() {
+                more.remove(key);
+            }
+        }
+        match (is_winner, next) {
+            (true, Some(hit)) => drop(table.insert(TableKey::of(&hit, key), hit)),
+            (true, None) => drop(table.remove(&Probe(key))),
+            (false, _) => {}
         }
         was_there
-    }
-}
-
-impl Hits {
-    /// Of at least one.
-    fn of(mut hits: Vec<Hit>) -> Hits {
-        match (hits.len(), hits.pop()) {
-            (1, Some(hit)) => Hits::One(hit),
-            (_, last) => {
-                hits.extend(last);
-                Hits::Many(hits.into())
-            }
-        }
     }
 }
 
@@ -573,10 +535,7 @@ impl Lengths {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, length: usize, is_known: bool) {
-        if is_known {
-            return;
-        }
+    fn add(&self, length: usize) {
         let mut counts = self.counts();
         let count = counts.entry(length).or_default();
         *count += 1;
@@ -596,13 +555,58 @@ impl Lengths {
         }
     }
 
-    fn replace(&self, new: BTreeMap<usize, usize>) {
-        let mut counts = self.counts();
-        *counts = new;
-        self.publish(&counts);
-    }
-
     fn publish(&self, counts: &BTreeMap<usize, usize>) {
         self.list.store(Arc::new(counts.keys().rev().map(|length| *length as u32).collect()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(method: Method) -> Index {
+        Index::new(MatchSpec { method, ignore_case: false, output: Output::Text })
+    }
+
+    fn entry(number: u64, key: &str, value: &str) -> Arc<Entry> {
+        Entry::new(number, key.as_bytes(), Some(value.as_bytes()))
+    }
+
+    fn value(index: &Index, text: &str) -> Option<String> {
+        let value = index.value(Sample::str(text.as_bytes()))?;
+        Some(String::from_utf8_lossy(&value.into_text()).into_owned())
+    }
+
+    #[test]
+    fn the_first_of_many_entries_of_a_key_wins_whatever_is_removed() {
+        let index = index(Method::Beg);
+        // Quadratic work would take minutes.
+        let all: Vec<Arc<Entry>> = (1..=100_000).map(|number| entry(number, "/a", &number.to_string())).collect();
+        index.insert_all(all[1..].iter());
+        assert_eq!(value(&index, "/ab").as_deref(), Some("2"));
+        index.insert_all(&all[..1]);
+        assert_eq!(value(&index, "/ab").as_deref(), Some("1"));
+        index.insert_all([&entry(1, "/a", "changed"), &entry(3, "/a", "three")]);
+        assert_eq!(value(&index, "/ab").as_deref(), Some("changed"));
+        index.remove_all(&all[..2]);
+        assert_eq!(value(&index, "/ab").as_deref(), Some("three"));
+        index.remove_all(&all[3..]);
+        assert_eq!((value(&index, "/ab").as_deref(), index.lengths[0].list().len()), (Some("three"), 1));
+        index.remove_all(&all[2..]);
+        assert_eq!((value(&index, "/ab"), index.lengths[0].list().len()), (None, 0));
+    }
+
+    #[test]
+    fn regular_expressions_stay_as_they_are_when_others_change() {
+        let index = index(Method::Reg);
+        index.insert_all(&[entry(1, "^a", "1"), entry(3, "c$", "3")]);
+        let before = index.others.load_full();
+        index.insert_all(&[entry(2, "b", "2"), entry(4, "d", "4")]);
+        let after = index.others.load_full();
+        assert_eq!((after.len(), value(&index, "bc").as_deref()), (4, Some("2")));
+        assert!(Arc::ptr_eq(&before[0], &after[0]) && Arc::ptr_eq(&before[1], &after[2]));
+        index.remove_all(&after[1..2].iter().map(|other| Arc::clone(&other.hit.entry)).collect::<Vec<_>>());
+        assert_eq!(value(&index, "bc").as_deref(), Some("3"));
+        assert!(Arc::ptr_eq(&before[1], &index.others.load()[1]));
     }
 }

@@ -17,6 +17,9 @@ use crate::problem::RuleError;
 /// Entries that are copied under one hold of the lock.
 const ENTRIES_PER_HOLD: usize = 4096;
 
+/// Entries that are added under one hold of the lock, and seen together.
+const ENTRIES_PER_ADDITION: usize = 64;
+
 type Indexes = Vec<Option<Arc<Index>>>;
 
 /// Keys that changed while other contents were built.
@@ -196,7 +199,7 @@ impl Contents {
         let index = |(spec, users): &(MatchSpec, Weak<()>)| {
             (users.strong_count() > 0).then(|| {
                 let index = Index::new(*spec);
-                index.fill(entries.values());
+                index.insert_all(entries.values());
                 Arc::new(index)
             })
         };
@@ -204,17 +207,19 @@ impl Contents {
         Contents { entries, by_key, indexes }
     }
 
-    fn insert(&mut self, entry: Arc<Entry>) {
-        self.indexes.iter().flatten().for_each(|index| index.insert(&entry));
-        self.by_key.insert(&entry);
-        self.entries.insert(entry.number, entry);
+    fn insert_all(&mut self, entries: Vec<Arc<Entry>>) {
+        self.indexes.iter().flatten().for_each(|index| index.insert_all(&entries));
+        for entry in entries {
+            self.by_key.insert(&entry);
+            self.entries.insert(entry.number, entry);
+        }
     }
 
-    fn remove(&mut self, number: u64) {
-        if let Some(entry) = self.entries.remove(&number) {
-            self.indexes.iter().flatten().for_each(|index| index.remove(&entry));
-            self.by_key.remove(&entry);
-        }
+    fn remove_all(&mut self, numbers: &[u64]) {
+        let entries: Vec<Arc<Entry>> = numbers.iter().filter_map(|number| self.entries.remove(number)).collect();
+        self.indexes.iter().flatten().for_each(|index| index.remove_all(&entries));
+        // From the end, where nothing has to move up.
+        entries.iter().rev().for_each(|entry| self.by_key.remove(entry));
     }
 
     fn values(&self, key: &[u8]) -> Values {
@@ -224,13 +229,12 @@ impl Contents {
 
     /// Makes these the entries of a key; new ones come last.
     fn put(&mut self, key: &[u8], values: &Values, last_number: &mut u64) {
-        for number in self.by_key.get(key).to_vec() {
-            self.remove(number);
-        }
-        for value in values {
-            *last_number += 1;
-            self.insert(Entry::new(*last_number, key, value.as_deref()));
-        }
+        self.remove_all(&self.by_key.get(key).to_vec());
+        let entries = values.iter().zip(*last_number + 1..);
+        let entries: Vec<Arc<Entry>> =
+            entries.map(|(value, number)| Entry::new(number, key, value.as_deref())).collect();
+        *last_number += entries.len() as u64;
+        self.insert_all(entries);
     }
 }
 
@@ -240,12 +244,14 @@ impl Base {
         Base { digest, entries, by_key }
     }
 
+    fn entry(&self, number: u64) -> Option<&Arc<Entry>> {
+        let at = self.entries.binary_search_by_key(&number, |entry| entry.number).ok()?;
+        Some(&self.entries[at])
+    }
+
     fn values(&self, key: &[u8]) -> Values {
-        let entry = |number: &u64| {
-            let at = self.entries.binary_search_by_key(number, |entry| entry.number).ok()?;
-            Some(self.entries[at].value().map(<[u8]>::to_vec))
-        };
-        self.by_key.get(key).iter().filter_map(entry).collect()
+        let entries = self.by_key.get(key).iter().filter_map(|number| self.entry(*number));
+        entries.map(|entry| entry.value().map(<[u8]>::to_vec)).collect()
     }
 }
 
@@ -259,7 +265,7 @@ impl State {
             }
         });
         if let Differing::Keys(keys) = &mut self.differing {
-            match self.contents.values(key) == self.base.values(key) {
+            match is_as_in_file(&self.contents, &self.base, key) {
                 true => drop(keys.remove(key)),
                 false => drop(keys.insert(key.into())),
             }
@@ -290,6 +296,33 @@ impl State {
             Differing::Keys(keys) => keys,
             Differing::Unknown => unreachable!("it was compared above"),
         }
+    }
+
+    /// Adds entries up to one that is refused.
+    fn add(&mut self, version: Option<u32>, lines: &[FileLine<'_>]) -> Result<(), PatternRefusal> {
+        self.version(version)?;
+        let judged: Vec<_> = lines.iter().map_while(|(key, value)| self.judge(key, *value).ok()).collect();
+        let (good, rest) = lines.split_at(judged.len());
+        let entries = good.iter().zip(self.last_number + 1..);
+        let entries = entries.map(|((key, value), number)| Entry::new(number, key, *value)).collect();
+        self.last_number += good.len() as u64;
+        self.version(version)?.insert_all(entries);
+        if version.is_none_or(|version| version == self.version) {
+            good.iter().for_each(|(key, _)| self.touched(key));
+        }
+        rest.first().map_or(Ok(()), |(key, value)| self.judge(key, *value))
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), PatternRefusal> {
+        let numbers = self.contents.by_key.get(key).to_vec();
+        if numbers.is_empty() {
+            return Err(PatternRefusal::NotFound);
+        }
+        self.judge(key, Some(value))?;
+        let entries = numbers.into_iter().map(|number| Entry::new(number, key, Some(value))).collect();
+        self.contents.insert_all(entries);
+        self.touched(key);
+        Ok(())
     }
 
     fn judge(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), PatternRefusal> {
@@ -331,7 +364,7 @@ impl Live {
     /// Whether rules must look here.
     #[inline]
     pub(super) fn is_changed(&self) -> bool {
-        self.changed.load(Ordering::Relaxed)
+        self.changed.load(Ordering::Acquire)
     }
 
     /// Gives `with` the index of a slot.
@@ -347,13 +380,18 @@ impl Live {
     /// For a change at run time.
     fn writing(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
+        self.build(&mut state);
+        state
+    }
+
+    /// Builds what rules look at from now on, where a line's patterns change for the first time.
+    fn build(&self, state: &mut State) {
         if !self.is_changed() {
             let entries = state.base.entries.iter().map(|entry| (entry.number, Arc::clone(entry))).collect();
             state.contents = Contents::build(&state.slots, entries);
             self.current.store(Arc::new(state.contents.indexes.clone()));
             self.changed.store(true, Ordering::Release);
         }
-        state
     }
 
     /// The digest of the file in use.
@@ -387,7 +425,11 @@ impl Live {
     pub fn change_patterns(&self, change: PatternChange) -> Result<Option<u32>, PatternRefusal> {
         match change {
             PatternChange::Add { version, entries } => {
-                entries.iter().try_for_each(|(key, value)| self.add(version, key, value.as_deref()))?;
+                for piece in entries.chunks(ENTRIES_PER_ADDITION) {
+                    let piece: Vec<FileLine<'_>> =
+                        piece.iter().map(|(key, value)| (&**key, value.as_deref())).collect();
+                    self.writing().add(version, &piece)?;
+                }
             }
             PatternChange::Set(key, value) => self.set(&key, &value)?,
             PatternChange::SetNumber(number, value) => self.set_number(number, &value)?,
@@ -402,31 +444,12 @@ impl Live {
 
     /// Adds an entry, to a version or to the one in use.
     pub fn add(&self, version: Option<u32>, key: &[u8], value: Option<&[u8]>) -> Result<(), PatternRefusal> {
-        let mut state = self.writing();
-        state.version(version)?;
-        state.judge(key, value)?;
-        state.last_number += 1;
-        let entry = Entry::new(state.last_number, key, value);
-        state.version(version)?.insert(entry);
-        if version.is_none_or(|version| version == state.version) {
-            state.touched(key);
-        }
-        Ok(())
+        self.writing().add(version, &[(key, value)])
     }
 
     /// Sets the value of all entries of a key.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), PatternRefusal> {
-        let mut state = self.writing();
-        let numbers = state.contents.by_key.get(key).to_vec();
-        if numbers.is_empty() {
-            return Err(PatternRefusal::NotFound);
-        }
-        state.judge(key, Some(value))?;
-        for number in numbers {
-            state.contents.insert(Entry::new(number, key, Some(value)));
-        }
-        state.touched(key);
-        Ok(())
+        self.writing().set(key, value)
     }
 
     /// Sets the value of one entry.
@@ -434,26 +457,26 @@ impl Live {
         let mut state = self.writing();
         let entry = state.contents.entries.get(&number).cloned().ok_or(PatternRefusal::NotFound)?;
         state.judge(entry.key(), Some(value))?;
-        state.contents.insert(Entry::new(number, entry.key(), Some(value)));
+        state.contents.insert_all(vec![Entry::new(number, entry.key(), Some(value))]);
         state.touched(entry.key());
         Ok(())
     }
 
     /// What `set-map` does: sets the value, or adds the key.
     pub(crate) fn set_or_add(&self, key: &[u8], value: &[u8]) {
+        let mut state = self.writing();
         // A value that cannot be used changes nothing, as in HAProxy.
-        if self.set(key, value) == Err(PatternRefusal::NotFound) {
-            let _ = self.add(None, key, Some(value));
+        if state.set(key, value) == Err(PatternRefusal::NotFound) {
+            let _ = state.add(None, &[(key, Some(value))]);
         }
     }
 
     /// What `add-acl` does: adds a pattern that is not there.
     pub(crate) fn add_once(&self, key: &[u8]) {
-        if self.lock().contents.by_key.get(key).is_empty() || !self.is_changed() {
-            let known = !self.writing().contents.by_key.get(key).is_empty();
-            if !known {
-                let _ = self.add(None, key, None);
-            }
+        let mut state = self.lock();
+        if !self.has(&state, key) {
+            self.build(&mut state);
+            let _ = state.add(None, &[(key, None)]);
         }
     }
 
@@ -464,7 +487,7 @@ impl Live {
         if numbers.is_empty() {
             return Err(PatternRefusal::NotFound);
         }
-        numbers.into_iter().for_each(|number| state.contents.remove(number));
+        state.contents.remove_all(&numbers);
         state.touched(key);
         Ok(())
     }
@@ -473,7 +496,7 @@ impl Live {
     pub fn delete_number(&self, number: u64) -> Result<(), PatternRefusal> {
         let mut state = self.writing();
         let entry = state.contents.entries.get(&number).cloned().ok_or(PatternRefusal::NotFound)?;
-        state.contents.remove(number);
+        state.contents.remove_all(&[number]);
         state.touched(entry.key());
         Ok(())
     }
@@ -549,7 +572,10 @@ impl Live {
 
     /// Whether the version in use has this key.
     pub fn has_key(&self, key: &[u8]) -> bool {
-        let state = self.lock();
+        self.has(&self.lock(), key)
+    }
+
+    fn has(&self, state: &State, key: &[u8]) -> bool {
         match self.is_changed() {
             true => !state.contents.by_key.get(key).is_empty(),
             false => !state.base.by_key.get(key).is_empty(),
@@ -724,7 +750,7 @@ impl Live {
             let (spec, users) = &state.slots[slot];
             let index = (users.strong_count() > 0).then(|| {
                 let index = Index::new(*spec);
-                index.fill(contents.entries.values());
+                index.insert_all(contents.entries.values());
                 Arc::new(index)
             });
             contents.indexes.push(index);
@@ -746,6 +772,14 @@ impl Live {
         drop(state);
         drop(old);
     }
+}
+
+/// Whether a key has in use what the file has. Nothing is copied.
+fn is_as_in_file(contents: &Contents, base: &Base, key: &[u8]) -> bool {
+    let (live, file) = (contents.by_key.get(key), base.by_key.get(key));
+    let live_value = |number| contents.entries.get(number).map(|entry| entry.value());
+    let file_value = |number: &u64| base.entry(*number).map(|entry| entry.value());
+    live.len() == file.len() && live.iter().zip(file).all(|(live, file)| live_value(live) == file_value(file))
 }
 
 fn changed(state: &State, key: Vec<u8>) -> ChangedKey {

@@ -488,7 +488,7 @@ impl Reference {
                 // The rules of a line do without an index as long as nobody changes it.
                 false => {
                     let index = Index::new(slot.spec);
-                    index.fill(place.live.page(None, 0, usize::MAX).iter());
+                    index.insert_all(&place.live.page(None, 0, usize::MAX));
                     Some(find(&index))
                 }
             };
