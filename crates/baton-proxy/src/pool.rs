@@ -4,18 +4,21 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{ProxyProtocol, Server, diff};
+use baton_model::{Address, Proxy, ProxyProtocol, Server, diff};
 
 use crate::balance::{ServerState, Slot};
 use crate::clock::Clock;
 use crate::generation::Generation;
+use crate::proxy_protocol::Addresses;
 use crate::state::CounterBlock;
 use crate::stream::Stream;
 use crate::supervise;
+use crate::upstream::dialer;
 use crate::upstream::{Agreed, ServerTlsContext, is_same};
 
 /// How often connections that were closed by their server, or are not needed any more, are looked for.
@@ -34,6 +37,8 @@ pub struct ServerConnection {
     pub encryption: Option<Agreed>,
     /// The name that was asked for (SNI): requests for another one go elsewhere.
     pub name: Option<Box<str>>,
+    /// The client's addresses that it carries: requests with other ones need another connection. `None`: it carries none.
+    pub client: Option<Box<Addresses>>,
     /// Requests it carried before the current one.
     pub requests: u32,
     /// It was authenticated for one client.
@@ -57,10 +62,32 @@ impl ServerConnection {
 
     /// Whether other clients may use it too: it does not carry one client's address.
     pub fn is_shareable(&self) -> bool {
-        self.config.send_proxy == ProxyProtocol::Off
-            && !self.config.address.depends_on_client()
-            && self.config.source_address.as_ref().is_none_or(|source| source.use_client.is_none())
+        self.client.is_none()
     }
+}
+
+/// What a connection to `server` carries of a client's addresses: in a PROXY header, as its source, or as its destination. `None`:
+/// nothing.
+pub fn carried(server: &Server, backend: &Proxy, addresses: impl FnOnce() -> Addresses) -> Option<Addresses> {
+    let with_port = dialer::source_of(server, backend).and_then(|source| source.use_client);
+    let to_destination = server.address.depends_on_client();
+    if server.send_proxy == ProxyProtocol::Off && with_port.is_none() && !to_destination {
+        return None;
+    }
+    let Addresses { source, destination } = addresses();
+    if server.send_proxy != ProxyProtocol::Off {
+        return Some(Addresses { source, destination });
+    }
+    let source = with_port.and_then(|with_port| {
+        let port = |source: SocketAddr| if with_port { source.port() } else { 0 };
+        source.map(|source| SocketAddr::new(source.ip(), port(source)))
+    });
+    let place = || server.address.for_client(&|| destination);
+    let destination = to_destination.then(place).flatten().and_then(|place| match place {
+        Address::Inet(place) => Some(place),
+        Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => None,
+    });
+    Some(Addresses { source, destination })
 }
 
 /// The idle connections of a core.

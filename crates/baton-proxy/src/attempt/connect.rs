@@ -4,15 +4,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{ProxyProtocol, Reuse};
+use baton_model::Reuse;
 use baton_rules::SettingValues;
 
 use crate::attempt::opening::{ConnectFailed, Opening};
 use crate::balance::{Affinity, Observed, Slot};
 use crate::core::Core;
 use crate::exchange::Exchange;
-use crate::pool::ServerConnection;
+use crate::pool::{ServerConnection, carried};
 use crate::progress::Progress;
+use crate::proxy_protocol::Addresses;
 use crate::state::Counter;
 use crate::view::BackendView;
 
@@ -55,14 +56,18 @@ fn kept<M>(
     name: Option<&str>,
     new: bool,
 ) -> Option<ServerConnection> {
+    // Rules may have changed the addresses since the client's last request.
+    let addresses = || Addresses { source: exchange.source(), destination: exchange.destination() };
+    let carried = carried(slot.config(), &backend.plan.proxy, addresses);
     let fits = |own: &ServerConnection| {
         Arc::ptr_eq(&own.server, slot.server())
             && own.fits(slot.config(), slot.encryption())
             && own.name.as_deref() == name
+            && own.client.as_deref() == carried.as_ref()
             && !own.stream.is_stale()
     };
     let own = exchange.session.take_private().filter(|own| !new && fits(own)).map(|own| *own);
-    let shareable = slot.config().send_proxy == ProxyProtocol::Off && slot.config().max_reuse != Some(0);
+    let shareable = carried.is_none() && slot.config().max_reuse != Some(0);
     let shared = || match backend.plan.proxy.http.reuse {
         _ if new || !shareable => None,
         Reuse::Never => None,

@@ -16,7 +16,7 @@ use crate::connection::Connection;
 use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
-use crate::pool::ServerConnection;
+use crate::pool::{ServerConnection, carried};
 use crate::proxy_protocol::{Addresses, write_header};
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
@@ -70,7 +70,18 @@ impl Opening<'_> {
         let encryption = self.encrypt(&mut stream, deadline, name.as_deref()).await?;
         let server = self.slot.server().clone();
         let (config, idle_since) = (self.slot.config().clone(), self.core.now());
-        Ok(ServerConnection { stream, server, config, encryption, name, requests: 0, private: false, idle_since })
+        let client = carried(&config, self.backend, || self.addresses()).map(Box::new);
+        Ok(ServerConnection {
+            stream,
+            server,
+            config,
+            encryption,
+            name,
+            client,
+            requests: 0,
+            private: false,
+            idle_since,
+        })
     }
 
     async fn connect(&self, deadline: &mut Deadline) -> Result<Stream, ConnectFailed> {
@@ -126,6 +137,10 @@ impl Opening<'_> {
         changed.or_else(|| self.client.destination())
     }
 
+    fn addresses(&self) -> Addresses {
+        Addresses { source: self.source(), destination: self.destination() }
+    }
+
     /// Whether the server is to get our first bytes with the SYN (`tfo`). Who would wait for the server's bytes first would wait
     /// for ever: the SYN goes with ours.
     fn may_open_fast(&self) -> bool {
@@ -174,8 +189,7 @@ impl Opening<'_> {
             return Ok(());
         }
         let mut header = Vec::new();
-        let addresses = Addresses { source: self.source(), destination: self.destination() };
-        write_header(version, &addresses, &mut header);
+        write_header(version, &self.addresses(), &mut header);
         let mut sent = 0;
         while sent < header.len() {
             match until(self.core, self.orders, deadline, |cx| stream.poll_write(cx, &header[sent..])).await {

@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use baton_kernel::Endpoint;
 use baton_kernel::connect::{self, ConnectError, ConnectOptions, ConnectStep, Started};
-use baton_model::{Address, Proxy, Server};
+use baton_model::{Address, Proxy, Server, SourceAddress};
 
 /// Ports of a `source` with a range that are tried for one connection.
 const PORTS_TRIED_MAX: u32 = 256;
+
+/// The address that connections to a server come from: its own `source`, or its backend's.
+pub fn source_of<'a>(server: &'a Server, backend: &'a Proxy) -> Option<&'a SourceAddress> {
+    server.source_address.as_ref().or(backend.source_address.as_ref())
+}
 
 /// What a server's connections have in common besides where they go.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -30,7 +35,7 @@ impl Dialer {
             keepalive: backend.tcp.server_keepalive.then(Default::default),
             ..ConnectOptions::default()
         };
-        let Some(source) = server.source_address.as_ref().or(backend.source_address.as_ref()) else {
+        let Some(source) = source_of(server, backend) else {
             return Dialer { options, ports: None };
         };
         options.interface = source.interface.clone();
