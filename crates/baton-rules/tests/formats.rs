@@ -171,3 +171,31 @@ fn slots_have_the_order_of_the_file() {
         assert!(all(CaptureSide::Response).is_empty());
     });
 }
+
+#[test]
+fn only_log_lines_are_binary() {
+    let text = "%{+bin,+cbor}o %(a)[url_param(a),url_dec]";
+    check("%{+bin,+cbor}o %(a)[str(b)]", "\u{fffd}aaab\u{fffd}");
+    let refused = |set, text: &str| {
+        let problems = compiled(set, text, Mode::Http, "").err().unwrap_or_default();
+        problems.first().map(|problem| problem.message.clone()).unwrap_or_default()
+    };
+    let expect = "'+bin' is for log lines: other values may not have any byte";
+    assert_eq!(refused(Ruleset::UniqueIdFormat, text), expect);
+    for rule in
+        ["set-header x", "set-uri", "set-path", "return status 200 hdr x", "set-var-fmt(txn.x)", "capture-nothing"]
+    {
+        let mut proxy = proxy(Role::Listen, "");
+        let source = baton_model::Source { file: "t.cfg".into(), line: 100 };
+        let words = rule.split(' ').map(str::to_owned).chain([text.to_owned()]).collect();
+        proxy
+            .rules
+            .insert(Ruleset::HttpRequest, vec![baton_model::Rule { ruleset: Ruleset::HttpRequest, words, source }]);
+        let problems = compile(&proxy, &files()).err().unwrap_or_default();
+        let shown = problems.first().map(|problem| problem.message.clone()).unwrap_or_default();
+        match rule {
+            "capture-nothing" => assert_ne!(shown, expect),
+            _ => assert_eq!(shown, expect, "{rule}"),
+        }
+    }
+}

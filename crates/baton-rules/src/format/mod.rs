@@ -129,6 +129,11 @@ impl Format {
         let format = Format { pieces: Vec::new(), use_, encoding: None };
         let mut compiler = Compiler { format, plain: Vec::new(), flags: Flags::default(), place, files };
         compiler.run(text)?;
+        if compiler.format.is_binary() && !matches!(use_, FormatUse::Line { .. }) {
+            // Its bytes could end a line of a message.
+            let fault = RuleError::new("'+bin' is for log lines: other values may not have any byte");
+            return Err(fault.hint("leave out '+bin'"));
+        }
         Ok(compiler.format)
     }
 
