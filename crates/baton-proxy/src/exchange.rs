@@ -19,7 +19,7 @@ use crate::facts::LogFacts;
 use crate::messages::Messages;
 use crate::patience::Patience;
 use crate::progress::Progress;
-use crate::session::Session;
+use crate::session::{HandedOn, Session};
 use crate::transport::Transport;
 use crate::view::BackendView;
 
@@ -146,7 +146,7 @@ impl<'a, M> Exchange<'a, M> {
 
     /// Heeds what rules said about this exchange. Once it is not to be logged, no later level takes that back.
     pub fn heed(&mut self, said: RuleEffects) {
-        if said.log_level.is_some() {
+        if said.log_level.is_some() && self.log_level != Some(LogLevel::Silent) {
             self.log_level = said.log_level;
         }
         self.no_retry |= said.no_retry;
@@ -163,7 +163,23 @@ impl<'a> Exchange<'a> {
     pub fn of_http(core: &Core, origin: Origin<'a>, mut messages: Box<Messages>) -> Exchange<'a> {
         let Messages { variables, captures, line, .. } = &mut *messages;
         let room = (std::mem::take(variables), std::mem::take(captures), std::mem::take(line));
-        Exchange::with_room(core, origin, core.now(), messages, room)
+        let mut exchange = Exchange::with_room(core, origin, core.now(), messages, room);
+        if let Some(set) = exchange.session.take_handed_on() {
+            exchange.take_over(*set);
+        }
+        exchange
+    }
+
+    /// What rules have set before the connection was served as HTTP holds for its first request.
+    #[cold]
+    fn take_over(&mut self, set: HandedOn) {
+        let HandedOn { variables, captures, unique_id, log_level, last_rule, settings } = set;
+        self.variables = variables;
+        self.captures = RefCell::new(captures);
+        self.unique_id = unique_id;
+        self.log_level = log_level;
+        self.last_rule = last_rule;
+        self.settings = settings;
     }
 
     /// Its end: what it was lent goes back to its messages.

@@ -55,7 +55,7 @@ impl LogSource for Logged<'_> {
             Tag::TotalTime => self.growing(whole_ms(self.elapsed(self.started()) + self.handshake())),
             Tag::UserTime => self.growing(whole_ms(self.elapsed(self.began()) + self.handshake())),
             Tag::ActiveTime => self.growing(whole_ms(self.elapsed(self.began()))),
-            Tag::LineCounter => Fact::Number(self.frontend.plan.state.lines.load(Ordering::Relaxed).cast_signed()),
+            Tag::LineCounter => Fact::Number(self.frontend.plan.state.lines.total().cast_signed()),
             Tag::ActiveConnections => Fact::Number(self.core.registry.open.load(Ordering::Relaxed)),
             Tag::FrontendConnections => Fact::Number(self.frontend.plan.state.open.load(Ordering::Relaxed)),
             Tag::TerminationState | Tag::TerminationStateCookie => Fact::Letters(self.letters()),
@@ -78,7 +78,7 @@ impl LogSource for Logged<'_> {
     fn write_line(&self, cx: &Context<'_>) {
         if !self.frontend.sinks.is_empty() {
             self.core.log.traffic_line(&self.frontend.sinks, INFO, &self.frontend.plan.rules, cx);
-            self.frontend.plan.state.lines.fetch_add(1, Ordering::Relaxed);
+            self.frontend.plan.state.lines.add(self.core.number);
         }
     }
 }

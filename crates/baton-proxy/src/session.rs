@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_rules::Variables;
+use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, UniqueId, Variables};
 
 use crate::balance::ServerState;
 use crate::pool::ServerConnection;
@@ -21,12 +21,29 @@ pub struct Session {
     pub variables: Cell<Variables>,
     /// Requests that were begun.
     requests: Cell<u32>,
-    /// Variables of a connection that began in `mode tcp`, for its first request.
-    handed_on: Cell<Option<Box<Variables>>>,
+    /// What rules of a connection that began in `mode tcp` have set, for its first request.
+    handed_on: Cell<Option<Box<HandedOn>>>,
     /// When the last request ended, in milliseconds after the accept.
     rested_ms: Cell<u32>,
     /// A server connection that only this client may use: one that carried its previous request.
     private: Cell<Option<Box<ServerConnection>>>,
+}
+
+/// What rules have set while a connection was in `mode tcp`.
+#[derive(Debug)]
+pub struct HandedOn {
+    /// Variables of scope `txn` and `req`.
+    pub variables: Variables,
+    /// What was captured.
+    pub captures: Captures,
+    /// Its unique ID, if it was asked for.
+    pub unique_id: UniqueId,
+    /// What `set-log-level` asked for.
+    pub log_level: Option<LogLevel>,
+    /// The last rule that ended a rule set.
+    pub last_rule: Option<RuleLine>,
+    /// What else was set.
+    pub settings: RuleSettings,
 }
 
 impl Session {
@@ -53,15 +70,15 @@ impl Session {
         before == 0
     }
 
-    /// A connection that began in `mode tcp` goes on in `mode http`: its first request is to come, with these variables.
-    pub fn hand_on(&self, variables: Variables) {
+    /// A connection that began in `mode tcp` goes on in `mode http`: its first request is to come.
+    pub fn hand_on(&self, set: HandedOn) {
         self.requests.set(self.requests.get().saturating_sub(1));
-        self.handed_on.set(Some(Box::new(variables)));
+        self.handed_on.set(Some(Box::new(set)));
     }
 
-    /// The variables for its first request.
-    pub fn take_handed_on(&self) -> Variables {
-        self.handed_on.take().map(|variables| *variables).unwrap_or_default()
+    /// What was set for its first request.
+    pub fn take_handed_on(&self) -> Option<Box<HandedOn>> {
+        self.handed_on.take()
     }
 
     /// A request has ended at `now`.

@@ -169,8 +169,36 @@ pub struct FrontendState {
     /// The last malformed request.
     pub malformed: LastCapture,
     /// Log lines written.
-    pub lines: AtomicU64,
+    pub lines: LineCount,
     service: AtomicU8,
+}
+
+/// Log lines of a frontend (`%lc`). Each core counts its own.
+#[derive(Debug)]
+pub struct LineCount(Box<[OneCore]>);
+
+/// In a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct OneCore(AtomicU64);
+
+impl LineCount {
+    fn new(cores: usize) -> LineCount {
+        LineCount((0..cores).map(|_| OneCore::default()).collect())
+    }
+
+    /// One more, written by this core.
+    pub fn add(&self, core: usize) {
+        if let Some(OneCore(lines)) = self.0.get(core) {
+            // Nobody else writes there.
+            lines.store(lines.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Those of all cores.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|OneCore(lines)| lines.load(Ordering::Relaxed)).sum()
+    }
 }
 
 /// Whether a frontend lets clients in.
@@ -394,7 +422,7 @@ impl Registry {
                 freed: tokio::sync::Notify::new(),
                 maxconn: Limit::default(),
                 malformed: LastCapture::default(),
-                lines: AtomicU64::new(0),
+                lines: LineCount::new(self.cores),
                 service: AtomicU8::default(),
             })
         })

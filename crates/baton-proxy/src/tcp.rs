@@ -19,6 +19,7 @@ use crate::record;
 use crate::relay::tunnel::{self, Pump};
 use crate::relay::unless_cut;
 use crate::route;
+use crate::session::HandedOn;
 use crate::tcp::inspect::Inspected;
 use crate::transport::Transport;
 use crate::view::BackendView;
@@ -40,8 +41,10 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
     let opened = match open(core, &mut exchange).await {
         Ok(Some(opened)) => Ok(opened),
         Ok(None) => {
-            let Exchange { messages: read, variables, session, .. } = exchange;
-            session.hand_on(variables);
+            let Exchange { messages: read, session, variables, unique_id, log_level, last_rule, settings, .. } =
+                exchange;
+            let captures = exchange.captures.into_inner();
+            session.hand_on(HandedOn { variables, captures, unique_id, log_level, last_rule, settings });
             *input = read;
             return Served::IsHttp;
         }

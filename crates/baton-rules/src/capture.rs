@@ -45,8 +45,18 @@ pub struct Captures {
 /// A slot of an exchange.
 #[derive(Clone, Debug, PartialEq)]
 struct Filled {
+    /// The most bytes it takes.
     len: usize,
-    range: Option<Range<usize>>,
+    /// Where they are.
+    room: Range<usize>,
+    /// How many there are; `None`: nothing was captured.
+    used: Option<usize>,
+}
+
+impl Filled {
+    fn range(&self) -> Option<Range<usize>> {
+        self.used.map(|used| self.room.start..self.room.start + used)
+    }
 }
 
 /// More bytes than these are not kept for the next exchange.
@@ -60,7 +70,8 @@ impl CaptureSlots {
 
     /// Fills the slots of one side from the fields of its message. Those of the request come first.
     pub fn fill(&self, side: CaptureSide, fields: FieldsView<'_>, captures: &mut Captures) {
-        if side == CaptureSide::Request {
+        // Rules may have captured already, before the connection was served as HTTP.
+        if side == CaptureSide::Request && captures.slots.iter().all(Vec::is_empty) {
             captures.begin(self);
         }
         for (index, slot) in self.slots[side as usize].iter().enumerate() {
@@ -96,7 +107,7 @@ impl Captures {
     pub(crate) fn begin(&mut self, slots: &CaptureSlots) {
         self.clear();
         for (mine, theirs) in self.slots.iter_mut().zip(&slots.slots) {
-            mine.extend(theirs.iter().map(|slot| Filled { len: slot.len, range: None }));
+            mine.extend(theirs.iter().map(|slot| Filled { len: slot.len, room: 0..0, used: None }));
         }
     }
 
@@ -114,23 +125,30 @@ impl Captures {
         start..self.bytes.len()
     }
 
-    /// Fills a slot, as far as it has room. One that does not exist takes nothing.
+    /// Fills a slot, as far as it has room, or again: rules that wait for data capture the same many times. One that does not exist
+    /// takes nothing.
     pub fn set(&mut self, side: CaptureSide, index: usize, value: &[u8]) {
-        let Some(slot) = self.slots[side as usize].get(index) else { return };
-        let len = slot.len;
-        let range = self.keep(&value[..value.len().min(len)]);
-        self.slots[side as usize][index].range = Some(range);
+        let Some(slot) = self.slots[side as usize].get_mut(index) else { return };
+        let value = &value[..value.len().min(slot.len)];
+        if value.len() > slot.room.len() {
+            let room = if slot.room.is_empty() { value.len() } else { (2 * value.len()).min(slot.len) };
+            let start = self.bytes.len();
+            slot.room = start..start + room;
+            self.bytes.resize(slot.room.end, 0);
+        }
+        self.bytes[slot.room.start..][..value.len()].copy_from_slice(value);
+        slot.used = Some(value.len());
     }
 
     /// What was captured in a slot.
     pub fn get(&self, side: CaptureSide, index: usize) -> Option<&[u8]> {
-        let range = self.slots[side as usize].get(index)?.range.clone()?;
+        let range = self.slots[side as usize].get(index)?.range()?;
         self.bytes.get(range)
     }
 
     /// What was captured in all slots of a side, in order.
     pub fn all(&self, side: CaptureSide) -> impl ExactSizeIterator<Item = Option<&[u8]>> {
-        self.slots[side as usize].iter().map(|slot| self.bytes.get(slot.range.clone()?))
+        self.slots[side as usize].iter().map(|slot| self.bytes.get(slot.range()?))
     }
 
     /// The cookie captured.
@@ -255,4 +273,26 @@ fn rule_len(words: &[String]) -> Option<usize> {
     let ("capture", rest) = (words.first()?.as_str(), &words[1..]) else { return None };
     let at = (1..rest.len()).find(|&at| rest[at] == "len" && !rest[at - 1].ends_with(','))?;
     rest.get(at + 1)?.parse().ok().filter(|len| *len > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_is_filled_again_takes_no_more_room() {
+        let slot = || Slot { header: None, len: 64 };
+        let slots = CaptureSlots { slots: [vec![slot(), slot()], Vec::new()], cookie: None };
+        let mut captures = Captures::default();
+        captures.begin(&slots);
+        for round in 0..10_000 {
+            for index in 0..2 {
+                let value = vec![b'a' + index as u8; round % 100];
+                captures.set(CaptureSide::Request, index, &value);
+                let expect = &value[..value.len().min(64)];
+                assert_eq!(captures.get(CaptureSide::Request, index), Some(expect));
+            }
+        }
+        assert!(captures.bytes.len() <= 2 * 4 * 64, "{}", captures.bytes.len());
+    }
 }

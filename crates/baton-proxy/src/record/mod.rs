@@ -2,10 +2,9 @@
 
 mod format;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use baton_model::Level;
+use baton_model::{Level, Mode};
 use baton_rules::LogLevel;
 
 use crate::client::Client;
@@ -33,6 +32,7 @@ pub fn write<M>(core: &Core, exchange: &mut Exchange<'_, M>, outcome: Result<(),
     }
     if exchange.facts.silent
         || exchange.facts.logged
+        || exchange.log_level == Some(LogLevel::Silent)
         || exchange.progress.frontend.sinks.is_empty()
         || !exchange.progress.frontend.sinks.wants(&exchange.facts, ended)
     {
@@ -45,7 +45,8 @@ pub fn write<M>(core: &Core, exchange: &mut Exchange<'_, M>, outcome: Result<(),
 /// this line has them, the count does not yet.
 pub fn write_early<M>(core: &Core, exchange: &mut Exchange<'_, M>, there: usize) {
     let frontend = &exchange.progress.frontend;
-    if frontend.plan.proxy.logging.asap && !exchange.facts.silent && !frontend.sinks.is_empty() {
+    let is_silent = exchange.facts.silent || exchange.log_level == Some(LogLevel::Silent);
+    if frontend.plan.proxy.logging.asap && !is_silent && !frontend.sinks.is_empty() {
         exchange.facts.sent(there as u64);
         log_line(core, exchange, Ended::default());
         exchange.facts.logged_early(there as u64);
@@ -67,7 +68,7 @@ fn log_line<M>(core: &Core, exchange: &mut Exchange<'_, M>, ended: Ended) {
         Some(format) => core.log.format_line(&frontend.sinks, level, (format, None), cx),
         None => core.log.traffic_line(&frontend.sinks, level, rules, cx),
     });
-    frontend.plan.state.lines.fetch_add(1, Ordering::Relaxed);
+    frontend.plan.state.lines.add(core.number);
 }
 
 /// The line of a connection in the default format, written at accept.
@@ -127,9 +128,13 @@ fn count<M>(core: &Core, exchange: &Exchange<'_, M>, ended: Ended) {
         5 => Counter::Responses5xx,
         _ => Counter::ResponsesOther,
     };
-    let is_http = exchange.progress.frontend.plan.proxy.mode == baton_model::Mode::Http;
+    // A frontend in `mode tcp` may have a backend in `mode http`, which counts requests.
+    let modes = [
+        exchange.progress.frontend.plan.proxy.mode,
+        exchange.progress.backend().map_or(Mode::Tcp, |backend| backend.plan.proxy.mode),
+    ];
     let usual = ended == Ended::default();
-    let times = times(core, exchange, is_http);
+    let times = times(core, exchange, modes[1] == Mode::Http);
     for (at, block) in blocks.into_iter().flatten().enumerate() {
         let block = block.of(core.number);
         block.add(Counter::Sessions, 1);
@@ -138,7 +143,7 @@ fn count<M>(core: &Core, exchange: &Exchange<'_, M>, ended: Ended) {
         if at == 0 && exchange.facts.ruled == Some(Ruled::Intercepted) {
             block.add(Counter::Intercepted, 1);
         }
-        if is_http {
+        if modes[at.min(1)] == Mode::Http {
             // What no server answered is none of its answers; what was answered at all was a request, however bad.
             let status = if at < 2 { exchange.facts.status } else { exchange.facts.server_status };
             // A request was counted when its head was there, and when it came to its backend.
@@ -184,7 +189,8 @@ fn times<M>(core: &Core, exchange: &Exchange<'_, M>, is_http: bool) -> [Duration
 /// Counts how a request ended that did not end as it should. `in_front`: at the frontend.
 fn count_end<M>(block: CoreCounters<'_>, in_front: bool, exchange: &Exchange<'_, M>, ended: Ended) {
     if exchange.facts.ruled == Some(Ruled::Denied) {
-        let is_response = ended.phase == Phase::Headers;
+        // In `Phase::Data`: by `tcp-response content`.
+        let is_response = matches!(ended.phase, Phase::Headers | Phase::Data);
         return block.add(if is_response { Counter::DeniedResponses } else { Counter::DeniedRequests }, 1);
     }
     match (ended.cause, ended.phase) {

@@ -144,11 +144,8 @@ async fn judge_in_frontend(
 ) -> Result<Option<Routed>, Ended> {
     let (proxy, rules) = (&view.plan.proxy, &view.plan.rules);
     credentials::compare(core, exchange, rules).await?;
-    let is_judged = proxy.mode == Mode::Tcp && exchange.is_first && {
-        // Its content was judged in `mode tcp`.
-        exchange.variables = exchange.session.take_handed_on();
-        true
-    };
+    // Its content was judged in `mode tcp`.
+    let is_judged = proxy.mode == Mode::Tcp && exchange.is_first;
     if rules.judge_requests() && !is_judged {
         rules::content(core, exchange, rules, None).await?;
     }
