@@ -58,6 +58,10 @@ struct Places {
     tcp: SocketAddr,
     /// Where connections are rejected, sessions, and what a client says.
     rejects: [SocketAddr; 3],
+    /// Where what a server says is rejected.
+    unheard: SocketAddr,
+    /// In `mode tcp`, with a backend in `mode http`.
+    mixed: SocketAddr,
 }
 
 fn places() -> Places {
@@ -66,11 +70,13 @@ fn places() -> Places {
         second: free_address(),
         tcp: free_address(),
         rejects: std::array::from_fn(|_| free_address()),
+        unheard: free_address(),
+        mixed: free_address(),
     }
 }
 
 fn config(folder: &Path, places: &Places, origin: SocketAddr) -> String {
-    let Places { web, second, tcp, rejects: [connections, sessions, contents] } = places;
+    let Places { web, second, tcp, rejects: [connections, sessions, contents], unheard, mixed } = places;
     format!(
         "global\n nbthread 1\n maxconn 200\n stats timeout 20s\n stats socket {}/admin.sock level admin\n \
          stats socket {}/user.sock level user\n\
@@ -92,6 +98,9 @@ fn config(folder: &Path, places: &Places, origin: SocketAddr) -> String {
          listen guarded\n mode tcp\n bind {connections}\n tcp-request connection reject\n server s {origin}\n\
          listen watched\n mode tcp\n bind {sessions}\n tcp-request session reject\n server s {origin}\n\
          listen judged\n mode tcp\n bind {contents}\n tcp-request content reject\n server s {origin}\n\
+         listen unheard\n mode tcp\n bind {unheard}\n tcp-response content reject\n server s {origin}\n\
+         frontend mixed\n mode tcp\n bind {mixed}\n default_backend served\n\
+         backend served\n http-request deny if {{ path /denied }}\n server s {origin}\n\
          listen off\n disabled\n bind 127.0.0.1:9\n",
         folder.display(),
         folder.display(),
@@ -137,6 +146,11 @@ fn traffic(places: &Places) {
             let _ = rejected.read_to_end(&mut Vec::new());
         }
     }
+    let mut unheard = TcpStream::connect(places.unheard).unwrap();
+    let _ = unheard.read_to_end(&mut Vec::new());
+    for (path, status) in [("/", "200"), ("/", "200"), ("/denied", "403")] {
+        assert_eq!(get(places.mixed, path), status, "{path}");
+    }
     let mut junk = TcpStream::connect(places.web).unwrap();
     junk.write_all(b"this is no request\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -156,7 +170,9 @@ fn settled(socket: &Path) -> Table {
         let is_quiet = |proxy| cell(&found, proxy, "FRONTEND", "scur") == "0";
         // HAProxy marks a check that is under way with an asterisk, before which there is less to see.
         let between_checks = |server| !cell(&found, "app", server, "check_status").starts_with('*');
-        let is_still = is_quiet("web") && is_quiet("through") && between_checks("a") && between_checks("dead");
+        let is_still = ["web", "through", "unheard", "mixed"].into_iter().all(is_quiet)
+            && between_checks("a")
+            && between_checks("dead");
         cell(&found, "app", "dead", "status") == "DOWN" && is_still
     });
     found

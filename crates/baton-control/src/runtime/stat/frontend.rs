@@ -114,27 +114,27 @@ pub(super) fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now
     let denied = DENIED.iter().map(|(_, counter)| counters.total(*counter)).sum();
     line.set(Column::Stot, Value::U64(counters.total(Counter::Connections).saturating_sub(denied)));
     use Column::{ConnRate, ConnRateMax, Rate, RateMax, ReqRate, ReqRateMax, ReqTot};
-    line.zero(&[ReqRate, ReqRateMax, ReqTot]);
     let key = ObjectKey::Frontend(proxy.name.clone());
     let seen = ObjectSample::of(&control.line.runtime().rates, &key, figures::of_frontend(counters), now);
     let (rate, rate_max) = seen.sessions();
     for (column, value) in [(Rate, rate), (RateMax, rate_max), (ConnRate, rate), (ConnRateMax, rate_max)] {
         line.set(column, Value::count(value));
     }
+    // In `mode tcp` too: connections may be served as HTTP.
+    line.count(counters, &[(ReqTot, Counter::Requests)]);
+    let (rate, rate_max) = seen.requests();
+    line.set(ReqRate, Value::count(rate));
+    line.set(ReqRateMax, Value::count(rate_max));
     line.zero_proxy(is_http);
     line.count(counters, TLS);
     if is_http {
         line.count(counters, RESPONSES);
-        line.count(counters, &[(Column::ReqTot, Counter::Requests)]);
         line.count(counters, &[(Column::Intercepted, Counter::Intercepted)]);
         let total = |counter| Value::U64(counters.total(counter));
         let open = u64::try_from(plan.state.open.load(Ordering::Relaxed)).unwrap_or_default();
         line.set(Column::H1OpenConnections, Value::U64(open));
         line.set(Column::H1TotalConnections, total(Counter::Connections));
         line.set(Column::H1TotalStreams, total(Counter::Requests));
-        let (rate, rate_max) = seen.requests();
-        line.set(ReqRate, Value::count(rate));
-        line.set(ReqRateMax, Value::count(rate_max));
     }
     line
 }
