@@ -89,7 +89,7 @@ impl Client {
                     Header::Partial if buffer.is_full() => return Err(Malformed::Truncated),
                     Header::Partial => {}
                     Header::Complete { len, addresses } => {
-                        self.connection.proxy_header = Some(proxy_protocol::values(&buffer[..len]).into());
+                        self.connection.proxy_header = Some(proxy_protocol::values(&buffer[..len]));
                         buffer.consume(len);
                         if let Some(addresses) = addresses {
                             self.connection.speak_for(addresses);

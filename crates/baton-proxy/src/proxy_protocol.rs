@@ -27,6 +27,7 @@ const V2_INET6: usize = 36;
 const V2_UNIX: usize = 216;
 /// Types of what may follow the addresses.
 const TLV_CRC32C: u8 = 3;
+const TLV_PADDING: u8 = 4;
 const TLV_UNIQUE_ID: u8 = 5;
 /// The longest identification.
 const UNIQUE_ID_MAX: usize = 128;
@@ -190,15 +191,26 @@ fn block_len(family: u8) -> Option<usize> {
     }
 }
 
-/// The values with types (TLV) of a whole header that was read; none in version 1, and behind addresses that do not hold.
-pub fn values(header: &[u8]) -> &[u8] {
-    match header.get(..V2_FIXED) {
+/// The values with types (TLV) of a whole header that was read, without its checksum and padding: most headers have no others, and
+/// then nothing is kept. There are none in version 1, and behind addresses that do not hold.
+pub fn values(header: &[u8]) -> Box<[u8]> {
+    let mut rest = match header.get(..V2_FIXED) {
         Some(fixed) if fixed.starts_with(SIGNATURE) && fixed[12] & 15 == 1 && fixed[13] != 0 => {
             let start = V2_FIXED + block_len(fixed[13]).unwrap_or_default();
             header.get(start..).unwrap_or_default()
         }
         _ => &[],
+    };
+    let mut kept = Vec::new();
+    while let &[kind, high, low, ..] = rest {
+        let len = 3 + usize::from(u16::from_be_bytes([high, low]));
+        let Some((value, next)) = rest.split_at_checked(len) else { break };
+        if !matches!(kind, TLV_CRC32C | TLV_PADDING) {
+            kept.extend_from_slice(value);
+        }
+        rest = next;
     }
+    kept.into()
 }
 
 /// The value of this type among [`values`].
@@ -310,6 +322,19 @@ mod tests {
             }
         };
         assert_eq!(text, expect, "{}", bytes.escape_ascii());
+    }
+
+    #[test]
+    fn values_are_kept_without_checksum_and_padding() {
+        let header = |tlvs: &[u8]| {
+            let len = u16::try_from(12 + tlvs.len()).expect("short").to_be_bytes();
+            [SIGNATURE.as_slice(), &[0x21, 0x11], &len, &[0; 12], tlvs].concat()
+        };
+        assert_eq!(values(&header(b"")), Box::default());
+        assert_eq!(values(&header(b"\x04\0\x02\0\0\x03\0\x04abcd")), Box::default());
+        let kept = values(&header(b"\x04\0\x02\0\0\x02\0\x01a\x03\0\x04abcd\x05\0\x02id"));
+        assert_eq!(&*kept, b"\x02\0\x01a\x05\0\x02id");
+        assert_eq!((value(&kept, 5), value(&kept, 3)), (Some(&b"id"[..]), None));
     }
 
     #[test]

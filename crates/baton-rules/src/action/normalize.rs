@@ -197,12 +197,14 @@ fn percent(
 
 /// By the names of parameters; those of one name keep their order.
 fn sort_query(query: &[u8]) -> Vec<u8> {
-    let name = |parameter: &&[u8]| parameter[..memchr::memchr(b'=', parameter).unwrap_or(parameter.len())].to_vec();
+    fn name<'a>(parameter: &&'a [u8]) -> &'a [u8] {
+        &parameter[..memchr::memchr(b'=', parameter).unwrap_or(parameter.len())]
+    }
     let mut parameters: Vec<&[u8]> = query.split(|byte| *byte == b'&').collect();
     // As in HAProxy, nothing follows the last `&`.
     if parameters.len() > 1 && parameters.last().is_some_and(|last| last.is_empty()) {
         parameters.pop();
     }
-    parameters.sort_by_key(name);
+    parameters.sort_by(|one, other| name(one).cmp(name(other)));
     parameters.join(&b'&')
 }
