@@ -328,3 +328,38 @@ impl Hasher for AddressHasher {
 fn key(server: &Arc<ServerState>) -> usize {
     Arc::as_ptr(server) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use baton_model::{Role, SourceAddress};
+
+    use super::*;
+
+    #[test]
+    fn what_connections_carry_of_their_client() {
+        let check = |server: &Server, backend: &Proxy, expect: &str| {
+            let address = |text: &str| text.parse().ok();
+            let client = Addresses { source: address("192.0.2.1:1000"), destination: address("192.0.2.9:80") };
+            let show = |address: Option<SocketAddr>| address.map_or("-".to_owned(), |address| address.to_string());
+            let found = carried(server, backend, || client)
+                .map(|Addresses { source, destination }| format!("{} {}", show(source), show(destination)));
+            assert_eq!(found.as_deref().unwrap_or("nothing"), expect);
+        };
+        let server = |address: &str| Server::new("s", 1, Address::Inet(address.parse().expect("an address")));
+        let uses = |with_port| {
+            let ip = std::net::Ipv4Addr::UNSPECIFIED.into();
+            Some(SourceAddress { ip, ports: (0, 0), use_client: Some(with_port), interface: None })
+        };
+        let plain = Proxy::new("b", Role::Backend);
+        let mut transparent = Proxy::new("b", Role::Backend);
+        transparent.source_address = uses(true);
+        check(&server("192.0.2.2:80"), &plain, "nothing");
+        check(&server("192.0.2.2:80"), &transparent, "192.0.2.1:1000 -");
+        check(&server("192.0.2.2:0"), &plain, "- 192.0.2.2:80");
+        let mut own = server("192.0.2.2:80");
+        own.source_address = uses(false);
+        check(&own, &transparent, "192.0.2.1:0 -");
+        own.send_proxy = ProxyProtocol::V1;
+        check(&own, &plain, "192.0.2.1:1000 192.0.2.9:80");
+    }
+}
