@@ -12,7 +12,7 @@ use crate::connection::{Connection, Membership};
 use crate::core::{Core, Interrupt, until};
 use crate::deadline::Deadline;
 use crate::exchange::Origin;
-use crate::proxy_protocol::{self, Header, Malformed};
+use crate::proxy_protocol::{self, Header, HeaderValues, Malformed};
 use crate::session::Session;
 use crate::transport::Transport;
 use crate::view::FrontendSlot;
@@ -89,7 +89,8 @@ impl Client {
                     Header::Partial if buffer.is_full() => return Err(Malformed::Truncated),
                     Header::Partial => {}
                     Header::Complete { len, addresses } => {
-                        self.connection.proxy_header = Some(proxy_protocol::values(&buffer[..len]));
+                        self.connection.has_proxy_header = true;
+                        self.connection.proxy_values = HeaderValues::of(&buffer[..len]);
                         buffer.consume(len);
                         if let Some(addresses) = addresses {
                             self.connection.speak_for(addresses);

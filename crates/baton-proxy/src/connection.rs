@@ -15,7 +15,7 @@ use socket2::{SockAddr, Socket};
 
 use crate::core::{Core, Orders, Registered};
 use crate::generation::ListenerPlan;
-use crate::proxy_protocol::Addresses;
+use crate::proxy_protocol::{Addresses, HeaderValues};
 use crate::state::{FrontendState, enter};
 use crate::stream::Stream;
 use crate::view::FrontendView;
@@ -27,8 +27,10 @@ pub struct Connection {
     pub stream: Stream,
     /// The address that the client connected to, once somebody asked for it.
     pub destination: OnceCell<Option<SocketAddr>>,
-    /// The values with types in the PROXY header that it began with; `None`: it began with none.
-    pub proxy_header: Option<Box<[u8]>>,
+    /// It began with a PROXY header.
+    pub has_proxy_header: bool,
+    /// The values with types in that header, if there are any.
+    pub proxy_values: Option<Box<HeaderValues>>,
     /// When it was accepted, or its TLS handshake was done.
     pub accepted: Instant,
     /// How long its handshakes took: TLS, and a PROXY header.
@@ -63,7 +65,8 @@ impl Connection {
     ) -> Connection {
         let Registered { core, orders, .. } = &membership.registered;
         orders.notes.accepted(stream.socket().as_raw_fd(), source, core.moment(accepted));
-        Connection { stream, destination, proxy_header: None, accepted, handshake_ms: 0, membership }
+        let (has_proxy_header, proxy_values) = (false, None);
+        Connection { stream, destination, has_proxy_header, proxy_values, accepted, handshake_ms: 0, membership }
     }
 
     /// A handshake is over: what follows is timed from here.

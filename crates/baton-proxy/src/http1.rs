@@ -321,7 +321,15 @@ mod tests {
             let Client { connection, mut session, input, deadline: _ } = *client;
             let source = connection.source();
             assert_eq!(source, from.into());
-            let Connection { stream, destination, proxy_header: _, accepted, handshake_ms: _, membership } = connection;
+            let Connection {
+                stream,
+                destination,
+                has_proxy_header: _,
+                proxy_values: _,
+                accepted,
+                handshake_ms: _,
+                membership,
+            } = connection;
             let before = membership.registered.id();
             drop((membership, session.take_private()));
             assert_eq!((open(), session.requests()), ([0; 3], 1));

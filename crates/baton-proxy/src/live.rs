@@ -16,7 +16,6 @@ use baton_rules::{
 use crate::balance::ServerState;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::proxy_protocol;
 use crate::state::{Counter, MeasuredRate};
 use crate::stream::Stream;
 use crate::view::{BackendView, FrontendView};
@@ -66,7 +65,7 @@ impl LiveState for Live<'_> {
     }
 
     fn proxy_header_value(&self, kind: u8) -> Option<&[u8]> {
-        proxy_protocol::value(self.connection.proxy_header.as_deref()?, kind)
+        self.connection.proxy_values.as_ref()?.value(kind)
     }
 
     fn default_backend(&self) -> Option<&str> {
@@ -208,7 +207,7 @@ impl Live<'_> {
             // Rules run on connections without an error.
             (ConnectionFigure::Error, _) => 0,
             (ConnectionFigure::HttpMajor, _) => 1,
-            (ConnectionFigure::HasProxyHeader, Side::Client) => i64::from(self.connection.proxy_header.is_some()),
+            (ConnectionFigure::HasProxyHeader, Side::Client) => i64::from(self.connection.has_proxy_header),
             (ConnectionFigure::HasProxyHeader, Side::Server) => return None,
         })
     }

@@ -191,38 +191,42 @@ fn block_len(family: u8) -> Option<usize> {
     }
 }
 
-/// The values with types (TLV) of a whole header that was read, without its checksum and padding: most headers have no others, and
-/// then nothing is kept. There are none in version 1, and behind addresses that do not hold.
-pub fn values(header: &[u8]) -> Box<[u8]> {
-    let mut rest = match header.get(..V2_FIXED) {
-        Some(fixed) if fixed.starts_with(SIGNATURE) && fixed[12] & 15 == 1 && fixed[13] != 0 => {
-            let start = V2_FIXED + block_len(fixed[13]).unwrap_or_default();
-            header.get(start..).unwrap_or_default()
-        }
-        _ => &[],
-    };
-    let mut kept = Vec::new();
-    while let &[kind, high, low, ..] = rest {
-        let len = 3 + usize::from(u16::from_be_bytes([high, low]));
-        let Some((value, next)) = rest.split_at_checked(len) else { break };
-        if !matches!(kind, TLV_CRC32C | TLV_PADDING) {
-            kept.extend_from_slice(value);
-        }
-        rest = next;
-    }
-    kept.into()
-}
+/// The values with types (TLV) of a header, without its checksum and padding.
+#[derive(Debug, Eq, PartialEq)]
+pub struct HeaderValues(Box<[u8]>);
 
-/// The value of this type among [`values`].
-pub fn value(mut values: &[u8], wanted: u8) -> Option<&[u8]> {
-    while let [kind, high, low, rest @ ..] = values {
-        let (value, next) = rest.split_at_checked(usize::from(u16::from_be_bytes([*high, *low])))?;
-        if *kind == wanted {
-            return Some(value);
+impl HeaderValues {
+    /// Those of a whole header that was read; `None`: it has none, as most. They do not count behind addresses that do not hold.
+    pub fn of(header: &[u8]) -> Option<Box<HeaderValues>> {
+        let fixed = header.get(..V2_FIXED)?;
+        if !(fixed.starts_with(SIGNATURE) && fixed[12] & 15 == 1 && fixed[13] != 0) {
+            return None;
         }
-        values = next;
+        let mut rest = header.get(V2_FIXED + block_len(fixed[13]).unwrap_or_default()..)?;
+        let mut kept = Vec::new();
+        while let &[kind, high, low, ..] = rest {
+            let len = 3 + usize::from(u16::from_be_bytes([high, low]));
+            let Some((value, next)) = rest.split_at_checked(len) else { break };
+            if !matches!(kind, TLV_CRC32C | TLV_PADDING) {
+                kept.extend_from_slice(value);
+            }
+            rest = next;
+        }
+        (!kept.is_empty()).then(|| Box::new(HeaderValues(kept.into())))
     }
-    None
+
+    /// The value of this type.
+    pub fn value(&self, wanted: u8) -> Option<&[u8]> {
+        let mut values = &*self.0;
+        while let [kind, high, low, rest @ ..] = values {
+            let (value, next) = rest.split_at_checked(usize::from(u16::from_be_bytes([*high, *low])))?;
+            if *kind == wanted {
+                return Some(value);
+            }
+            values = next;
+        }
+        None
+    }
 }
 
 /// Type, length and value, one after the other to the header's end, which the last one must meet. The checksum is verified where there
@@ -330,11 +334,12 @@ mod tests {
             let len = u16::try_from(12 + tlvs.len()).expect("short").to_be_bytes();
             [SIGNATURE.as_slice(), &[0x21, 0x11], &len, &[0; 12], tlvs].concat()
         };
-        assert_eq!(values(&header(b"")), Box::default());
-        assert_eq!(values(&header(b"\x04\0\x02\0\0\x03\0\x04abcd")), Box::default());
-        let kept = values(&header(b"\x04\0\x02\0\0\x02\0\x01a\x03\0\x04abcd\x05\0\x02id"));
-        assert_eq!(&*kept, b"\x02\0\x01a\x05\0\x02id");
-        assert_eq!((value(&kept, 5), value(&kept, 3)), (Some(&b"id"[..]), None));
+        assert_eq!(HeaderValues::of(&header(b"")), None);
+        assert_eq!(HeaderValues::of(&header(b"\x04\0\x02\0\0\x03\0\x04abcd")), None);
+        let kept =
+            HeaderValues::of(&header(b"\x04\0\x02\0\0\x02\0\x01a\x03\0\x04abcd\x05\0\x02id")).expect("there are some");
+        assert_eq!(&*kept.0, b"\x02\0\x01a\x05\0\x02id");
+        assert_eq!((kept.value(5), kept.value(3)), (Some(&b"id"[..]), None));
     }
 
     #[test]
