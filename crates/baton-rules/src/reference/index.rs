@@ -10,7 +10,8 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use memchr::memmem::Finder;
 use papaya::{Equivalent, HashMap};
 use regex::bytes::Regex;
 
@@ -80,6 +81,9 @@ enum Parsed {
     Regex(Regex),
 }
 
+/// Keys of `sub` that are looked for one after the other; of more, each part of the text is looked up.
+const SOUGHT_MAX: usize = 8;
+
 #[derive(Debug)]
 pub(crate) struct Index {
     pub spec: MatchSpec,
@@ -88,6 +92,8 @@ pub(crate) struct Index {
     lengths: [Lengths; 2],
     /// What no table can have, in the order of the entries.
     others: ArcSwap<Vec<Arc<Other>>>,
+    /// Of `sub`: its keys, if they are few.
+    sought: ArcSwapOption<Vec<Finder<'static>>>,
 }
 
 #[derive(Debug)]
@@ -178,7 +184,13 @@ pub(crate) fn address(text: &str) -> Result<AddressPattern, RuleError> {
 
 impl Index {
     pub fn new(spec: MatchSpec) -> Index {
-        Index { spec, table: KeyTable::default(), lengths: Default::default(), others: ArcSwap::default() }
+        Index {
+            spec,
+            table: KeyTable::default(),
+            lengths: Default::default(),
+            others: ArcSwap::default(),
+            sought: ArcSwapOption::default(),
+        }
     }
 
     /// Adds entries, in their order, or puts them in the place of those with their numbers. What no table can have is copied once for all
@@ -220,6 +232,18 @@ impl Index {
             }
             self.others.store(Arc::new(all));
         }
+        self.seek();
+    }
+
+    /// Readers look for keys of `sub` from now on, if they are few.
+    fn seek(&self) {
+        if self.spec.method != Method::Sub {
+            return;
+        }
+        let keys = self.table.winners.pin();
+        let few = (keys.len() <= SOUGHT_MAX)
+            .then(|| Arc::new(keys.keys().map(|key| Finder::new(key.bytes()).into_owned()).collect()));
+        self.sought.store(few);
     }
 
     pub fn remove_all(&self, entries: &[Arc<Entry>]) {
@@ -242,6 +266,7 @@ impl Index {
             left.retain(|other| !others.contains(&other.hit.entry.number));
             self.others.store(Arc::new(left));
         }
+        self.seek();
     }
 
     fn length_of(&self, key: &[u8]) -> Option<(usize, usize)> {
@@ -330,11 +355,17 @@ impl Index {
                     }
                     Method::Beg => fit(0).find_map(|length| get(&folded[..length])),
                     Method::End => fit(0).filter_map(|length| get(&folded[folded.len() - length..])).reduce(earlier),
-                    Method::Sub => {
-                        let at = |from: usize| fit(from).map(move |length| (from, length));
-                        let parts = (0..=folded.len()).flat_map(at);
-                        parts.filter_map(|(from, length)| get(&folded[from..from + length])).reduce(earlier)
-                    }
+                    Method::Sub => match &*self.sought.load() {
+                        Some(sought) => {
+                            let found = sought.iter().filter(|key| key.find(&folded).is_some());
+                            found.filter_map(|key| get(key.needle())).reduce(earlier)
+                        }
+                        None => {
+                            let at = |from: usize| fit(from).map(move |length| (from, length));
+                            let parts = (0..=folded.len()).flat_map(at);
+                            parts.filter_map(|(from, length)| get(&folded[from..from + length])).reduce(earlier)
+                        }
+                    },
                     method => {
                         let delimiters: &[u8] = if method == Method::Dir { b"/?" } else { b"/?.:" };
                         let is_delimiter = |byte: &u8| delimiters.contains(byte);
@@ -594,6 +625,25 @@ mod tests {
         assert_eq!((value(&index, "/ab").as_deref(), index.lengths[0].list().len()), (Some("three"), 1));
         index.remove_all(&all[2..]);
         assert_eq!((value(&index, "/ab"), index.lengths[0].list().len()), (None, 0));
+    }
+
+    #[test]
+    fn parts_of_a_text_are_found_whether_keys_are_few_or_many() {
+        let index = index(Method::Sub);
+        assert_eq!(value(&index, "/x1/"), None);
+        for number in 1..=2 * SOUGHT_MAX as u64 {
+            index.insert_all([&entry(number, &format!("x{number}/"), &number.to_string())]);
+            assert_eq!(index.sought.load().is_some(), number <= SOUGHT_MAX as u64);
+            assert_eq!(value(&index, &format!("/x{number}/x1/")).as_deref(), Some("1"), "the first entry wins");
+            assert_eq!(value(&index, &format!("/x{number}/")), Some(number.to_string()));
+            assert_eq!(value(&index, "/x100/"), None);
+        }
+        for number in 1..=2 * SOUGHT_MAX as u64 {
+            index.remove_all(&[entry(number, &format!("x{number}/"), "")]);
+            assert_eq!(value(&index, &format!("/x{number}/")), None);
+        }
+        index.insert_all([&entry(1, "", "empty")]);
+        assert_eq!((value(&index, "a").as_deref(), value(&index, "").as_deref()), (Some("empty"), Some("empty")));
     }
 
     #[test]
