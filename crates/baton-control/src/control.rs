@@ -85,6 +85,8 @@ pub struct Control {
     pub(crate) losses: LossReports,
     /// When the master learns the health of servers.
     pub(crate) health: Pace,
+    /// Of changed entries of maps and ACLs.
+    pub(crate) entries: Pace,
     /// What changed lately.
     pub(crate) history: History,
     /// Buffers of log lines, and who gets them.
@@ -129,6 +131,7 @@ impl Control {
             servant: None,
             losses: LossReports::default(),
             health: Pace::default(),
+            entries: Pace::default(),
             history: History::default(),
             rings,
             scrapes: Arc::default(),

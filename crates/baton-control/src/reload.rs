@@ -52,7 +52,7 @@ use crate::tidy::Tidy;
 pub(crate) use self::change::{Change, Changed};
 pub(crate) use self::cookies::DynamicCookie;
 use self::figures::LastReload;
-pub(crate) use self::patterns::EntryReport;
+pub(crate) use self::patterns::EntryNews;
 
 /// How long a reload waits for addresses that a process before us has still: those of one without clients are closed within a second.
 const FREE_WITHIN: Duration = Duration::from_secs(3);

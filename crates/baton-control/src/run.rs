@@ -265,6 +265,7 @@ impl Control {
             .chain(self.losses.due())
             .chain(self.health.due())
             .chain(self.line.entries_due())
+            .chain(self.entries.due())
             .chain(self.line.direct().due().filter(|_| self.succession.is_undisputed()))
             // Nothing is looked at any more by who stops.
             .chain(self.certificates.due().filter(|_| self.drain.is_none()))

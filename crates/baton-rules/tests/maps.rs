@@ -358,6 +358,39 @@ fn many_entries_are_added_at_once_up_to_one_that_is_refused() {
 }
 
 #[test]
+fn of_many_changes_only_that_there_are_many_is_noted() {
+    let keys = |from: usize| (from..from + 5000).map(|number| format!("/{number} 1\n")).collect::<String>();
+    let disk = Disk::new(&[("hosts", &keys(0))]);
+    disk.load(MAP, true);
+    let live = disk.live("hosts");
+    live.note_changes();
+    let add = |version, from: usize| {
+        let entry = |number: usize| (format!("/{number}").into_bytes(), Some(b"1".to_vec()));
+        let entries = (from..from + 5000).map(entry).collect();
+        live.change_patterns(PatternChange::Add { version, entries }).unwrap();
+    };
+    add(None, 5000);
+    assert!(live.has_noted());
+    assert_eq!((live.take_noted(), live.changes().len(), live.has_noted()), (None, 5000, false));
+    // Another version, with half of the file in it: what is in use is compared with the file, while requests go on.
+    live.prepare();
+    add(Some(1), 2500);
+    live.commit(1).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..500).for_each(|number| drop(live.set(format!("/{}", 2500 + number).as_bytes(), b"live"))));
+        assert!((5000..=5500).contains(&live.changes().len()));
+    });
+    let changes = live.changes();
+    assert_eq!((live.take_noted(), changes.len(), live.changed_count()), (None, 5500, 5500));
+    let of = |key: &str| changes.iter().find(|change| change.key == key.as_bytes());
+    let one = |value: &str| vec![Some(value.as_bytes().to_vec())];
+    for (key, file, is) in [("/0", one("1"), vec![]), ("/2500", one("1"), one("live")), ("/7499", vec![], one("1"))] {
+        assert_eq!(of(key), Some(&ChangedKey { key: key.into(), file, live: is }));
+    }
+    assert_eq!(of("/4999"), None);
+}
+
+#[test]
 fn a_key_may_have_very_many_entries() {
     // Quadratic work would take minutes.
     let count = 100_000;
@@ -383,10 +416,10 @@ fn another_process_goes_on_with_what_was_changed() {
     live.delete(b"/b").unwrap();
     live.set(b"/c", b"live").unwrap();
     live.add(None, b"/n", Some(b"new")).unwrap();
-    let mut noted = live.take_noted();
+    let mut noted = live.take_noted().unwrap();
     noted.sort_by(|one, other| one.key.cmp(&other.key));
     assert_eq!(noted, live.changes());
-    assert!(live.take_noted().is_empty());
+    assert!(live.take_noted().unwrap().is_empty() && !live.has_noted());
     let next = Disk::new(&[("hosts", "/a 1\n/b 2\n/c other\n")]);
     let rules = next.load(MAP, true);
     let restored: Vec<bool> = noted.iter().map(|change| next.live("hosts").restore(change)).collect();
@@ -395,7 +428,7 @@ fn another_process_goes_on_with_what_was_changed() {
     assert_eq!(ask(&rules, "/a"), "live");
     live.set(b"/a", b"1").unwrap();
     let value = || vec![Some(b"1".to_vec())];
-    assert_eq!(live.take_noted(), [ChangedKey { key: b"/a".to_vec(), file: value(), live: value() }]);
+    assert_eq!(live.take_noted().unwrap(), [ChangedKey { key: b"/a".to_vec(), file: value(), live: value() }]);
 }
 
 #[test]

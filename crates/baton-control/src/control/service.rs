@@ -14,11 +14,14 @@ use crate::endpoint::{self, Desk};
 use crate::environment::Outside;
 use crate::listeners::Granted;
 use crate::overrides::{OverrideKey, OverrideRecord};
-use crate::reload::{Configuration, Read};
+use crate::reload::{Configuration, EntryNews, Read};
 use crate::servant::duties::{Duty, DutyEvent, bereft, duties};
 use crate::servant::kept::overrides_to_bytes;
 use crate::servant::link::{self, Heard, ToWorker};
 use crate::servant::{Summoned, opening};
+
+/// Changed entries of maps and ACLs whose telling takes no time to speak of.
+const ENTRIES_AT_ONCE: usize = 64;
 
 /// What a process under a master begins with.
 #[derive(Debug)]
@@ -61,7 +64,7 @@ impl Control {
             Err(error) => return self.messages.warning(&format!("cannot notify the master: {error}")),
         }
         drop(self.line.take_untold());
-        self.line.tell_entries();
+        self.line.tell_entries(Instant::now());
         self.serve_master(DutyEvent::Serving { text, is_leaving: self.is_leaving() }).await;
     }
 
@@ -159,15 +162,27 @@ impl Control {
 
     /// Keeps with the master what operators and requests have changed in maps and ACLs since the last time.
     pub(crate) async fn report_entries(&mut self) {
-        let entries = self.line.take_untold_entries(Instant::now());
-        if !entries.is_empty() {
-            self.serve_master(DutyEvent::EntriesChanged(entries)).await;
+        let began = Instant::now();
+        let has_news = self.line.has_untold_entries(began);
+        if !self.entries.step(has_news, began) {
+            return;
+        }
+        let news = self.line.take_untold_entries();
+        let is_long = match &news {
+            EntryNews::These(entries) => entries.len() > ENTRIES_AT_ONCE,
+            EntryNews::Many => true,
+        };
+        self.serve_master(DutyEvent::EntriesChanged(news)).await;
+        // What an operator sets is told before the answer, unless there is far more to tell.
+        if is_long {
+            self.entries.told(began, Instant::now());
         }
     }
 
     /// Reports changed entries when it is time.
     pub(crate) async fn report_entries_in_time(&mut self) {
-        if self.line.entries_due().is_some_and(|due| due <= Instant::now()) {
+        let due = self.line.entries_due().into_iter().chain(self.entries.due()).min();
+        if due.is_some_and(|due| due <= Instant::now()) {
             self.report_entries().await;
         }
     }

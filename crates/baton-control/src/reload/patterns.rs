@@ -17,6 +17,14 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// An entry that changed: under which key it is kept, and its record; `None`: it is as in the file.
 pub(crate) type EntryReport = (OverrideKey, Option<OverrideRecord>);
 
+/// What changed in maps and ACLs since the last time.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum EntryNews {
+    These(Vec<EntryReport>),
+    /// More than are told one by one.
+    Many,
+}
+
 /// What of the entries another process or the master has to know.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
@@ -69,8 +77,9 @@ impl ChangeLine {
     }
 
     /// From now on, what changes is told.
-    pub(crate) fn tell_entries(&mut self) {
+    pub(crate) fn tell_entries(&mut self, now: Instant) {
         self.entries.is_told = true;
+        self.entries.due = self.references().has_actions().then_some(now + TOLD_EVERY);
         self.references().list().iter().for_each(|one| one.live().note_changes());
     }
 
@@ -91,22 +100,31 @@ impl ChangeLine {
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The entries that changed since the last time, for the master to know.
-    pub(crate) fn take_untold_entries(&mut self, now: Instant) -> Vec<EntryReport> {
+    /// Whether entries changed of which the master does not know. It is asked again after a while if requests change entries.
+    pub(crate) fn has_untold_entries(&mut self, now: Instant) -> bool {
         if !self.entries.is_told {
-            return Vec::new();
+            return false;
         }
         self.entries.due = self.references().has_actions().then_some(now + TOLD_EVERY);
-        let all = self.references().list();
-        let of = |one: &Arc<Reference>| {
+        self.references().list().iter().any(|one| one.live().has_noted())
+    }
+
+    /// The entries that changed since the last time, for the master to know.
+    pub(crate) fn take_untold_entries(&mut self) -> EntryNews {
+        let mut news = Some(Vec::new());
+        for one in self.references().list() {
             let title = one.title();
-            let report = move |change: ChangedKey| {
+            let report = |change: ChangedKey| {
                 let record = (change.file != change.live).then(|| entries::record(&title, &change));
                 (entries::key(&title, &change), record)
             };
-            one.live().take_noted().into_iter().map(report).collect::<Vec<_>>()
-        };
-        all.iter().flat_map(of).collect()
+            let noted = one.live().take_noted();
+            news = news.zip(noted).map(|(mut all, noted)| {
+                all.extend(noted.into_iter().map(report));
+                all
+            });
+        }
+        news.map_or(EntryNews::Many, EntryNews::These)
     }
 
     /// When requests may have changed something that the master has to know.

@@ -6,7 +6,7 @@ use baton_model::{AccessLevel, Author, Field, Object};
 use super::link::ToWorker;
 use crate::messages::Said;
 use crate::overrides::{OverrideKey, OverrideRecord};
-use crate::reload::EntryReport;
+use crate::reload::EntryNews;
 
 /// Overrides that are told one by one; of more, all are told at once.
 const TOLD_ONE_BY_ONE: usize = 64;
@@ -24,7 +24,7 @@ pub(crate) enum DutyEvent {
     /// Operators have set this, or files have ended it.
     Overridden(Vec<(Object, Field)>),
     /// Entries of maps and ACLs have changed at run time, or files have ended that.
-    EntriesChanged(Vec<EntryReport>),
+    EntriesChanged(EntryNews),
     /// Sockets of addresses on their way out were closed. `is_leaving`: there are others.
     Closed { is_leaving: bool },
     /// Addresses are on their way out.
@@ -92,12 +92,10 @@ pub(crate) fn duties(event: DutyEvent) -> Vec<Duty> {
             duties.extend((!is_leaving).then_some(Duty::Settle));
         }
         DutyEvent::Overridden(overrides) => duties = of_overrides(overrides),
-        DutyEvent::EntriesChanged(entries) => match entries.len() {
-            ..=ENTRIES_ONE_BY_ONE => {
-                duties.extend(entries.into_iter().map(|(of, set)| Duty::KeepEntry(of, set.map(Box::new))))
-            }
-            _ => duties.push(Duty::KeepOverrides),
-        },
+        DutyEvent::EntriesChanged(EntryNews::These(entries)) if entries.len() <= ENTRIES_ONE_BY_ONE => {
+            duties.extend(entries.into_iter().map(|(of, set)| Duty::KeepEntry(of, set.map(Box::new))));
+        }
+        DutyEvent::EntriesChanged(EntryNews::These(_) | EntryNews::Many) => duties.push(Duty::KeepOverrides),
         DutyEvent::Closed { is_leaving } => {
             duties.push(Duty::ReportSockets);
             duties.extend((!is_leaving).then_some(Duty::Settle));
@@ -189,6 +187,14 @@ mod tests {
         let count = |count| duties(DutyEvent::Overridden(overrides(count))).len();
         assert_eq!([0, 1, TOLD_ONE_BY_ONE, TOLD_ONE_BY_ONE + 1].map(count), [0, 1, TOLD_ONE_BY_ONE, 1]);
         assert_eq!(duties(DutyEvent::Overridden(overrides(TOLD_ONE_BY_ONE + 1))), [Duty::KeepOverrides]);
+    }
+
+    #[test]
+    fn many_entries_are_told_at_once() {
+        let entries = |count| EntryNews::These((0..count).map(|_| (OverrideKey::default(), None)).collect());
+        let count = |count| duties(DutyEvent::EntriesChanged(entries(count))).len();
+        assert_eq!([0, 1, ENTRIES_ONE_BY_ONE, ENTRIES_ONE_BY_ONE + 1].map(count), [0, 1, ENTRIES_ONE_BY_ONE, 1]);
+        assert_eq!(duties(DutyEvent::EntriesChanged(EntryNews::Many)), [Duty::KeepOverrides]);
     }
 
     #[test]

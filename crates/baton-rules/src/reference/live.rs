@@ -5,6 +5,7 @@
 //! into use by the exchange of a pointer.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -19,6 +20,12 @@ const ENTRIES_PER_HOLD: usize = 4096;
 
 /// Entries that are added under one hold of the lock, and seen together.
 const ENTRIES_PER_ADDITION: usize = 64;
+
+/// Keys that are compared or copied under one hold of the lock.
+const KEYS_PER_HOLD: usize = 256;
+
+/// Changed keys that are noted one by one.
+const NOTED_MAX: usize = 4096;
 
 type Indexes = Vec<Option<Arc<Index>>>;
 
@@ -52,7 +59,35 @@ struct State {
     /// Whoever builds other contents from these learns here which keys have changed meanwhile.
     journals: Vec<Weak<Journal>>,
     differing: Differing,
-    untold: Option<HashSet<Box<[u8]>>>,
+    untold: Option<Noted>,
+}
+
+/// Keys that changed and of which nobody was told yet.
+#[derive(Debug)]
+enum Noted {
+    Keys(HashSet<Box<[u8]>>),
+    /// Too many to note, or all.
+    Many,
+}
+
+impl Noted {
+    fn note(&mut self, key: &[u8]) {
+        match self {
+            Noted::Keys(keys) if keys.len() < NOTED_MAX => _ = keys.insert(key.into()),
+            Noted::Keys(_) => *self = Noted::Many,
+            Noted::Many => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Noted::Keys(keys) if keys.is_empty())
+    }
+}
+
+impl Default for Noted {
+    fn default() -> Noted {
+        Noted::Keys(HashSet::new())
+    }
 }
 
 /// Keys whose entries are not those of the file.
@@ -271,7 +306,7 @@ impl State {
             }
         }
         if let Some(untold) = &mut self.untold {
-            untold.insert(key.into());
+            untold.note(key);
         }
     }
 
@@ -279,8 +314,7 @@ impl State {
     fn exchange(&mut self, contents: Contents) -> Contents {
         self.exchanges += 1;
         if let Some(untold) = &mut self.untold {
-            let keys = self.contents.by_key.keys().chain(contents.by_key.keys()).chain(self.base.by_key.keys());
-            untold.extend(keys.map(Box::from));
+            *untold = Noted::Many;
         }
         self.differing = Differing::Unknown;
         std::mem::replace(&mut self.contents, contents)
@@ -585,8 +619,51 @@ impl Live {
     /// How many keys are not as in the file.
     pub fn changed_count(&self) -> usize {
         match self.is_changed() {
-            true => self.lock().differing().len(),
+            true => {
+                self.compare();
+                self.lock().differing().len()
+            }
             false => 0,
+        }
+    }
+
+    /// Compares all entries with the file's after they were exchanged, a few under each hold of the lock that requests wait for.
+    fn compare(&self) {
+        let journal: Arc<Journal> = Arc::default();
+        let (exchanges, base) = {
+            let mut state = self.lock();
+            if let Differing::Keys(_) = state.differing {
+                return;
+            }
+            state.journals.push(Arc::downgrade(&journal));
+            (state.exchanges, Arc::clone(&state.base))
+        };
+        let mut differing: BTreeSet<Box<[u8]>> = BTreeSet::new();
+        let mut after = 0;
+        loop {
+            let page = self.page(None, after, KEYS_PER_HOLD);
+            let Some(last) = page.last() else { break };
+            after = last.number;
+            let state = self.lock();
+            // A key with many entries is compared once.
+            let firsts = page.iter().filter(|one| state.contents.by_key.get(one.key()).first() == Some(&one.number));
+            let keys = firsts.map(|one| one.key()).filter(|key| !is_as_in_file(&state.contents, &state.base, key));
+            differing.extend(keys.map(Box::from));
+        }
+        for page in base.entries.chunks(KEYS_PER_HOLD) {
+            let state = self.lock();
+            let gone = page.iter().map(|one| one.key()).filter(|key| state.contents.by_key.get(key).is_empty());
+            differing.extend(gone.map(Box::from));
+        }
+        let mut state = self.lock();
+        if state.exchanges == exchanges && Arc::ptr_eq(&state.base, &base) {
+            for key in std::mem::take(&mut *journal.lock().unwrap_or_else(PoisonError::into_inner)) {
+                match is_as_in_file(&state.contents, &state.base, &key) {
+                    true => drop(differing.remove(&key)),
+                    false => drop(differing.insert(key)),
+                }
+            }
+            state.differing = Differing::Keys(differing);
         }
     }
 
@@ -595,9 +672,21 @@ impl Live {
         if !self.is_changed() {
             return Vec::new();
         }
-        let mut state = self.lock();
-        let keys: Vec<Box<[u8]>> = state.differing().iter().cloned().collect();
-        keys.into_iter().map(|key| changed(&state, key.into())).collect()
+        self.compare();
+        let mut all = Vec::new();
+        let mut after: Option<Box<[u8]>> = None;
+        loop {
+            let mut state = self.lock();
+            let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let rest = state.differing().range::<[u8], _>((from, Bound::Unbounded));
+            let keys: Vec<Box<[u8]>> = rest.take(KEYS_PER_HOLD).cloned().collect();
+            all.extend(keys.iter().map(|key| changed(&state, key.to_vec())));
+            drop(state);
+            match keys.into_iter().next_back() {
+                Some(last) => after = Some(last),
+                None => return all,
+            }
+        }
     }
 
     /// A key, as in the file and as it is in use.
@@ -610,14 +699,27 @@ impl Live {
         self.lock().untold.get_or_insert_default();
     }
 
-    /// The keys that changed since the last time; those that are as in the file again are among them.
-    pub fn take_noted(&self) -> Vec<ChangedKey> {
+    /// Whether something changed since [`Live::take_noted`].
+    pub fn has_noted(&self) -> bool {
+        self.is_changed() && self.lock().untold.as_ref().is_some_and(|untold| !untold.is_empty())
+    }
+
+    /// The keys that changed since the last time; those that are as in the file again are among them. `None`: more than are noted one by
+    /// one, so that all of [`Live::changes`] are to be told.
+    pub fn take_noted(&self) -> Option<Vec<ChangedKey>> {
         if !self.is_changed() {
-            return Vec::new();
+            return Some(Vec::new());
         }
-        let mut state = self.lock();
-        let Some(keys) = state.untold.as_mut().map(std::mem::take) else { return Vec::new() };
-        keys.into_iter().map(|key| changed(&state, key.into())).collect()
+        let keys = match self.lock().untold.as_mut().map(std::mem::take) {
+            None => return Some(Vec::new()),
+            Some(Noted::Many) => return None,
+            Some(Noted::Keys(keys)) => keys.into_iter().collect::<Vec<_>>(),
+        };
+        let page = |keys: &[Box<[u8]>]| {
+            let state = self.lock();
+            keys.iter().map(|key| changed(&state, key.to_vec())).collect::<Vec<_>>()
+        };
+        Some(keys.chunks(KEYS_PER_HOLD).flat_map(page).collect())
     }
 
     /// Makes a key as it was in another process, unless the file has another value for it by now. Whether that is so.
@@ -756,7 +858,7 @@ impl Live {
             contents.indexes.push(index);
         }
         if let Some(untold) = &mut state.untold {
-            untold.extend(ended);
+            ended.iter().for_each(|key| untold.note(key));
         }
         self.current.store(Arc::new(contents.indexes.clone()));
         let old = (std::mem::replace(&mut state.contents, contents), std::mem::replace(&mut state.base, base));
