@@ -440,13 +440,16 @@ fn key6(address: u128, bits: u32) -> [u8; 17] {
     key
 }
 
+/// Hits by key, and by number.
+type MoreHits = hash_map::HashMap<Box<[u8]>, BTreeMap<u64, Hit>>;
+
 /// Hits by key, read without a lock while one writer changes them.
 #[derive(Debug, Default)]
 struct KeyTable {
     /// The first entry of each key, which is the one that readers want.
     winners: HashMap<TableKey, Hit>,
     /// The other ones.
-    more: Mutex<hash_map::HashMap<Box<[u8]>, BTreeMap<u64, Hit>>>,
+    more: Mutex<MoreHits>,
 }
 
 /// A key, which is the entry's own nearly always.
@@ -501,7 +504,7 @@ impl Equivalent<TableKey> for Probe<'_> {
 }
 
 impl KeyTable {
-    fn more(&self) -> MutexGuard<'_, hash_map::HashMap<Box<[u8]>, BTreeMap<u64, Hit>>> {
+    fn more(&self) -> MutexGuard<'_, MoreHits> {
         self.more.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -264,7 +264,8 @@ impl Contents {
 
     /// Makes these the entries of a key; new ones come last.
     fn put(&mut self, key: &[u8], values: &Values, last_number: &mut u64) {
-        self.remove_all(&self.by_key.get(key).to_vec());
+        let numbers = self.by_key.get(key).to_vec();
+        self.remove_all(&numbers);
         let entries = values.iter().zip(*last_number + 1..);
         let entries: Vec<Arc<Entry>> =
             entries.map(|(value, number)| Entry::new(number, key, value.as_deref())).collect();
