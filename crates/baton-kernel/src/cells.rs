@@ -21,9 +21,9 @@ use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-use nix::unistd::ftruncate;
 
 /// Bytes of a chunk; a larger record has one of its own, of several times as many.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -181,7 +181,8 @@ impl Chunks {
     /// Makes the file longer and maps what was added.
     fn map(&mut self, file: &File, bytes: usize) -> io::Result<NonNull<AtomicU64>> {
         let (offset, end) = (self.bytes, self.bytes + bytes);
-        ftruncate(file, end as i64)?;
+        // With its pages: memory that is missing is an error here, and not the end of whoever counts first.
+        fallocate(file, FallocateFlags::empty(), offset as i64, bytes as i64)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at a place of the kernel's choice; the file is ours and never gets shorter.
         let at = unsafe { mmap(None, length(bytes), access, MapFlags::MAP_SHARED, file, offset as i64) }?;
