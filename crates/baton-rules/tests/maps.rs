@@ -49,7 +49,7 @@ impl Disk {
         self.load_all(&[("web", lines)], commit).remove(0)
     }
 
-    /// The same with several proxies.
+    /// A request through several proxies that share files.
     fn load_all(&self, proxies: &[(&str, &str)], commit: bool) -> Vec<Arc<ProxyRules>> {
         let named = |(name, lines): &(&str, &str)| Proxy { name: (*name).into(), ..proxy(Role::Listen, lines) };
         let proxies: Vec<Proxy> = proxies.iter().map(named).collect();
