@@ -15,7 +15,11 @@ fuzz_target!(|input: &[u8]| {
     let mut proxy = Proxy::new(Arc::from("front"), Role::Listen);
     proxy.mode = Mode::Http;
     let capture = ["request", "header", "x", "len", "100"].map(str::to_owned).to_vec();
-    let sets = [(Ruleset::LogFormat, vec![format.clone()]), (Ruleset::UniqueIdFormat, vec![format]), (Ruleset::Capture, capture)];
+    let sets = [
+        (Ruleset::LogFormat, vec![format.clone()]),
+        (Ruleset::UniqueIdFormat, vec![format]),
+        (Ruleset::Capture, capture),
+    ];
     for (ruleset, words) in sets {
         proxy.rules.insert(ruleset, vec![Rule { ruleset, words, source: Source::default() }]);
     }

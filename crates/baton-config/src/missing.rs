@@ -1,8 +1,8 @@
 //! What HAProxy 2.6 has and Baton lacks, by feature, each with an alternative: one table for the messages about a file that is refused
 //! and for `docs/missing.md`.
 //!
-//! What is missing says "is not supported yet", or "is not supported: " and the reason why it never will be. [`mark`] recognizes such
-//! an error and gives it its feature; [`summary`] counts the lines of each; [`LeftOut`] takes them out for a check of the others.
+//! What is missing says "is not supported yet", or "is not supported: " and the reason why it never will be. `mark` recognizes such
+//! an error and gives it its feature; `summary` counts the lines of each; `LeftOut` takes them out for a check of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
