@@ -42,6 +42,8 @@ SCENARIOS = {
                     port=proxies.OWN_PORT, sections=proxies.LOG_CFG % "${LOG}"),
     "log-ring": Scenario("the same lines kept in a ring: what it costs to make them",
                          port=proxies.OWN_PORT, sections=proxies.LOG_CFG % "ring@lines" + proxies.RING_CFG),
+    "rules": Scenario("keep-alive with 25 ACLs and 25 rules", port=proxies.OWN_PORT, sections=proxies.RULES_CFG),
+    "map": Scenario("keep-alive with a look-up in a map of 100,000 hosts", port=proxies.OWN_PORT, sections=proxies.MAP_CFG),
     "tcp": Scenario("tcp mode: the requests of keep-alive through 32 tunnels", port=proxies.TCP_PORT),
 }
 

@@ -65,6 +65,32 @@ ring lines
     size 65536
 """
 
+# What a site of some size asks of each request: 25 ACLs, and 25 rules of which few apply.
+RULES_CFG = (
+    f"frontend own\n    bind 127.0.0.1:{OWN_PORT}\n"
+    + "".join(f"    acl path{n} path_beg /api/v{n}/ /old/{n}/\n" for n in range(10))
+    + "".join(f"    acl host{n} hdr(host) -i www{n}.example.com example{n}.com\n" for n in range(10))
+    + "    acl internal src 10.0.0.0/8 192.168.0.0/16 172.16.0.0/12\n    acl writes method POST PUT DELETE\n"
+    + "    acl bot req.hdr(user-agent) -m sub -i bot crawler spider\n    acl has_id req.hdr(x-request-id) -m found\n"
+    + "    acl asset path_end .js .css .png .jpg\n"
+    + "".join(f"    http-request set-header X-Api v{n} if path{n} !internal\n" for n in range(10))
+    + "".join(f"    http-request deny if host{n} writes bot\n" for n in range(5))
+    + "    http-request set-header X-Forwarded-Proto http\n    http-request set-header X-Client %[src]\n"
+    + "    http-request set-var(txn.host) req.hdr(host),lower\n    http-request set-var(txn.path) path,lower\n"
+    + "    http-request del-header X-Internal unless internal\n    http-request set-header X-Bot 1 if bot\n"
+    + "    http-request set-header X-Id %[rand] unless has_id\n    http-request set-header X-Asset 1 if asset\n"
+    + "    http-response set-header Strict-Transport-Security max-age=31536000\n    http-response del-header Server\n"
+    + "    default_backend origins\n"
+)
+
+MAP_ENTRIES = 100_000
+MAP_CFG = f"""
+frontend own
+    bind 127.0.0.1:{OWN_PORT}
+    http-request set-header X-Tenant %[req.hdr(host),lower,map_str(${{FOLDER}}/tenants.map,none)]
+    default_backend origins
+"""
+
 # nginx asks for HTTP/1.1 and a cleared Connection field before it keeps connections to origins.
 NGINX_CFG = f"""\
 %(modules)s
@@ -144,7 +170,11 @@ class Haproxy:
 
     def start(self, here, sections=""):
         path = here.folder / "haproxy.cfg"
-        path.write_text(HAPROXY_CFG + sections.replace("${LOG}", f"127.0.0.1:{SYSLOG_PORT}"))
+        own = sections.replace("${LOG}", f"127.0.0.1:{SYSLOG_PORT}").replace("${FOLDER}", str(here.folder))
+        path.write_text(HAPROXY_CFG + own)
+        if "tenants.map" in own and not (here.folder / "tenants.map").exists():
+            lines = (f"host{n}.example.com tenant{n}\n" for n in range(MAP_ENTRIES - 1))
+            (here.folder / "tenants.map").write_text("".join(lines) + "bench tenant\n")
         if sections and not hasattr(here, "syslog"):
             here.syslog = syslog()
         process = here.start([self.program, "-db", "-f", str(path)], here.proxy_cpu, self.name)
