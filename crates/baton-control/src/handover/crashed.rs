@@ -13,7 +13,7 @@ use baton_kernel::process::uptime;
 use baton_proxy::{Counted, CountedMemory, Generation, ProcessSum, read_counted};
 use serde::{Deserialize, Serialize};
 
-use super::memory::{Counters, Counts, Named, ProcessMemory, ProcessTotals, ProxyCounts, ServerCounts};
+use super::memory::{Counters, Counts, Named, ProcessMemory, ProcessTotals, ProxyCounts, ServerCounts, milliseconds};
 use super::{state, totals};
 
 /// The health of servers, as a worker reports it to its master.
@@ -76,10 +76,6 @@ pub fn read_counters(file: OwnedFd) -> io::Result<ProcessMemory> {
         .extend(of_servers.map(|(name, servers)| (name, ProxyCounts { servers, ..ProxyCounts::default() })));
     let sum = |wanted: ProcessSum| sums.iter().find(|(sum, _)| *sum == wanted).map_or(0, |(_, sum)| *sum);
     Ok(ProcessMemory { counts, sockets, totals: totals::of_sums(sum), ..ProcessMemory::default() })
-}
-
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ impl ProcessMemory {
 
     /// So much time has gone on since it was so.
     pub fn age(&mut self, time: Duration) {
-        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let time = milliseconds(time);
         let later = |ms: &mut u64| *ms = ms.saturating_add(time);
         later(&mut self.quiet_ms);
         for (_, backend) in &mut self.backends.0 {
@@ -590,6 +590,11 @@ fn known_word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static,
     }
 
     deserializer.deserialize_str(Word)
+}
+
+/// Whole milliseconds, as times stand in here.
+pub(super) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whether a field is as in a process that has just begun, and left out.

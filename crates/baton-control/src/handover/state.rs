@@ -14,7 +14,9 @@ use baton_proxy::balance::{
 };
 use baton_proxy::{BackendPlan, Generation};
 
-use super::memory::{self, Counters, Counts, HEALTH_WORDS, Named, ProcessMemory, ProxyCounts, ServerCounts};
+use super::memory::{
+    self, Counters, Counts, HEALTH_WORDS, Named, ProcessMemory, ProxyCounts, ServerCounts, milliseconds,
+};
 
 /// All there is to remember of `generation` at `now`.
 pub fn remember(generation: &Generation, checker: &Checker, now: Instant) -> ProcessMemory {
@@ -268,8 +270,4 @@ fn health_of(word: &str) -> HealthState {
         "stopping" => HealthState::Stopping,
         _ => HealthState::Up,
     }
-}
-
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -308,13 +308,13 @@ impl Passage<'_, '_> {
         Ok(Sent { keep: false, unread: false, ended: outcome.err() })
     }
 
-    /// Inactivity limits while a message passes.
     /// How often a request may be sent again.
     fn retries(&self) -> u32 {
         let set = self.exchange.settings.values().and_then(|set| set.retries);
         set.unwrap_or(self.backend.plan.proxy.retries)
     }
 
+    /// Inactivity limits while a message passes.
     fn patience(&self) -> Patience {
         let set = self.exchange.settings.values();
         Patience {
