@@ -28,6 +28,7 @@ mod server;
 mod share;
 mod source;
 mod stats;
+mod table;
 mod timeouts;
 mod tls;
 mod users;
@@ -59,6 +60,7 @@ pub use rule::{Rule, Ruleset, Service};
 pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, ServerTarget, SourceAddress};
 pub use source::{KeywordLines, Source, Written};
 pub use stats::{AccessLevel, SeverityOutput, ShownText, Stats, StatsPage, StatsSocket, StatsUser};
+pub use table::{DataKind, DataType, KeyType, ServerKey, StickTable, Stored};
 pub use timeouts::Timeouts;
 pub use tls::{
     BindTls, ClientVerify, CrtLine, CrtLoad, CrtSource, CrtStore, ExtraFiles, GlobalTls, IgnoredErrors, ServerTls,

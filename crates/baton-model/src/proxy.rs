@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, KeywordLines, Logging, RetryOn,
-    Ring, Rule, Ruleset, Server, Source, StatsPage, TcpOptions, Timeouts, UserList,
+    Ring, Rule, Ruleset, Server, Source, StatsPage, StickTable, TcpOptions, Timeouts, UserList,
 };
 
 /// Everything that was asked for.
@@ -43,6 +43,11 @@ impl Model {
     /// Whether anything would take connections or packets. A frontend without an address takes none.
     pub fn has_listener(&self) -> bool {
         self.has_direct() || self.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
+    }
+
+    /// The stick tables of all proxies.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<StickTable>> {
+        self.proxies.iter().filter_map(|proxy| proxy.table.as_ref())
     }
 
     /// The proxy with a backend's role of that name.
@@ -127,6 +132,8 @@ pub struct Proxy {
     pub source_address: Option<crate::SourceAddress>,
     /// `stats …`: the statistics page; `None` without one, and outside of `mode http`. Its rules are among the rules.
     pub stats: Option<Arc<StatsPage>>,
+    /// `stick-table`.
+    pub table: Option<Arc<StickTable>>,
     /// `description`.
     pub description: Option<String>,
     /// What `mode direct` has; `None` in the other modes.
@@ -181,6 +188,7 @@ impl Proxy {
             check: Check::default(),
             source_address: None,
             stats: None,
+            table: None,
             description: None,
             direct: None,
             state_file: StateFile::None,

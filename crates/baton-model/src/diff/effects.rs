@@ -204,6 +204,7 @@ pub(super) static PROXY: &[FieldRow<Proxy>] = rows! { Proxy;
     state_file => "load-server-state-from-file" E::NONE,
     state_file_name => "server-state-file-name" E::NONE,
     stats by unshown => "stats" E::NONE,
+    table by unshown => "stick-table" E::NONE,
     description => "description" E::NONE,
     // Connections that are open go on as they were opened.
     source_address by unshown => "source" E::RECHECKS;
