@@ -77,7 +77,7 @@ impl Expr {
                 args[0] = Value::Users(files.users(list).ok_or_else(missing)?);
             }
             _ if fetch.args.iter().any(|arg| names::is_name(arg.kind)) => {
-                names::resolve(fetch.names[0], fetch.args, &mut args, files)?;
+                names::resolve(&format!("sample fetch keyword '{}'", fetch.names[0]), fetch.args, &mut args, files)?;
             }
             "hostname" => args = vec![Value::Str(files.hostname().into_bytes().into())],
             _ => {}
@@ -104,6 +104,10 @@ impl Expr {
                 let own = References::default();
                 let references = files.pattern_references().unwrap_or(&own);
                 args[0] = Value::Map(references.file(path, true, false, spec, files)?);
+            }
+            if row.args.iter().any(|arg| names::is_name(arg.kind)) {
+                let by = format!("conversion keyword '{name}' for sample fetch keyword '{}'", fetch.names[0]);
+                names::resolve(&by, row.args, &mut args, files)?;
             }
             if row.name == "jwt_verify" {
                 converter::read_key(&mut args, files);

@@ -72,7 +72,7 @@ pub use live::{
 };
 pub use log::{DateSpelling, Fact, LogSource, NoLog, UniqueId};
 pub use nearest::{nearest, suggestion};
-pub use outside::{BufferLimits, Files, NameReference, NoFiles};
+pub use outside::{BufferLimits, Files, NameReference, NoFiles, ReferenceKind};
 pub use place::RulePosition;
 pub use problem::{RuleDiagnostic, RuleError};
 pub use reference::{

@@ -1,22 +1,23 @@
-//! Names of proxies and servers in arguments: what a name that is left out means, and that a server's may have its backend's in front.
+//! Names of proxies, servers and stick tables in arguments: what a name that is left out means, and that a server's may have its
+//! backend's in front.
 
 use baton_model::Role;
 
 use crate::args::{Arg, ArgKind, Value};
-use crate::outside::{Files, NameReference};
+use crate::outside::{Files, NameReference, ReferenceKind};
 use crate::problem::RuleError;
 
-/// Whether an argument of this kind is the name of a proxy or server.
+/// Whether an argument of this kind is the name of a proxy, server or stick table.
 pub(crate) fn is_name(kind: ArgKind) -> bool {
-    matches!(kind, ArgKind::Frontend | ArgKind::Backend | ArgKind::Server)
+    matches!(kind, ArgKind::Frontend | ArgKind::Backend | ArgKind::Server | ArgKind::Table)
 }
 
 /// Puts the proxy itself in place of names that are left out, takes servers' names apart, and reports all names to the caller, who
-/// knows which there are. `name` is the fetch.
-pub(crate) fn resolve(name: &str, rows: &[Arg], args: &mut [Value], files: &dyn Files) -> Result<(), RuleError> {
-    let asks_for_rate = name.ends_with("_rate");
+/// knows which there are. `what` has the arguments, as messages call it.
+pub(crate) fn resolve(what: &str, rows: &[Arg], args: &mut [Value], files: &dyn Files) -> Result<(), RuleError> {
+    let asks_for_rate = what.ends_with("_rate'");
     for (nth, (row, arg)) in rows.iter().zip(args).enumerate().filter(|(_, (row, _))| is_name(row.kind)) {
-        let by = format!("arg {} of sample fetch keyword '{name}'", nth + 1);
+        let by = format!("arg {} of {what}", nth + 1);
         let name = arg.name().map(str::to_owned);
         match row.kind {
             ArgKind::Server => {
@@ -39,17 +40,22 @@ pub(crate) fn resolve(name: &str, rows: &[Arg], args: &mut [Value], files: &dyn 
                 }
                 *arg = Value::Server(backend.as_str().into(), server.into());
                 if !backend.is_empty() {
-                    let server = Some(server.to_owned());
-                    files.refers(NameReference { by, proxy: backend, role: Role::Backend, server, asks_for_rate });
+                    let kind = ReferenceKind::Server(server.to_owned());
+                    files.refers(NameReference { by, proxy: backend, kind, asks_for_rate });
                 }
             }
+            ArgKind::Table => {
+                let Some(proxy) = name.or_else(|| files.within().map(|(proxy, _)| proxy.to_owned())) else { continue };
+                *arg = Value::Str(proxy.as_bytes().into());
+                files.refers(NameReference { by, proxy, kind: ReferenceKind::Table, asks_for_rate: false });
+            }
             kind => {
-                let (role, word) = match kind {
-                    ArgKind::Frontend => (Role::Frontend, "frontend"),
-                    _ => (Role::Backend, "backend"),
+                let (role, word, named) = match kind {
+                    ArgKind::Frontend => (Role::Frontend, "frontend", ReferenceKind::Frontend),
+                    _ => (Role::Backend, "backend", ReferenceKind::Backend),
                 };
                 let refer =
-                    |proxy| files.refers(NameReference { by: by.clone(), proxy, role, server: None, asks_for_rate });
+                    |proxy| files.refers(NameReference { by: by.clone(), proxy, kind: named.clone(), asks_for_rate });
                 match (name, files.within()) {
                     (Some(proxy), _) => refer(proxy),
                     (None, Some((proxy, own))) => {

@@ -75,19 +75,30 @@ impl Default for BufferLimits {
     }
 }
 
-/// A proxy or a server that an expression names.
+/// A proxy, a server or a stick table that a rule or an expression names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NameReference {
     /// What names it, as messages call it: `arg 1 of sample fetch keyword 'be_conn'`.
     pub by: String,
-    /// The frontend or backend.
+    /// The frontend, backend or table.
     pub proxy: String,
-    /// What the proxy must be.
-    pub role: Role,
-    /// The server, where one is named.
-    pub server: Option<String>,
+    /// What the name must be.
+    pub kind: ReferenceKind,
     /// A rate of it is wanted, which must be measured.
     pub asks_for_rate: bool,
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ReferenceKind {
+    /// A frontend.
+    Frontend,
+    /// A backend.
+    Backend,
+    /// The server of that name in a backend.
+    Server(String),
+    /// A stick table: of a proxy of that name, or of a `peers` section.
+    Table,
 }
 
 /// No files at all: each is missing.

@@ -1,7 +1,7 @@
 //! Names of proxies and servers that rules, their expressions and `default_backend` say: they must be there, and fit.
 
-use baton_model::{Mode, Role, Ruleset};
-use baton_rules::{NameReference, suggestion};
+use baton_model::{Mode, Ruleset};
+use baton_rules::{NameReference, ReferenceKind, suggestion};
 use rustc_hash::FxHashSet;
 
 use super::direct;
@@ -117,27 +117,39 @@ pub(super) fn references_exist(draft: &Draft, heads: &SectionIndex<'_>, context:
 
 /// What is wrong with a name, and which one may be meant.
 fn missing(reference: &NameReference, draft: &Draft, heads: &SectionIndex<'_>) -> Option<(String, Option<String>)> {
-    let NameReference { by, proxy, role, server, .. } = reference;
-    let kinds = match role {
-        Role::Frontend => [Kind::Listen, Kind::Frontend],
-        _ => [Kind::Listen, Kind::Backend],
-    };
+    let NameReference { by, proxy, kind, .. } = reference;
     let own = &draft.proxy.name;
+    let (kinds, what) = match kind {
+        ReferenceKind::Table => return missing_table(reference, own, heads),
+        ReferenceKind::Frontend => ([Kind::Listen, Kind::Frontend], "frontend"),
+        ReferenceKind::Backend => ([Kind::Listen, Kind::Backend], "backend"),
+        ReferenceKind::Server(_) => ([Kind::Listen, Kind::Backend], "proxy"),
+    };
     let Some(found) = kinds.iter().find_map(|kind| heads.get(&(&**proxy, *kind))) else {
         let known = heads.iter().filter(|((_, kind), _)| kinds.contains(kind)).map(|((name, _), _)| *name);
-        let what = match (server, role) {
-            (Some(_), _) => "proxy",
-            (None, Role::Frontend) => "frontend",
-            (None, _) => "backend",
-        };
         let message = format!("unable to find {what} '{proxy}' referenced in {by} in proxy '{own}'.");
         return Some((message, suggestion(proxy, known)));
     };
-    let server = server.as_deref()?;
+    let ReferenceKind::Server(server) = kind else { return None };
     let mut names = found.servers.iter().map(|server| &*server.server.name);
-    if names.any(|name| name == server) {
+    if names.any(|name| name == server.as_str()) {
         return None;
     }
     let message = format!("unable to find server '{server}' in proxy '{proxy}', referenced in {by} in proxy '{own}'.");
     Some((message, suggestion(server, found.servers.iter().map(|server| &*server.server.name))))
+}
+
+/// As [`missing`], of a stick table.
+fn missing_table(reference: &NameReference, own: &str, heads: &SectionIndex<'_>) -> Option<(String, Option<String>)> {
+    let NameReference { by, proxy, .. } = reference;
+    let mut tables = heads.values().filter_map(|draft| draft.proxy.table.as_deref()).map(|table| &*table.name);
+    if tables.any(|name| name == proxy) {
+        return None;
+    }
+    let message = format!("unable to find table '{proxy}' referenced in {by} in proxy '{own}'.");
+    let hint = match heads.keys().any(|(name, _)| name == proxy) {
+        true => Some(format!("'{proxy}' has no 'stick-table'")),
+        false => suggestion(proxy, heads.values().filter_map(|draft| draft.proxy.table.as_deref()).map(|t| &*t.name)),
+    };
+    Some((message, hint))
 }
