@@ -8,6 +8,7 @@ mod line;
 mod log;
 mod named;
 mod rule_files;
+mod stick;
 mod track;
 
 pub(crate) use direct::MAX_SERVICES;

@@ -47,6 +47,8 @@ pub enum Ruleset {
     ForcePersist,
     /// `ignore-persist if …`.
     IgnorePersist,
+    /// `stick on|match|store-request|store-response …`.
+    Stick,
     /// `stats http-request …`: who may see the statistics page.
     StatsRequest,
     /// `stats admin if …`: the words from `if` on.

@@ -50,6 +50,8 @@ pub struct Server {
     pub tcp_user_timeout_ms: Option<u32>,
     /// `redir PREFIX`.
     pub redir: Option<String>,
+    /// `non-stick`: no stick table binds a key to it.
+    pub non_stick: bool,
     /// `ssl`: TLS with the server, and everything about it.
     pub tls: Option<Arc<ServerTls>>,
     /// `tunnel`, `masquerade`: how packets get there in `mode direct`.
@@ -84,6 +86,7 @@ impl Server {
             tfo: false,
             tcp_user_timeout_ms: None,
             redir: None,
+            non_stick: false,
             tls: None,
             forwarding: Forwarding::Direct,
             line: Source::default(),

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use baton_kernel::process::memory;
+use baton_tables::{Now, Table};
 use slab::Slab;
 
 use crate::buffer::{Buffer, BufferPool};
@@ -25,7 +26,7 @@ use crate::messages::Messages;
 use crate::pipes::Pipes;
 use crate::pool::Upstreams;
 use crate::spare::Spare;
-use crate::state::Registry;
+use crate::state::{ByName, Registry};
 use crate::stream::RecordPool;
 use crate::view::{FrontendSlot, FrontendView};
 
@@ -58,6 +59,8 @@ pub struct Core {
     /// Whether a soft stop is under way.
     pub draining: Cell<bool>,
     frontends: RefCell<HashMap<Arc<str>, Rc<FrontendSlot>>>,
+    /// Stick tables, as this core holds them.
+    tables: RefCell<ByName<Arc<Table>>>,
     connections: RefCell<Slab<Rc<Orders>>>,
     /// Connections that came so far.
     serial: Cell<u32>,
@@ -133,6 +136,7 @@ impl Core {
             upstreams,
             draining: Cell::new(false),
             frontends: RefCell::default(),
+            tables: RefCell::default(),
             connections: RefCell::default(),
             serial: Cell::new(0),
             exchanges: Cell::new(0),
@@ -180,6 +184,7 @@ impl Core {
     pub fn apply(&self, generation: &Arc<Generation>) {
         self.log.apply(&generation.model.global);
         self.pipes.allow(generation.model.pipes_max() as usize);
+        self.take_tables();
         let mut frontends = self.frontends.borrow_mut();
         let views = FrontendView::all(&self.log, generation);
         for (name, slot) in frontends.iter() {
@@ -198,6 +203,27 @@ impl Core {
         }
         self.log.forget_unused();
         self.upstreams.retire(generation);
+    }
+
+    /// Takes up the stick tables of the generation in use: those that stay are held as before.
+    fn take_tables(&self) {
+        let all = self.registry.tables.all();
+        let mut own = self.tables.borrow_mut();
+        own.retain(|_, table| all.iter().any(|one| one.is(table)));
+        for table in all {
+            own.entry(table.name().clone()).or_insert_with(|| table.own());
+        }
+    }
+
+    /// The stick table of that name.
+    pub fn table(&self, name: &str) -> Option<Arc<Table>> {
+        self.tables.borrow().get(name).cloned()
+    }
+
+    /// The time of stick tables, of this turn.
+    #[inline]
+    pub fn table_now(&self) -> Now {
+        self.registry.timeline.at(self.now())
     }
 
     /// The frontend of this name in the generation that was applied last.

@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use baton_kernel::process::priority;
 use baton_model::diff::is_changed;
-use baton_model::{Bind, BindKey, EffectiveServer, Mode, Model, Proxy, Server, UserList};
+use baton_model::{Bind, BindKey, EffectiveServer, Mode, Model, Proxy, Server, StickTable, UserList};
 use baton_rules::{CompiledRules, Files, ProxyRules};
+use baton_tables::PreparedTables;
 use baton_tls::{Acceptor, Connector, Connectors};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
@@ -53,6 +54,8 @@ pub struct Generation {
     pub listeners: Vec<Arc<ListenerPlan>>,
     /// Whether rules ask for rates, which are measured only then.
     pub measures: bool,
+    /// Stick tables, until the commit; `None`: they are those in use.
+    tables: Option<PreparedTables>,
     /// Backends whose balancer the commit gave new settings: those that differ from the generation before.
     pub reconfigured: usize,
     /// The backend that has a server more than in the generation before, from which nothing else differs.
@@ -201,6 +204,16 @@ impl Generation {
                 });
             }
         }
+        let wanted: Vec<StickTable> = model.tables().map(|table| StickTable::clone(table)).collect();
+        let tables = match registry.tables.prepare(&wanted) {
+            Ok(tables) => Some(tables),
+            Err(error) => {
+                let source = wanted.iter().find(|table| table.name == error.table).map(|table| table.source.clone());
+                let (object, source) = (format!("stick-table {}", error.table), source.unwrap_or_default());
+                refused.push(Refused { object, reason: error.reason, source });
+                None
+            }
+        };
         if !refused.is_empty() {
             return Err(refused);
         }
@@ -219,6 +232,7 @@ impl Generation {
             backends: Arc::new(backends),
             listeners: Vec::new(),
             measures,
+            tables,
             reconfigured: 0,
             added_to: None,
             removed: None,
@@ -312,6 +326,7 @@ impl Generation {
             named: self.named.clone(),
             backends: Arc::new(backends),
             measures: self.measures,
+            tables: None,
             reconfigured: 0,
             added_to: None,
             removed: None,
@@ -360,6 +375,9 @@ impl Generation {
         }
         if let Some(server) = self.removed.clone() {
             return self.commit_removal(&server, registry, now);
+        }
+        if let Some(tables) = self.tables.take() {
+            registry.tables.commit(tables);
         }
         let removed = before.iter().flat_map(|before| &before.frontends);
         for plan in removed.filter(|plan| self.frontend(&plan.proxy.name).is_none()) {

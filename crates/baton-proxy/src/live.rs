@@ -12,6 +12,7 @@ use baton_rules::{
     BackendFigure, ConnectionFigure, Endpoint, ExchangeFigure, Figure, FrontendFigure, LiveState, ProcessFigure,
     ServerFigure, Side, TcpFigure,
 };
+use baton_tables::{Now, Table};
 
 use crate::balance::ServerState;
 use crate::connection::Connection;
@@ -70,6 +71,14 @@ impl LiveState for Live<'_> {
 
     fn default_backend(&self) -> Option<&str> {
         self.frontend.plan.proxy.default_backend.as_deref()
+    }
+
+    fn table(&self, name: &str) -> Option<Arc<Table>> {
+        self.core.table(name)
+    }
+
+    fn table_now(&self) -> Now {
+        self.core.table_now()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use baton_model::Redispatch;
 
-use crate::balance::{Affinity, ServerState};
+use crate::balance::{Affinity, BackendState, ServerState, WantedServer};
 use crate::exchange::Exchange;
 use crate::progress::{CookieDates, Persistence};
 
@@ -33,20 +33,37 @@ pub struct Preference {
     pub again: Option<Arc<ServerState>>,
     /// The server of the session's previous request, for `option prefer-last-server`.
     pub last: Option<Arc<ServerState>>,
-    /// What became of the preference at the first attempt.
+    /// The server that a stick table has for the request.
+    pub stuck: Option<Arc<ServerState>>,
+    /// What became of the cookie, or of whatever else names a server, at the first attempt.
     pub found: Option<Affinity>,
+    /// What the balancer made of it then: a stick table may have a server where that of the cookie is down.
+    pub picked: Option<Affinity>,
 }
 
 impl Preference {
+    /// Whether a rule or the cookie names a server that the request may go to, so that stick tables are not to name one. What becomes of
+    /// the cookie is noted.
+    pub fn is_placed(&mut self, backend: &BackendState) -> bool {
+        if self.server.is_some() {
+            return true;
+        }
+        let Some(cookie) = &self.cookie else { return false };
+        let judged = backend.judge(WantedServer::Cookie(cookie), self.force);
+        self.found = Some(judged.err().unwrap_or(Affinity::Kept));
+        judged.is_ok()
+    }
+
     /// The letter of the log for what the client's cookie was.
     pub fn note_cookie(&self, exchange: &mut Exchange<'_>) {
         let Exchange { facts, progress, .. } = exchange;
         let Some(backend) = progress.backend().filter(|backend| backend.plan.proxy.cookie.is_some()) else { return };
         let redispatches = backend.plan.proxy.tcp.redispatch != Redispatch::Off;
         let down = self.found == Some(Affinity::Kept) && progress.server().is_some_and(|server| !server.is_running());
-        let by_cookie = self.cookie.is_some() && self.found == Some(Affinity::Kept) && self.avoid.is_none();
-        let dates = self.cookie_dates.filter(|_| by_cookie);
-        progress.persistence = Persistence { by_cookie, is_ignored: self.ignore_persist, dates };
+        let is_wanted = self.picked == Some(Affinity::Kept) && self.avoid.is_none();
+        let by_cookie = self.cookie.is_some() && self.found == Some(Affinity::Kept);
+        let dates = self.cookie_dates.filter(|_| is_wanted && by_cookie);
+        progress.persistence = Persistence { is_wanted, is_ignored: self.ignore_persist, dates };
         if redispatches && self.found == Some(Affinity::Full) {
             facts.redispatched();
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use baton_model::{ConnectionMode, Proxy};
+use baton_tables::{OwnedKey, Table};
 
 use crate::balance::{ServerState, Slot};
 use crate::state::{Counter, CounterBlock, enter};
@@ -23,13 +24,18 @@ pub struct Progress {
     /// What became of the client's persistence cookie.
     pub persistence: Persistence,
     replacement: Option<Vec<u8>>,
+    /// Keys of stick tables that are to be bound to its server.
+    pub stick_keys: StickKeys,
 }
+
+/// Keys of stick tables that are to be bound to the server of an exchange, once it has responded.
+pub type StickKeys = Vec<(Arc<Table>, OwnedKey)>;
 
 /// What the response's cookie depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Persistence {
-    /// The server was chosen by the client's cookie.
-    pub by_cookie: bool,
+    /// The server was chosen by the client's cookie, a rule or a stick table, not by balancing.
+    pub is_wanted: bool,
     /// `ignore-persist` applied: no cookie is given.
     pub is_ignored: bool,
     /// The dates in the client's cookie, when it was followed.
@@ -86,6 +92,7 @@ impl Progress {
             reused: false,
             persistence: Persistence::default(),
             replacement: None,
+            stick_keys: StickKeys::new(),
         }
     }
 

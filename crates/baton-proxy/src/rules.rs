@@ -477,14 +477,38 @@ pub fn with_stream<T>(
     value
 }
 
+/// Evaluates with the response of a server, and the request as that saw it.
+pub fn with_response<T>(
+    core: &Core,
+    exchange: &mut Exchange<'_>,
+    backend: &BackendView,
+    server: Option<&Stream>,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    let about = EvaluationContext { backend: Some(backend), sees_server: true, server, ..EvaluationContext::default() };
+    response_with(core, exchange, about, None, evaluate)
+}
+
 /// `tcp-response content` rules of a backend in `mode tcp`, with what its server sent so far.
 pub fn stream_response(
     core: &Core,
     exchange: &mut Exchange<'_, Input>,
     backend: &BackendView,
-    (server, answer): (&Stream, &[u8]),
+    answered: (&Stream, &[u8]),
     last_chance: bool,
 ) -> Verdict {
+    with_stream_response(core, exchange, backend, answered, last_chance, |cx| backend.plan.rules.tcp_response(cx))
+}
+
+/// Evaluates with what the server of a client in `mode tcp` sent so far.
+pub fn with_stream_response<T>(
+    core: &Core,
+    exchange: &mut Exchange<'_, Input>,
+    backend: &BackendView,
+    (server, answer): (&Stream, &[u8]),
+    last_chance: bool,
+    evaluate: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
     let about = EvaluationContext {
         backend: Some(backend),
         sees_server: true,
@@ -494,9 +518,9 @@ pub fn stream_response(
         ..EvaluationContext::default()
     };
     let (scene, _) = scene(exchange, about);
-    let (verdict, said) = run(core, scene, about, None, None, |cx| backend.plan.rules.tcp_response(cx));
+    let (value, said) = run(core, scene, about, None, None, evaluate);
     exchange.heed(said);
-    verdict
+    value
 }
 
 /// What is to become of a response after `tcp-response content` rules.

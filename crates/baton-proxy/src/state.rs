@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use baton_kernel::cells::CellMemory;
+use baton_kernel::process;
 use baton_model::{Overrides, Proxy, Server};
+use baton_tables::{Tables, Timeline};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::balance::BackendState;
@@ -352,6 +354,10 @@ pub struct Registry {
     pub captures: CaptureCount,
     /// Sums of the process that no proxy has.
     pub sums: Arc<ProcessSums>,
+    /// Stick tables.
+    pub tables: Tables,
+    /// Their time.
+    pub timeline: Timeline,
     inner: Mutex<Names>,
     /// What operators set at run time. Written by the change path alone.
     overrides: Mutex<Arc<Overrides>>,
@@ -385,6 +391,8 @@ impl Registry {
             limits: ProcessLimits::default(),
             session_rate: Rate::default(),
             captures: CaptureCount::default(),
+            tables: Tables::new(),
+            timeline: Timeline::new(now, process::uptime()),
             inner: Mutex::default(),
             overrides: Mutex::default(),
         }

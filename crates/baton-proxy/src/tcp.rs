@@ -14,7 +14,6 @@ use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::pool::ServerConnection;
-use crate::preference::Preference;
 use crate::record;
 use crate::relay::tunnel::{self, Pump};
 use crate::relay::unless_cut;
@@ -87,7 +86,7 @@ async fn open(
     };
     exchange.progress.enter(&backend);
     exchange.connection.orders().notes.goes_to(&backend);
-    let preference = Preference { key: route::stream_key(core, exchange, &backend), ..Preference::default() };
+    let preference = route::stream_preference(core, exchange, &backend);
     match Attempts::new(&backend, preference, &exchange.settings).open(core, exchange).await? {
         Opened::Server(slot, connection) => {
             exchange.connection.orders().notes.is_at(slot.server());
@@ -125,6 +124,8 @@ async fn relay(
             }
         }
     }
+    let answer = first.as_deref().unwrap_or_default();
+    route::stick_stream(core, exchange, backend, &connection.1, (&connection.0.stream, answer));
     let mut down = Pump::new(first.filter(|first: &Buffer| !first.is_empty())).splicing(splice_down);
     if is_closed {
         (up, down) = (up.shut(), down.ending());

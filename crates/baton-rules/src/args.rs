@@ -43,7 +43,6 @@ pub(crate) enum ArgKind {
     /// The name of a server, behind that of its backend and a slash where it is another one's.
     Server,
     /// The name of a stick table; that of the proxy itself where it is left out.
-    #[expect(dead_code, reason = "the fetches and converters of stick tables come with their contents")]
     Table,
     /// The name of a file that is a map.
     Map,

@@ -22,12 +22,7 @@ pub(crate) const FETCHES: &[&str] = &[
     "sc_get_gpt0", "sc_gpc0_rate", "sc_gpc1_rate", "sc_gpc_rate", "sc_http_err_cnt", "sc_http_err_rate",
     "sc_http_fail_cnt", "sc_http_fail_rate", "sc_http_req_cnt", "sc_http_req_rate", "sc_inc_gpc", "sc_inc_gpc0",
     "sc_inc_gpc1", "sc_kbytes_in", "sc_kbytes_out", "sc_sess_cnt", "sc_sess_rate", "sc_tracked", "sc_trackers",
-    "src_bytes_in_rate", "src_bytes_out_rate", "src_clr_gpc", "src_clr_gpc0", "src_clr_gpc1", "src_conn_cnt",
-    "src_conn_cur", "src_conn_rate", "src_get_gpc", "src_get_gpc0", "src_get_gpc1", "src_get_gpt", "src_get_gpt0",
-    "src_gpc0_rate", "src_gpc1_rate", "src_gpc_rate", "src_http_err_cnt", "src_http_err_rate", "src_http_fail_cnt",
-    "src_http_fail_rate", "src_http_req_cnt", "src_http_req_rate", "src_inc_gpc", "src_inc_gpc0", "src_inc_gpc1",
-    "src_kbytes_in", "src_kbytes_out", "src_sess_cnt", "src_sess_rate", "src_updt_conn_cnt", "ssl_fc_cipherlist_xxh",
-    "table_avl", "table_cnt",
+    "ssl_fc_cipherlist_xxh",
 ];
 
 /// Sample fetches of HAProxy that will not come: what they give, the TLS library keeps to itself.
@@ -53,14 +48,7 @@ pub(crate) const NOT_OURS: &[(&str, &str, &str)] = &[
 
 /// Converters (7.3.1).
 #[rustfmt::skip]
-pub(crate) const CONVERTERS: &[&str] = &[
-    "debug", "in_table",
-    "table_bytes_in_rate", "table_bytes_out_rate", "table_conn_cnt", "table_conn_cur", "table_conn_rate",
-    "table_expire", "table_gpc", "table_gpc0", "table_gpc0_rate", "table_gpc1", "table_gpc1_rate", "table_gpc_rate",
-    "table_gpt", "table_gpt0", "table_http_err_cnt", "table_http_err_rate", "table_http_fail_cnt",
-    "table_http_fail_rate", "table_http_req_cnt", "table_http_req_rate", "table_idle", "table_kbytes_in",
-    "table_kbytes_out", "table_server_id", "table_sess_cnt", "table_sess_rate", "table_trackers", "wt6",
-];
+pub(crate) const CONVERTERS: &[&str] = &["debug", "wt6"];
 
 /// How the names of what scripts in Lua register begin: fetches, converters, actions and services.
 pub(crate) const LUA: &str = "lua.";

@@ -2,6 +2,9 @@
 //! it. Nothing is looked up before a rule asks, so that rules without such a question pay nothing.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use baton_tables::{Now, Table};
 
 /// Answers rules. `None`: there is no such proxy, server or connection (any more), or it has no such figure.
 pub trait LiveState {
@@ -19,6 +22,12 @@ pub trait LiveState {
 
     /// The name of the frontend's `default_backend`.
     fn default_backend(&self) -> Option<&str>;
+
+    /// The stick table of that name.
+    fn table(&self, name: &str) -> Option<Arc<Table>>;
+
+    /// The time of stick tables.
+    fn table_now(&self) -> Now;
 }
 
 /// A number, and whose it is.

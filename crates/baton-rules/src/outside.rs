@@ -6,6 +6,7 @@ use std::sync::Arc;
 use baton_model::{HttpErrors, Role, UserList};
 
 use crate::reference::References;
+use crate::sample::Type;
 
 /// Where patterns and names come from. The rules themselves open nothing.
 pub trait Files {
@@ -99,6 +100,8 @@ pub enum ReferenceKind {
     Server(String),
     /// A stick table: of a proxy of that name, or of a `peers` section.
     Table,
+    /// The stick table of that name, whose keys can be made of values of this type.
+    TableOfKey(Type),
 }
 
 /// No files at all: each is missing.

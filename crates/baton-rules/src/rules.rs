@@ -20,6 +20,8 @@ use crate::outside::{Files, NameReference};
 use crate::place::RulePosition;
 use crate::problem::{LocatedError, RuleDiagnostic, RuleError};
 use crate::reply::{Redirect, RuleResponse};
+use crate::sample::Sample;
+use crate::stick::StickRule;
 use crate::units;
 use crate::wait::{RuleCursor, RuleWait};
 
@@ -53,6 +55,7 @@ pub struct ProxyRules {
     monitor_fail: Vec<Condition>,
     force_persist: Vec<Condition>,
     ignore_persist: Vec<Condition>,
+    stick: Vec<StickRule>,
     stats_request: Vec<Rule>,
     stats_admin: Vec<Condition>,
     balance_key: Option<Expr>,
@@ -172,6 +175,12 @@ impl Compiler<'_> {
             // A fault in it is the reader's to report: the line is none of a rule set.
             self.rules.balance_key = Expr::compile(text, RulePosition::BackendRequest, self.files).ok();
         }
+        self.each(Ruleset::Stick, |it, line| {
+            let proxy = &it.proxy.name;
+            let rule = StickRule::compile(&line.words, proxy, &mut it.around(line, request))?;
+            it.rules.stick.push(rule);
+            Ok(())
+        });
         for set in [Ruleset::MonitorFail, Ruleset::ForcePersist, Ruleset::IgnorePersist, Ruleset::StatsAdmin] {
             self.each(set, |it, line| it.bare_condition(set, line, request));
         }
@@ -385,6 +394,7 @@ impl ProxyRules {
             && self.monitor_fail.is_empty()
             && self.force_persist.is_empty()
             && self.ignore_persist.is_empty()
+            && self.stick.is_empty()
             && self.stats_request.is_empty()
             && self.stats_admin.is_empty()
             && self.captures.is_empty()
@@ -412,6 +422,7 @@ impl ProxyRules {
             Ruleset::MonitorFail => self.monitor_fail.is_empty(),
             Ruleset::ForcePersist => self.force_persist.is_empty(),
             Ruleset::IgnorePersist => self.ignore_persist.is_empty(),
+            Ruleset::Stick => self.stick.is_empty(),
             Ruleset::StatsRequest => self.stats_request.is_empty(),
             Ruleset::StatsAdmin => self.stats_admin.is_empty(),
             Ruleset::Capture => self.captures.is_empty(),
@@ -513,6 +524,16 @@ impl ProxyRules {
             .filter(|(_, condition)| self.applies(condition, cx))
             .map(|(name, _)| text(name, cx))
             .find(|name| usable(name))
+    }
+
+    /// `stick` rules, in the order of the file.
+    pub fn stick(&self) -> &[StickRule] {
+        &self.stick
+    }
+
+    /// The key of one of them, if its condition holds and there is one.
+    pub fn stick_key<'c>(&'c self, rule: &'c StickRule, cx: &'c Context<'_>) -> Option<Sample<'c>> {
+        rule.key(&self.acls, cx)
     }
 
     /// `stats http-request` rules: `Continue`, `Allow`, `Deny` or `Auth`.

@@ -239,7 +239,8 @@ pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
     leading_ipv4(bytes).map(IpAddr::V4).or_else(|| std::str::from_utf8(bytes).ok()?.parse().ok())
 }
 
-fn leading_ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {
+/// The IPv4 address at the start of `bytes`.
+pub(crate) fn leading_ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0; 4];
     let mut rest = bytes;
     for (place, octet) in octets.iter_mut().enumerate() {

@@ -2,7 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
+
+use baton_tables::{Now, Table};
 
 use crate::capture::Captures;
 use crate::context::{Context, Listener, ProxyName};
@@ -34,6 +37,14 @@ impl LiveState for NoState {
 
     fn default_backend(&self) -> Option<&str> {
         None
+    }
+
+    fn table(&self, _: &str) -> Option<Arc<Table>> {
+        None
+    }
+
+    fn table_now(&self) -> Now {
+        Now::default()
     }
 }
 

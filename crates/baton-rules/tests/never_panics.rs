@@ -7,7 +7,7 @@ use baton_rules::{Expr, Format, RuleCursor, RulePosition, compile, keywords};
 use common::{GET, OK, files, proxy, with_context};
 use proptest::prelude::*;
 
-const SETS: [Ruleset; 21] = [
+const SETS: [Ruleset; 22] = [
     Ruleset::Acl,
     Ruleset::HttpRequest,
     Ruleset::HttpResponse,
@@ -22,6 +22,7 @@ const SETS: [Ruleset; 21] = [
     Ruleset::MonitorFail,
     Ruleset::ForcePersist,
     Ruleset::IgnorePersist,
+    Ruleset::Stick,
     Ruleset::StatsRequest,
     Ruleset::StatsAdmin,
     Ruleset::Capture,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use baton_model::{DataKind, DataType, KeyType, StickTable, Stored};
+use baton_model::{DataKind, DataType, KeyType, ServerKey, StickTable, Stored};
 
 use crate::key::{Key, OwnedKey};
 use crate::now::Now;
@@ -172,6 +172,11 @@ impl Table {
     /// How long an entry lives since it was last touched; `None`: it does not expire.
     pub fn expire(&self) -> Option<Duration> {
         self.shared.settings.read().unwrap_or_else(PoisonError::into_inner).expire
+    }
+
+    /// What a server is in its entries.
+    pub fn server_key(&self) -> ServerKey {
+        self.shared.settings.read().unwrap_or_else(PoisonError::into_inner).server_key
     }
 
     /// How many entries there are. Those that have expired do not count from [`Table::sweep`] on.

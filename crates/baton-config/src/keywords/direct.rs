@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use baton_model::{
-    EngineChoice, Family, Forwarding, IpvsTuning, ManageVip, OnExit, Place, Scheduler, Stickiness, Sync, Tunnel,
-    XdpWhere,
+    EngineChoice, Family, Forwarding, IpvsTuning, ManageVip, OnExit, Place, Ruleset, Scheduler, Stickiness, Sync,
+    Tunnel, XdpWhere,
 };
 use baton_rules::suggestion;
 
 use super::balance::ALGORITHMS;
 use super::rows::row;
+use super::rule::rule;
 use super::server::parameter;
 use super::{Apply, BACK, DEFAULTS, FRONT, GLOBAL, Keyword, Parameter, Sections, Status};
 use crate::address::{self, Port, Text};
@@ -49,9 +50,9 @@ pub(crate) static ROWS: &[Keyword] = &[
     row(
         "stick",
         BACK,
-        "on src[,ipmask(BITS[,BITS6])]",
+        "on|match|store-request|store-response EXPR [table NAME] [if|unless COND]",
         stick,
-        "'mode direct': persistence by client address. Not supported yet in other modes.",
+        "Persistence by a stick table; in 'mode direct': 'on src[,ipmask(BITS[,BITS6])]'.",
     ),
     row(
         "stick-table",
@@ -370,7 +371,7 @@ fn vip_check(draft: &mut Draft, call: &mut Call<'_, '_>) {
     }
 }
 
-/// `stick on src[,ipmask(24[,64])]`. Other modes cannot do it yet, so that what they could have is not read further.
+/// `stick …`; in this mode `stick on src[,ipmask(24[,64])]` only.
 fn stick(draft: &mut Draft, call: &mut Call<'_, '_>) {
     let key = call.arg(1);
     let masks = match key.strip_prefix("src") {
@@ -383,6 +384,7 @@ fn stick(draft: &mut Draft, call: &mut Call<'_, '_>) {
         "on" if call.args() == 2 => masks,
         _ => None,
     };
+    rule(draft, call, Ruleset::Stick);
 }
 
 fn ipmask(text: &str) -> Option<(u8, u8)> {

@@ -124,13 +124,11 @@ pub(super) fn foreign(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
     if draft.direct.scheduler.is_some() {
         needs("balance", context);
     }
-    for keyword in ["stick", "stick-table"] {
-        if let Some(line) = draft.lines.get(keyword) {
-            let message = format!("keyword '{keyword}' is not supported yet");
-            let mut diagnostic = line.diagnostic(Severity::Alert, "not-yet", 0, message);
-            diagnostic.hint = Some("'stick on src' is supported in 'mode direct'".into());
-            context.report.add(diagnostic);
-        }
+    if let Some(line) = draft.lines.get("stick-table") {
+        let message = "keyword 'stick-table' is not supported yet".into();
+        let mut diagnostic = line.diagnostic(Severity::Alert, "not-yet", 0, message);
+        diagnostic.hint = Some("'stick on src' is supported in 'mode direct'".into());
+        context.report.add(diagnostic);
     }
     for server in &draft.servers {
         if server.server.forwarding == Forwarding::Direct {

@@ -92,8 +92,6 @@ pub(crate) struct ServerDraft {
     pub id: Option<u32>,
     /// The port is given, though relative.
     pub has_port: bool,
-    /// `non-stick`. Outside of `mode direct` nothing sticks to a server.
-    pub non_stick: bool,
     /// What is said about TLS.
     pub tls: Own<TlsWords>,
     /// It comes by `add server`, which accepts fewer words.
@@ -117,7 +115,6 @@ impl ServerDraft {
             init_addr: None,
             id: None,
             has_port: false,
-            non_stick: false,
             tls: Own::new(TlsWords::default()),
             is_dynamic: false,
         }

@@ -1,7 +1,7 @@
 //! Names of proxies and servers that rules, their expressions and `default_backend` say: they must be there, and fit.
 
-use baton_model::{Mode, Ruleset};
-use baton_rules::{NameReference, ReferenceKind, suggestion};
+use baton_model::{KeyType, Mode, Ruleset};
+use baton_rules::{NameReference, ReferenceKind, Type, suggestion};
 use rustc_hash::FxHashSet;
 
 use super::direct;
@@ -120,7 +120,7 @@ fn missing(reference: &NameReference, draft: &Draft, heads: &SectionIndex<'_>) -
     let NameReference { by, proxy, kind, .. } = reference;
     let own = &draft.proxy.name;
     let (kinds, what) = match kind {
-        ReferenceKind::Table => return missing_table(reference, own, heads),
+        ReferenceKind::Table | ReferenceKind::TableOfKey(_) => return missing_table(reference, own, heads),
         ReferenceKind::Frontend => ([Kind::Listen, Kind::Frontend], "frontend"),
         ReferenceKind::Backend => ([Kind::Listen, Kind::Backend], "backend"),
         ReferenceKind::Server(_) => ([Kind::Listen, Kind::Backend], "proxy"),
@@ -141,15 +141,33 @@ fn missing(reference: &NameReference, draft: &Draft, heads: &SectionIndex<'_>) -
 
 /// As [`missing`], of a stick table.
 fn missing_table(reference: &NameReference, own: &str, heads: &SectionIndex<'_>) -> Option<(String, Option<String>)> {
-    let NameReference { by, proxy, .. } = reference;
-    let mut tables = heads.values().filter_map(|draft| draft.proxy.table.as_deref()).map(|table| &*table.name);
-    if tables.any(|name| name == proxy) {
+    let NameReference { by, proxy, kind, .. } = reference;
+    let tables = || heads.values().filter_map(|draft| draft.proxy.table.as_deref());
+    let Some(table) = tables().find(|table| &*table.name == proxy) else {
+        let message = match kind {
+            ReferenceKind::TableOfKey(_) => format!("Proxy '{own}': unable to find stick-table '{proxy}'."),
+            _ => format!("unable to find table '{proxy}' referenced in {by} in proxy '{own}'."),
+        };
+        let hint = match heads.keys().any(|(name, _)| name == proxy) {
+            true => Some(format!("'{proxy}' has no 'stick-table'")),
+            false => suggestion(proxy, tables().map(|table| &*table.name)),
+        };
+        return Some((message, hint));
+    };
+    let ReferenceKind::TableOfKey(gives) = kind else { return None };
+    if gives.casts_to(type_of(table.key)) {
         return None;
     }
-    let message = format!("unable to find table '{proxy}' referenced in {by} in proxy '{own}'.");
-    let hint = match heads.keys().any(|(name, _)| name == proxy) {
-        true => Some(format!("'{proxy}' has no 'stick-table'")),
-        false => suggestion(proxy, heads.values().filter_map(|draft| draft.proxy.table.as_deref()).map(|t| &*t.name)),
-    };
-    Some((message, hint))
+    let message = format!("Proxy '{own}': type of fetch not usable with type of stick-table '{proxy}'.");
+    Some((message, Some(format!("it gives type {}, and keys are of type {}", gives.word(), table.key.word()))))
+}
+
+/// The type of a table's keys.
+fn type_of(key: KeyType) -> Type {
+    match key {
+        KeyType::Ip | KeyType::Ipv6 => Type::Ip,
+        KeyType::Integer => Type::Int,
+        KeyType::String { .. } => Type::Str,
+        KeyType::Binary { .. } => Type::Bin,
+    }
 }

@@ -169,6 +169,7 @@ fn word(set: Ruleset) -> &'static str {
         Ruleset::MonitorFail => "monitor fail",
         Ruleset::ForcePersist => "force-persist",
         Ruleset::IgnorePersist => "ignore-persist",
+        Ruleset::Stick => "stick",
         Ruleset::StatsRequest => "stats http-request",
         Ruleset::StatsAdmin => "stats admin",
         Ruleset::Capture => "capture",

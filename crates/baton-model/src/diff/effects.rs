@@ -176,6 +176,7 @@ pub(super) static SERVER: &[FieldRow<Server>] = rows! { Server;
     tfo => "tfo" E::NONE,
     tcp_user_timeout_ms => "tcp-ut" E::RECONNECTS_AND_RECHECKS,
     redir => "redir" E::NONE,
+    non_stick => "non-stick" E::NONE,
     tls by unshown => "ssl" E::RECONNECTS_AND_RECHECKS,
     forwarding by unshown => "forwarding" E::NONE;
     also "disabled" |old, new| new.disabled && !old.disabled => E::on(Impact::BoundSessions);

@@ -24,11 +24,12 @@ pub async fn take<M>(
     let began = core.now();
     let queue = proxy.timeouts.queue.or(proxy.timeouts.connect);
     loop {
-        let wanted = match (&preference.again, &preference.server, &preference.cookie) {
+        let wanted = match (&preference.again, &preference.server, &preference.stuck, &preference.cookie) {
             (Some(server), ..) => Some(WantedServer::Name(server.name())),
-            (None, Some(name), _) => Some(WantedServer::Name(name)),
-            (None, None, Some(value)) => Some(WantedServer::Cookie(value)),
-            (None, None, None) => None,
+            (None, Some(name), ..) => Some(WantedServer::Name(name)),
+            (None, None, Some(server), _) => Some(WantedServer::Name(server.name())),
+            (None, None, None, Some(value)) => Some(WantedServer::Cookie(value)),
+            (None, None, None, None) => None,
         };
         let ask = PickCriteria {
             key: preference.key,
@@ -43,6 +44,7 @@ pub async fn take<M>(
         let waiting = match backend.plan.state.pick(&ask) {
             Picked::Slot(slot) => {
                 preference.found.get_or_insert(slot.affinity());
+                preference.picked.get_or_insert(slot.affinity());
                 exchange.facts.placed();
                 return Ok(slot);
             }
@@ -53,6 +55,7 @@ pub async fn take<M>(
         exchange.facts.queued(waiting.server().is_some(), waiting.position());
         waiting.server().into_iter().for_each(|server| exchange.progress.wait_for(server));
         preference.found.get_or_insert(waiting.affinity());
+        preference.picked.get_or_insert(waiting.affinity());
         exchange.deadline.set(queue.map(|limit| began + limit));
         let watch = proxy.tcp.abort_on_close;
         let granted = wait(core, exchange, waiting, watch).await;

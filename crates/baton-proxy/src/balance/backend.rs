@@ -20,6 +20,7 @@ use super::replacement::{Effective, Encryptions, InUse, Replacement};
 use super::server::GONE;
 use super::{
     Admin, Affinity, Granted, HealthState, Outages, PickCriteria, Picked, QUEUE_MAX, QueueWait, ServerState, Slot,
+    WantedServer,
 };
 use crate::upstream::ServerTlsContext;
 
@@ -335,6 +336,17 @@ impl BackendState {
             Choice::Full => self.enqueue(&mut inner, None, found, ask.priority),
             Choice::None => Picked::None,
         }
+    }
+
+    /// Whether a server that is wanted may be taken, whatever others there are; else why not.
+    pub fn judge(&self, wanted: WantedServer<'_>, force: bool) -> Result<(), Affinity> {
+        self.lock().wanted(wanted, force, None).map(|_| ())
+    }
+
+    /// The first server that is like this. They are looked at one by one.
+    pub fn find_server(&self, mut is: impl FnMut(&Server) -> bool) -> Option<Arc<ServerState>> {
+        let directory = Arc::clone(&self.lock().directory);
+        directory.servers.iter().flatten().find(|server| is(&server.config())).cloned()
     }
 
     /// The server of that name.

@@ -6,6 +6,7 @@ mod forwarded;
 mod key;
 mod persistence;
 mod statistics;
+mod sticking;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -289,6 +290,15 @@ fn preference(core: &Core, exchange: &mut Exchange<'_>, backend: &Rc<BackendView
             compiled.server(cx, &mut usable).map(|name| name.into_owned())
         });
     }
+    if compiled.has(Ruleset::Stick) {
+        let (state, force) = (&backend.plan.state, preference.force);
+        let is_placed = preference.is_placed(state);
+        let choice = rules::with_request(core, exchange, Some(backend), |cx| {
+            sticking::request(compiled, cx, state, is_placed, force)
+        });
+        exchange.progress.stick_keys = choice.keys;
+        preference.stuck = choice.server;
+    }
     preference
 }
 
@@ -333,8 +343,53 @@ pub async fn tcp_backend(
     Ok(Some(backend))
 }
 
+/// What a connection in `mode tcp` wants from the balancer.
+pub fn stream_preference(core: &Core, exchange: &mut Exchange<'_, Input>, backend: &Rc<BackendView>) -> Preference {
+    let compiled = &backend.plan.rules;
+    let mut preference = Preference { key: stream_key(core, exchange, backend), ..Preference::default() };
+    if compiled.has(Ruleset::ForcePersist) {
+        preference.force = rules::with_stream(core, exchange, Some(backend), true, |cx| compiled.force_persist(cx));
+    }
+    preference.force |= backend.plan.proxy.tcp.persist;
+    let (state, force) = (&backend.plan.state, preference.force);
+    if compiled.has(Ruleset::UseServer) {
+        preference.server = rules::with_stream(core, exchange, Some(backend), true, |cx| {
+            let mut usable = |name: &str| state.server(name).is_some_and(|server| server.is_running());
+            compiled.server(cx, &mut usable).map(|name| name.into_owned())
+        });
+    }
+    if compiled.has(Ruleset::Stick) {
+        let is_placed = preference.is_placed(state);
+        let choice = rules::with_stream(core, exchange, Some(backend), true, |cx| {
+            sticking::request(compiled, cx, state, is_placed, force)
+        });
+        exchange.progress.stick_keys = choice.keys;
+        preference.stuck = choice.server;
+    }
+    preference
+}
+
+/// `stick` rules of a connection in `mode tcp` whose server was reached, with what it sent so far: its keys are bound to it.
+pub fn stick_stream(
+    core: &Core,
+    exchange: &mut Exchange<'_, Input>,
+    backend: &BackendView,
+    slot: &Slot,
+    answered: (&Stream, &[u8]),
+) {
+    let own = &backend.plan.rules;
+    if own.has(Ruleset::Stick) {
+        let mut keys = std::mem::take(&mut exchange.progress.stick_keys);
+        rules::with_stream_response(core, exchange, backend, answered, true, |cx| {
+            sticking::response(own, cx, &mut keys);
+        });
+        exchange.progress.stick_keys = keys;
+        sticking::bind(core, exchange, slot);
+    }
+}
+
 /// The hash of what `balance` looks at of a connection in `mode tcp`.
-pub fn stream_key(core: &Core, exchange: &mut Exchange<'_, Input>, backend: &BackendView) -> Option<u32> {
+fn stream_key(core: &Core, exchange: &mut Exchange<'_, Input>, backend: &BackendView) -> Option<u32> {
     let rules = &backend.plan.rules;
     let key = key::of_connection(&backend.plan.proxy, exchange);
     if key.is_some() || !rules.has_balance_key() {
@@ -368,6 +423,13 @@ pub fn response(
     if frontend.plan.rules.has_captures() && !has_begun {
         let fields = exchange.messages.response().fields();
         frontend.plan.rules.capture(CaptureSide::Response, fields, exchange.captures.get_mut());
+    }
+    if backend.plan.rules.has(Ruleset::Stick) && !has_begun {
+        let mut keys = std::mem::take(&mut exchange.progress.stick_keys);
+        let own = &backend.plan.rules;
+        rules::with_response(core, exchange, backend, server, |cx| sticking::response(own, cx, &mut keys));
+        exchange.progress.stick_keys = keys;
+        sticking::bind(core, exchange, slot);
     }
     let judges = backend.plan.rules.judge_responses() || frontend.plan.rules.judge_responses();
     if judges {

@@ -128,7 +128,7 @@ pub fn write(core: &Core, cookie: &Cookie, exchange: &mut Exchange<'_>, slot: &S
         let (idle, life) = (cookie.max_idle, cookie.max_life);
         let today = if idle.is_some() || life.is_some() { dates::in_steps(core.wall()) } else { 0 };
         let old = given.dates.filter(|dates| dates.is_due(idle, life, today));
-        if !given.by_cookie || old.is_some() {
+        if !given.is_wanted || old.is_some() {
             insert(cookie, id.as_deref(), old, today, &mut fields);
             done = Some(if old.is_some() { b'U' } else { b'I' });
         }

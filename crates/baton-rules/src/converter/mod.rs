@@ -14,6 +14,7 @@ mod map;
 mod mqtt;
 mod number;
 mod protobuf;
+mod table;
 mod text;
 mod variable;
 
@@ -75,7 +76,7 @@ impl Converter {
     }
 }
 
-const TABLES: [&[Converter]; 16] = [
+const TABLES: [&[Converter]; 17] = [
     capture::ROWS,
     text::ROWS,
     encode::ROWS,
@@ -92,6 +93,7 @@ const TABLES: [&[Converter]; 16] = [
     fix::ROWS,
     mqtt::ROWS,
     map::ROWS,
+    table::ROWS,
 ];
 
 /// The row of a name.

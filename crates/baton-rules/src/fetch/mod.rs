@@ -9,6 +9,7 @@ mod internal;
 mod payload;
 mod response;
 mod states;
+mod table;
 mod tls;
 mod whole;
 
@@ -70,11 +71,12 @@ impl Fetch {
     }
 }
 
-const TABLES: [&[Fetch]; 11] = [
+const TABLES: [&[Fetch]; 12] = [
     auth::ROWS,
     capture::ROWS,
     internal::ROWS,
     states::ROWS,
+    table::ROWS,
     connection::ROWS,
     hello::ROWS,
     tls::ROWS,

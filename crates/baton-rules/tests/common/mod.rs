@@ -5,15 +5,17 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use baton_http::{Limits, Method, Parsed, RequestHead, RequestMut, ResponseHead, ResponseMut, ResponseTo};
-use baton_model::{Mode, Proxy, Role, Rule, Ruleset, Source};
+use baton_model::{DataKind, DataType, KeyType, Mode, Proxy, Role, Rule, Ruleset, Source, StickTable, Stored};
 use baton_rules::{
     BackendFigure, Body, ConnectionFigure, Context, Endpoint, Expr, Figure, Files, Listener, LiveState, ProxyName,
     ProxyRules, Redirect, Request, Response, ResponseSource, RuleCursor, RuleDiagnostic, RulePosition, RuleResponse,
     RuleSettings, ServerFigure, Side, TcpContent, TcpFigure, VariableScopes, Variables, Verdict, compile,
 };
+use baton_tables::{Now, Table};
 
 /// The request most tests use.
 pub const GET: &str = "GET /a/b?x=1&y=2;z=3&x=4 HTTP/1.1\r\nHost: ex.com:80\r\nX-A: one, two\r\nX-A: three\r\n\
@@ -98,6 +100,7 @@ pub fn proxy(role: Role, lines: &str) -> Proxy {
             ("monitor", _) => (Ruleset::MonitorFail, 1),
             ("force-persist", _) => (Ruleset::ForcePersist, 0),
             ("ignore-persist", _) => (Ruleset::IgnorePersist, 0),
+            ("stick", _) => (Ruleset::Stick, 0),
             ("stats", "admin") => (Ruleset::StatsAdmin, 1),
             ("stats", "http-request") => (Ruleset::StatsRequest, 1),
             _ => panic!("a test's keyword: {keyword}"),
@@ -181,6 +184,30 @@ pub fn with_bytes<T>(
     with(&mut cx)
 }
 
+/// Stick tables of that process: `ips` and `px` have addresses as keys, `names` text.
+static TABLES: LazyLock<HashMap<&str, Arc<Table>>> = LazyLock::new(|| {
+    let stored = |data: DataType| {
+        let period = matches!(data.kind(), DataKind::Rate | DataKind::ArrayOfRates).then(|| Duration::from_secs(10));
+        let elements = if matches!(data.kind(), DataKind::Array | DataKind::ArrayOfRates) { 2 } else { 1 };
+        Stored { data, elements, period }
+    };
+    let table = |name: &'static str, key, data: &[DataType]| {
+        let mut settings = StickTable::new(name, key, 100);
+        settings.expire = Some(Duration::from_secs(60));
+        settings.stored = data.iter().copied().map(stored).collect();
+        (name, Table::new(&settings).expect("there is memory"))
+    };
+    use DataType::*;
+    let all = DataType::ALL.map(|data| (data, stored(data)));
+    let singles: Vec<DataType> =
+        all.iter().filter(|(data, _)| !matches!(data, Gpt | Gpc | GpcRate)).map(|(data, _)| *data).collect();
+    HashMap::from([
+        table("ips", KeyType::Ip, &singles),
+        table("px", KeyType::Ip, &[Gpc0]),
+        table("names", KeyType::String { length: 20 }, &[Gpt, Gpc, GpcRate]),
+    ])
+});
+
 /// A process with a backend `be` of two servers; everything else is not there.
 struct FakeState;
 
@@ -210,6 +237,14 @@ impl LiveState for FakeState {
 
     fn default_backend(&self) -> Option<&str> {
         Some("be")
+    }
+
+    fn table(&self, name: &str) -> Option<Arc<Table>> {
+        TABLES.get(name).cloned()
+    }
+
+    fn table_now(&self) -> Now {
+        Now::from_millis(1_000_000)
     }
 }
 

@@ -65,7 +65,7 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("no-send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy'."),
     row("no-send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy-v2'."),
     row("no-tfo", 0, |s, _, _| set(&mut s.server.tfo, false), "Undoes 'tfo'."),
-    row("non-stick", 0, |s, _, _| set(&mut s.non_stick, true), "Never put into a stick table."),
+    row("non-stick", 0, |s, _, _| set(&mut s.server.non_stick, true), "Never put into a stick table."),
     row("observe", 1, observe, "Traffic that is observed as a health check."),
     row("on-error", 1, on_error, "Action on too many observed errors."),
     row("on-marked-down", 1, on_marked_down, "Action on sessions when the server goes down."),
@@ -79,7 +79,7 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::V2), "A PROXY header, version 2, is sent first."),
     row("slowstart", 1, slowstart, "Time to reach full weight after coming up."),
     row("source", 1, source_parameter, "Source address of connections to the server."),
-    row("stick", 0, |s, _, _| set(&mut s.non_stick, false), "Undoes 'non-stick'."),
+    row("stick", 0, |s, _, _| set(&mut s.server.non_stick, false), "Undoes 'non-stick'."),
     row("tcp-ut", 1, tcp_ut, "TCP user timeout: how long sent data may stay unacknowledged."),
     row(
         "tfo",

@@ -320,7 +320,7 @@ fn fault_of(server: &ServerDraft, places: &[Place]) -> Option<(String, &'static 
 
 /// The kernel's persistence is a service's, not a server's.
 fn sticks_nevertheless(draft: &Draft, server: &ServerDraft) -> Option<(String, &'static str)> {
-    (server.non_stick && draft.direct.stick.is_some()).then(|| {
+    (server.server.non_stick && draft.direct.stick.is_some()).then(|| {
         let message = "'non-stick' is not supported with 'stick on src' in 'mode direct'".into();
         (message, "remove one of the two: persistence applies to all servers of a service or to none")
     })
