@@ -1,26 +1,9 @@
-//! Commands about what no configuration has here: stick tables, caches, peers, resolvers. They
-//! answer as HAProxy does when there are none.
+//! Commands about what no configuration has here: caches, peers, resolvers. They answer
+//! as HAProxy does when there are none.
 
 use crate::control::Control;
 use crate::operators::Call;
 use crate::operators::answer::CommandResponse;
-
-/// `show table`.
-pub(super) fn tables(_: &Control, call: &Call) -> CommandResponse {
-    nothing_or(call, "No such table")
-}
-
-/// `clear table`.
-pub(super) fn clear_table(_: &Control, call: &Call) -> CommandResponse {
-    let usage = "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>";
-    CommandResponse::error(if call.arg(0).is_empty() { usage } else { "No such table" })
-}
-
-/// `set table`.
-pub(super) fn set_table(_: &Control, call: &Call) -> CommandResponse {
-    let usage = "Required arguments: <table> key <key> [data.<store_data_type> <value>]*";
-    CommandResponse::error(if call.arg(0).is_empty() { usage } else { "No such table" })
-}
 
 /// `show peers [dict|-] [<section>]`.
 pub(super) fn peers(_: &Control, call: &Call) -> CommandResponse {

@@ -24,6 +24,7 @@ mod sessions;
 mod ssl;
 pub(crate) mod stat;
 mod table;
+mod tables;
 mod wait;
 
 use altering::{Staging, alter};

@@ -9,7 +9,7 @@ use super::altering::{Altering, Staging};
 use super::overridden::{self, FileWork};
 use super::{
     Begun, absent, change_server, cookies, dynamic_server, errors, frontends, give, info, inside, patterns, process,
-    schema, servers, sessions, ssl, stat, wait,
+    schema, servers, sessions, ssl, stat, tables, wait,
 };
 use crate::control::Control;
 use crate::operators::answer::CommandResponse;
@@ -121,7 +121,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
     row(&["clear", "acl"], "[@<ver>] <acl>", "empty an ACL file", User, Change(patterns::clear)),
     row(&["clear", "counters"], "[all]", "reset the maxima, or all counters", Operator, Change(counters)),
     row(&["clear", "map"], "[@<ver>] <map>", "empty a map", User, Change(patterns::clear)),
-    row(&["clear", "table"], "<table> [<filter>]*", "remove entries of a stick table", User, Ask(absent::clear_table)),
+    row(&["clear", "table"], "<table> [<filter>]*", "remove entries of a stick table", User, Long(tables::clear)),
     row(&["commit", "acl"], "@<version> <acl>", "use a version of an ACL file", User, Change(patterns::commit)),
     row(&["commit", "map"], "@<version> <map>", "use a version of a map", User, Change(patterns::commit)),
     row(
@@ -374,7 +374,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         "<table> key <key> [data.* <value>]*",
         "set an entry of a stick table",
         User,
-        Ask(absent::set_table),
+        Ask(tables::set),
     ),
     row(&["set", "timeout"], "[cli] <delay>", "idle timeout of this session (s)", User, Own(own::timeout)),
     row(
@@ -467,7 +467,13 @@ pub(super) static ROWS: &[Row<Act>] = &[
         User,
         Long(stat::show),
     ),
-    row(&["show", "table"], "[<table>]", "the stick tables", User, Ask(absent::tables)),
+    row(
+        &["show", "table"],
+        "[<table> [<filter>]*]",
+        "the stick tables, or the entries of one",
+        User,
+        Long(tables::show),
+    ),
     row(&["show", "threads"], "", "the threads", User, Ask(inside::threads)),
     row(
         &["show", "tls-keys"],
