@@ -22,6 +22,7 @@ pub(crate) mod statistics;
 mod stats;
 pub(crate) mod tls;
 pub(crate) mod userlist;
+mod variables;
 
 use std::sync::LazyLock;
 
@@ -141,7 +142,7 @@ pub const SECTIONS: &[SectionKind] = &[
 
 /// The rows of `global`.
 pub fn global_keywords() -> impl Iterator<Item = &'static Keyword> {
-    global::KEYWORDS.iter().chain(direct::GLOBAL_ROWS).chain(tls::GLOBAL_ROWS)
+    global::KEYWORDS.iter().chain(variables::KEYWORDS).chain(direct::GLOBAL_ROWS).chain(tls::GLOBAL_ROWS)
 }
 
 /// The rows of the proxy sections.

@@ -87,6 +87,8 @@ pub struct Control {
     pub(crate) health: Pace,
     /// Of changed entries of maps and ACLs.
     pub(crate) entries: Pace,
+    /// Of variables of the process.
+    pub(crate) parts: Pace,
     /// What changed lately.
     pub(crate) history: History,
     /// Buffers of log lines, and who gets them.
@@ -113,6 +115,8 @@ impl Control {
             .map_err(|error| format!("cannot start {cores} threads: {error}"))?;
         line.commit(open, &workers).await;
         messages.apply(line.model());
+        let mut history = History::default();
+        history.recall(&line.take_history_before());
         let mut rings = Rings::default();
         rings.apply(line.model());
         Ok(Control {
@@ -132,7 +136,8 @@ impl Control {
             losses: LossReports::default(),
             health: Pace::default(),
             entries: Pace::default(),
-            history: History::default(),
+            history,
+            parts: Pace::default(),
             rings,
             scrapes: Arc::default(),
         })

@@ -8,13 +8,16 @@ use baton_model::{Author, Object};
 use baton_proxy::{FrontendService, Generation, ListenerPlan};
 use baton_rules::PatternChange;
 
-use crate::protocol::Outcome;
+use crate::printable;
+use crate::protocol::{ChangeRecord, Outcome};
 use crate::reload::{Change, Changed, DynamicCookie};
 
-/// Changes that are remembered.
+/// Changes that are remembered, over a takeover and a crash too.
 const CHANGES_MAX: usize = 50;
 /// Changes of a reload that are named one by one.
 const NAMED_MAX: usize = 4;
+/// Bytes of the text of one.
+const TEXT_MAX: usize = 2048;
 /// Reasons against a reload that are given.
 const REASONS_MAX: usize = 2;
 /// Listeners of earlier configurations whose connections are counted.
@@ -24,20 +27,9 @@ const EARLIER_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     changes: VecDeque<ChangeRecord>,
+    /// There are changes of which the master does not know.
+    has_news: bool,
     earlier: Vec<Weak<ListenerPlan>>,
-}
-
-/// A change that was made, or refused.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct ChangeRecord {
-    /// When, in seconds since 1970.
-    pub at_s: u64,
-    /// What.
-    pub what: String,
-    /// By whom.
-    pub by: String,
-    /// It was refused.
-    pub is_refused: bool,
 }
 
 /// A change that is being made.
@@ -119,6 +111,7 @@ impl Pending {
                 };
                 operator(format!("frontend {} {word}", plan.proxy.name))
             }
+            Change::VariableSet(line, by) => by_operator(format!("variable {} set", line.name().full()), by),
             Change::CountersCleared { all } => {
                 let what = if *all { "counters cleared" } else { "peaks cleared" };
                 Some(Pending { what: what.into(), by: "operator".into() })
@@ -142,10 +135,38 @@ impl History {
             }
             Changed::Certificates(_) | Changed::Done(_) | Changed::Servers(_) | Changed::Version(_) => false,
         };
+        self.push(ChangeRecord { at_s, what, by, is_refused });
+    }
+
+    /// Goes on from the changes of another process.
+    pub(crate) fn recall(&mut self, kept: &[ChangeRecord]) {
+        let mut all: Vec<ChangeRecord> = kept.iter().cloned().chain(std::mem::take(&mut self.changes)).collect();
+        all.sort_by_key(|change| change.at_s);
+        all.into_iter().for_each(|change| self.push(change));
+    }
+
+    /// The changes for another process or the master, the oldest first.
+    pub(crate) fn remember(&self) -> Vec<ChangeRecord> {
+        self.changes.iter().cloned().collect()
+    }
+
+    /// Whether there was another change since this was asked last.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+
+    fn push(&mut self, mut change: ChangeRecord) {
+        // Another process may have written it, and it is shown.
+        for text in [&mut change.what, &mut change.by] {
+            *text = printable::line(text).into_owned();
+            let end = (0..=TEXT_MAX.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+            text.truncate(end.unwrap_or_default());
+        }
         if self.changes.len() == CHANGES_MAX {
             self.changes.pop_front();
         }
-        self.changes.push_back(ChangeRecord { at_s, what, by, is_refused });
+        self.changes.push_back(change);
+        self.has_news = true;
     }
 
     /// The changes, the last one first.

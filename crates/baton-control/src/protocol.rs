@@ -261,6 +261,31 @@ pub struct Status {
     /// Sessions that processes before this one still have with servers.
     #[serde(default)]
     pub sessions_elsewhere: u64,
+    /// The last changes, the newest first.
+    #[serde(default)]
+    pub changes: Vec<ChangeRecord>,
+}
+
+/// A change that was made, or refused.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChangeRecord {
+    /// When, in seconds since 1970.
+    pub at_s: u64,
+    /// What.
+    pub what: String,
+    /// By whom.
+    pub by: String,
+    /// It was refused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_refused: bool,
+}
+
+impl ChangeRecord {
+    /// When it was made.
+    pub fn at(&self) -> jiff::Timestamp {
+        i64::try_from(self.at_s).ok().and_then(|at| jiff::Timestamp::from_second(at).ok()).unwrap_or_default()
+    }
 }
 
 /// A target of logs and messages to which lines were lost.

@@ -14,6 +14,7 @@ mod limits;
 mod overriding;
 mod patterns;
 mod servers;
+mod variables;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ use crate::messages::Said;
 use crate::operators::{Commands, Runtime};
 use crate::overrides;
 use crate::plan::{self, PendingSetting, Plan};
-use crate::protocol::{Message, Outcome};
+use crate::protocol::{ChangeRecord, Message, Outcome};
 use crate::tickets;
 use crate::tidy::Tidy;
 
@@ -113,6 +114,9 @@ pub struct ChangeLine {
     cookie_keys: HashMap<Arc<str>, String>,
     tidy: Tidy,
     entries: patterns::Entries,
+    told_variables: variables::ToldVariables,
+    /// The last changes of processes before this one, until somebody takes them.
+    history_before: Vec<ChangeRecord>,
 }
 
 /// A configuration.
@@ -275,6 +279,8 @@ impl ChangeLine {
             cookie_keys: HashMap::new(),
             tidy: Tidy::default(),
             entries: patterns::Entries::default(),
+            told_variables: variables::ToldVariables::default(),
+            history_before: Vec::new(),
         }
     }
 
@@ -479,6 +485,8 @@ impl ChangeLine {
         tickets::recall(&self.tickets, &state.tickets);
         self.direct.recall(state.direct);
         self.recall_totals(&state.totals);
+        self.recall_variables(&state.variables);
+        self.history_before.extend_from_slice(&state.history);
         self.counted_sockets.0.extend_from_slice(&state.sockets.0);
         ended
     }
@@ -520,6 +528,7 @@ impl ChangeLine {
         let generation = generation.commit(before.as_deref(), &self.registry, Instant::now());
         priority::yield_cpu();
         self.commit_patterns(rules.references());
+        self.commit_variables(&model, &rules);
         workers.command(Command::Apply(generation.clone())).await;
         self.direct_said = self.direct.commit(&model, &generation, &self.registry).await;
         priority::yield_cpu();

@@ -156,6 +156,7 @@ impl Control {
             self.report_health().await;
             self.line.read_rates(Instant::now());
             self.report_entries_in_time().await;
+            self.report_parts_in_time().await;
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
                 self.report_closed().await;
             }
@@ -266,6 +267,8 @@ impl Control {
             .chain(self.health.due())
             .chain(self.line.entries_due())
             .chain(self.entries.due())
+            .chain(self.line.variables_due())
+            .chain(self.parts.due())
             .chain(self.line.direct().due().filter(|_| self.succession.is_undisputed()))
             // Nothing is looked at any more by who stops.
             .chain(self.certificates.due().filter(|_| self.drain.is_none()))

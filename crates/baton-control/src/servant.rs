@@ -96,6 +96,12 @@ impl Summons {
                     let report = content(fds).map_err(wrong)?.unwrap_or_default();
                     memory.join_crashed(crashed::read_health(&report));
                 }
+                // What a master of another version kept and we do not know is nothing.
+                Heard::Message(ToWorker::Part { kind }, fds) => {
+                    if let Some(kind) = MemoryKind::of_word(&kind) {
+                        remember(&mut memory, kind, fds).map_err(wrong)?;
+                    }
+                }
                 Heard::Message(ToWorker::Begin(begin), _) => {
                     return Ok(Summons { line, begin, input, text, earlier, memory, sockets, numbers });
                 }
@@ -267,6 +273,15 @@ impl Servant {
     pub async fn keep_overrides(&self, all: &[u8]) -> io::Result<()> {
         let file = memory_file("baton-overrides", all)?;
         self.link.say(&ToMaster::Overrides, &[file.as_fd()]).await
+    }
+
+    /// Keeps another part of what is to be remembered with the master, for whoever comes after us.
+    ///
+    /// # Errors
+    /// As [`Servant::report`], or without memory.
+    pub async fn keep_part(&self, kind: MemoryKind, part: &[u8]) -> io::Result<()> {
+        let file = memory_file("baton-part", part)?;
+        self.link.say(&ToMaster::Part { kind: kind.word().to_owned() }, &[file.as_fd()]).await
     }
 
     /// Keeps what an operator has set, or forgets it where that is `None`.

@@ -43,6 +43,7 @@ pub(crate) fn status(control: &Control) -> Status {
         panics: panics::count(),
         stats_sockets: stats_sockets(line),
         last_refused: line.last_refused().map(str::to_owned),
+        changes: control.history.changes().cloned().collect(),
         ..Status::default()
     };
     let census = Census::of(&line.store(), wall_seconds());

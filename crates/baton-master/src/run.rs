@@ -5,7 +5,7 @@ mod store;
 mod tell;
 mod workers;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::pending;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -42,6 +42,8 @@ use crate::supervisor::{Effect, Stop, Supervisor, Tone, WorkerId};
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 /// Texts that are kept besides the one in use, while addresses of theirs are being emptied.
 const EARLIER_MAX: usize = 4;
+/// Parts of what is remembered of the worker.
+const PARTS_MAX: usize = 16;
 /// How long a thread stays that read files.
 const THREAD_KEPT: Duration = Duration::from_secs(1);
 /// Askers that wait for the same reload.
@@ -94,6 +96,8 @@ struct Master {
     health: Option<OwnedFd>,
     /// What operators have set, as the worker said.
     overrides: KeptOverrides,
+    /// Other parts of what is remembered of the worker, by their words, as memory files.
+    parts: BTreeMap<String, OwnedFd>,
     /// Who waits for an upgrade.
     waiting: Vec<Waiting>,
     since: Instant,
@@ -255,6 +259,7 @@ impl Master {
             counters: None,
             health: None,
             overrides: KeptOverrides::default(),
+            parts: BTreeMap::new(),
             waiting: Vec::new(),
             since: Instant::now(),
             logs: String::new(),

@@ -46,6 +46,9 @@ pub struct State {
     /// What operators have set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overrides: Option<RawFd>,
+    /// Other parts of what is remembered of the worker, by their words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<(String, RawFd)>,
     /// The socket of `-S`.
     pub cli: Option<RawFd>,
     /// Where `baton reload` asks: the abstract socket.

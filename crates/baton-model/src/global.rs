@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{GlobalTls, IpvsTuning, KeywordLines, LogTarget, Process, Stats};
+use crate::{GlobalTls, IpvsTuning, KeywordLines, LogTarget, Process, Stats, VariableLimits};
 
 /// Process-wide settings.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -86,6 +86,10 @@ pub struct Global {
     pub server_state_file: Option<PathBuf>,
     /// `server-state-base`: the directory of such files whose names are relative.
     pub server_state_base: Option<PathBuf>,
+    /// `tune.vars.*-max-size`.
+    pub variable_limits: VariableLimits,
+    /// `set-var` and `set-var-fmt`: the name of a variable of the process, and what it is set to, as it is written.
+    pub variables: Vec<(String, String)>,
     /// The lines of its keywords.
     pub lines: KeywordLines,
 }
@@ -132,6 +136,8 @@ impl Default for Global {
             maxaccept: None,
             server_state_file: None,
             server_state_base: None,
+            variable_limits: VariableLimits::default(),
+            variables: Vec::new(),
             lines: KeywordLines::default(),
         }
     }

@@ -32,6 +32,7 @@ mod table;
 mod timeouts;
 mod tls;
 mod users;
+mod variables;
 
 pub use address::{Address, Family};
 pub use balance::{Algorithm, Avalanche, Balance, HashFunction, HashType, UriHash};
@@ -67,3 +68,4 @@ pub use tls::{
     ServerTlsDefaults, TlsOptions, TlsVersion,
 };
 pub use users::{Password, User, UserList};
+pub use variables::VariableLimits;

@@ -69,7 +69,7 @@ pub mod workers;
 
 pub use captures::Capture;
 pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerPlan, PreparedServers, Refused};
-pub use log::{LogWriter, Sinks, log_target_is_there};
+pub use log::{LogWriter, ProcessFacts, Sinks, log_target_is_there};
 pub use proxy_protocol::{Addresses, write_header};
 pub use state::{
     BackendFigures, Counted, CountedMemory, Counter, CounterBlock, FrontendService, FrontendState, Limit, ListenerId,

@@ -67,12 +67,7 @@ impl LogSource for Logged<'_> {
     }
 
     fn date(&self, time: SystemTime, spelling: DateSpelling, out: &mut Vec<u8>) {
-        let dates = &self.core.log.dates;
-        match spelling {
-            DateSpelling::Milliseconds => dates.http(time, out),
-            DateSpelling::Gmt => dates.gmt(time, out),
-            DateSpelling::Local => dates.clf(time, out),
-        }
+        self.core.log.dates.write(time, spelling, out);
     }
 
     fn write_line(&self, cx: &Context<'_>) {

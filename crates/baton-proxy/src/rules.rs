@@ -327,7 +327,7 @@ fn run<T>(
         log: &logged,
         log_level: None,
         last_rule,
-        variables: VariableScopes::new(&mut of_session, variables),
+        variables: VariableScopes::new(&core.registry.variables, &mut of_session, variables),
         settings,
         matches_hash: &passwords::matches,
         random: &random,

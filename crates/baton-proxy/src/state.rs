@@ -16,6 +16,7 @@ use std::time::Instant;
 use baton_kernel::cells::CellMemory;
 use baton_kernel::process;
 use baton_model::{Overrides, Proxy, Server};
+use baton_rules::ProcessVariables;
 use baton_tables::{Tables, Timeline};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
@@ -358,6 +359,8 @@ pub struct Registry {
     pub tables: Tables,
     /// Their time.
     pub timeline: Timeline,
+    /// Variables of the process.
+    pub variables: ProcessVariables,
     inner: Mutex<Names>,
     /// What operators set at run time. Written by the change path alone.
     overrides: Mutex<Arc<Overrides>>,
@@ -381,6 +384,7 @@ impl Registry {
         Registry {
             cores,
             sums: Arc::new(ProcessSums::new(&memory, &blocks::layout())),
+            variables: ProcessVariables::default(),
             memory,
             started: now,
             open: AtomicI64::new(0),

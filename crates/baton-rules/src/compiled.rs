@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use baton_model::{Algorithm, HttpErrors, Proxy, Role, UserList};
 
 use crate::outside::{BufferLimits, Files, NameReference};
+use crate::process_line::VariableLine;
 use crate::reference::References;
 use crate::rules::{ProxyRules, has_rules};
 
@@ -20,12 +21,31 @@ const PROXIES_PER_PAUSE: usize = 32;
 pub struct CompiledRules {
     proxies: HashMap<(Role, Arc<str>), Arc<ProxyRules>>,
     references: Arc<References>,
+    variables: Vec<VariableLine>,
+    /// Rules may set variables of the process.
+    sets_variables: bool,
 }
 
 impl CompiledRules {
     /// Adds those of a proxy.
     pub fn insert(&mut self, proxy: &Proxy, rules: ProxyRules) {
+        self.sets_variables |= names_variables(proxy);
         self.proxies.insert((proxy.role, proxy.name.clone()), Arc::new(rules));
+    }
+
+    /// Whether rules may set variables of the process.
+    pub fn sets_variables(&self) -> bool {
+        self.sets_variables
+    }
+
+    /// Adds a line that sets a variable of the process.
+    pub fn set_variable(&mut self, line: VariableLine) {
+        self.variables.push(line);
+    }
+
+    /// The lines that set variables of the process, in their order.
+    pub fn variables(&self) -> &[VariableLine] {
+        &self.variables
     }
 
     /// Those of a proxy; the same empty ones for every proxy without rules. `None`: they were not compiled.
@@ -58,6 +78,14 @@ impl CompiledRules {
             }
         }
     }
+}
+
+/// Whether a rule names a variable of the process.
+fn names_variables(proxy: &Proxy) -> bool {
+    let is_named = |text: &str| memchr::memmem::find(text.as_bytes(), b"proc.").is_some();
+    let rules = proxy.rules.values().flatten().flat_map(|rule| &rule.words);
+    rules.map(String::as_str).any(is_named)
+        || matches!(&proxy.balance.algorithm, Algorithm::Hash(text) if is_named(text))
 }
 
 /// The outside, and a digest of what was read from it and of the words that are compiled.

@@ -127,6 +127,9 @@ impl Expr {
 
     /// What a rule at `place` lacks for this expression.
     pub(crate) fn missing_at(&self, place: RulePosition) -> Option<&'static str> {
+        if place == RulePosition::Process && !self.fetch.is_of_process() {
+            return Some("a connection or a request");
+        }
         self.fetch.needs.missing_at(place)
     }
 

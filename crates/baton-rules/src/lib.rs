@@ -23,6 +23,7 @@
 
 mod acl;
 mod action;
+mod alone;
 mod args;
 mod body;
 mod capture;
@@ -46,6 +47,8 @@ pub mod passwords;
 mod pattern;
 mod place;
 mod problem;
+mod process;
+mod process_line;
 mod reference;
 mod reply;
 mod rules;
@@ -54,11 +57,11 @@ mod settings;
 mod stick;
 mod stored;
 mod substitute;
-mod testing;
 mod units;
 mod variable;
 mod wait;
 
+pub use alone::{Alone, with_bare_context};
 pub use body::Body;
 pub use capture::{CaptureSide, Captures};
 pub use compiled::CompiledRules;
@@ -79,6 +82,8 @@ pub use nearest::{nearest, suggestion};
 pub use outside::{BufferLimits, Files, NameReference, NoFiles, ReferenceKind};
 pub use place::RulePosition;
 pub use problem::{RuleDiagnostic, RuleError};
+pub use process::{KeptProcessVariable, PROCESS_VARIABLES_MAX, ProcessVariables};
+pub use process_line::{VariableLine, VariableLineError};
 pub use reference::{
     ChangedKey, Entry, FileEdits, FoundPattern, Live, PatternChange, PatternRefusal, PlannedPatterns, Reference,
     References, Values,
@@ -88,6 +93,5 @@ pub use rules::{ProxyRules, Verdict, compile, has_rules};
 pub use sample::{Sample, Type};
 pub use settings::{QueuePriority, RuleSettings, SettingValues, SocketChanges};
 pub use stick::StickRule;
-pub use testing::with_bare_context;
 pub use variable::{VARIABLE_BYTES_MAX, VARIABLES_MAX, VariableName, VariableScope, VariableScopes, Variables};
 pub use wait::{BodyWait, RuleCursor, RuleWait};

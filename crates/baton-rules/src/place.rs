@@ -49,12 +49,14 @@ pub enum RulePosition {
     ErrorPage,
     /// Log lines, written when all is over.
     Log,
+    /// `set-var` of the `global` section, and `set var` at run time: there is no connection.
+    Process,
 }
 
 impl RulePosition {
     const fn has(self) -> u8 {
         match self {
-            RulePosition::Connection => 0,
+            RulePosition::Connection | RulePosition::Process => 0,
             RulePosition::FrontendRequest => 1 | 2,
             RulePosition::BackendRequest => 1 | 2 | 4,
             RulePosition::Response => 2 | 4 | 8 | 16 | 32,
@@ -72,6 +74,7 @@ impl RulePosition {
             RulePosition::Response => "a response rule",
             RulePosition::ErrorPage => "an error page",
             RulePosition::Log => "a log line",
+            RulePosition::Process => "a setting of the process",
         }
     }
 }

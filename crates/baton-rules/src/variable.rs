@@ -1,9 +1,13 @@
-//! Variables of a session, a transaction, a request and a response (configuration manual 7.3.2 `var`).
+//! Variables of the process, a session, a transaction, a request and a response (configuration manual 7.3.2 `var`).
 
 use std::cell::OnceCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use baton_model::VariableLimits;
 
 use crate::problem::RuleError;
+use crate::process::{ProcessVariables, ReadValue, counted};
 use crate::sample::Sample;
 
 /// The most variables an evaluation may see; setting one more does nothing, as when HAProxy's memory limit is reached.
@@ -15,6 +19,8 @@ pub const VARIABLE_BYTES_MAX: usize = 16384;
 /// How long a variable lives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum VariableScope {
+    /// `proc.`: the process, over reloads.
+    Process,
     /// `sess.`: the client connection.
     Session,
     /// `txn.`: one request and its response.
@@ -35,14 +41,15 @@ pub struct VariableName {
 impl VariableName {
     /// Reads `SCOPE.NAME`.
     pub fn parse(text: &str) -> Result<VariableName, RuleError> {
-        let scopes = "write sess.NAME, txn.NAME, req.NAME or res.NAME";
+        let scopes = "write proc.NAME, sess.NAME, txn.NAME, req.NAME or res.NAME";
         let (scope, name) = text.split_once('.').unwrap_or((text, ""));
         let scope = match scope {
+            "proc" => VariableScope::Process,
             "sess" => VariableScope::Session,
             "txn" => VariableScope::Transaction,
             "req" => VariableScope::Request,
             "res" => VariableScope::Response,
-            "proc" | "check" => {
+            "check" => {
                 return Err(RuleError::new(format!("variables of scope '{scope}' are not supported yet")));
             }
             _ => return Err(RuleError::new(format!("invalid variable name '{text}'")).hint(scopes)),
@@ -56,12 +63,44 @@ impl VariableName {
             None => Ok(VariableName { scope, full: text.into() }),
         }
     }
+
+    /// How long it lives.
+    pub fn scope(&self) -> VariableScope {
+        self.scope
+    }
+
+    /// The name with its scope.
+    pub fn full(&self) -> &Arc<str> {
+        &self.full
+    }
 }
 
 /// The variables of one session, or of one exchange. Empty costs nothing.
 #[derive(Debug, Default, PartialEq)]
 pub struct Variables {
     list: Vec<(VariableName, Sample<'static>)>,
+    /// They are counted for a limit of the process (`tune.vars.proc-max-size`, `global-max-size`).
+    charge: Option<Box<Charge>>,
+}
+
+/// Bytes that are counted for a limit of the process until the variables end.
+#[derive(Debug)]
+struct Charge {
+    bytes: usize,
+    sum: Arc<AtomicUsize>,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq for Charge {
+    /// It is no part of what the variables are.
+    fn eq(&self, _: &Charge) -> bool {
+        true
+    }
 }
 
 impl Variables {
@@ -73,10 +112,29 @@ impl Variables {
     /// Forgets all of them, and keeps the memory for the next exchange.
     pub fn clear(&mut self) {
         self.list.clear();
+        self.charge = None;
     }
 
     fn position(&self, name: &VariableName) -> Option<usize> {
         self.list.iter().position(|(key, _)| key.full == name.full)
+    }
+
+    /// What `tune.vars.*` count of them, those of some scopes alone.
+    fn bytes(&self, of: impl Fn(VariableScope) -> bool) -> usize {
+        self.list.iter().filter(|(name, _)| of(name.scope)).map(|(_, value)| counted(value)).sum()
+    }
+
+    /// Counts them for the limits of the process, if there are any; what was counted before is corrected.
+    fn recharge(&mut self, process: &ProcessVariables, is_limited: bool) {
+        if !is_limited && self.charge.is_none() {
+            return;
+        }
+        let bytes = self.bytes(|_| true);
+        let charge =
+            self.charge.get_or_insert_with(|| Box::new(Charge { bytes: 0, sum: Arc::clone(process.sessions()) }));
+        charge.sum.fetch_add(bytes, Ordering::Relaxed);
+        charge.sum.fetch_sub(charge.bytes, Ordering::Relaxed);
+        charge.bytes = bytes;
     }
 }
 
@@ -108,8 +166,8 @@ impl SetCondition {
         })
     }
 
-    /// Whether a variable that is `known` may be set to `new`.
-    pub fn holds(self, known: Option<&Sample<'_>>, new: &Sample<'_>) -> bool {
+    /// Whether a variable of this name that is `known` may be set to `new`. Those of the process exist since the configuration names them.
+    pub fn holds(self, name: &VariableName, known: Option<&Sample<'_>>, new: &Sample<'_>) -> bool {
         let numbers = match (known, new) {
             (Some(Sample::Int(known)), Sample::Int(new)) => Some((known, new)),
             _ => None,
@@ -119,7 +177,8 @@ impl SetCondition {
             Sample::Bool(_) | Sample::Int(_) | Sample::Ip(_) => false,
         };
         match self {
-            SetCondition::Exists(wanted) | SetCondition::Set(wanted) => known.is_some() == wanted,
+            SetCondition::Exists(wanted) => (name.scope == VariableScope::Process || known.is_some()) == wanted,
+            SetCondition::Set(wanted) => known.is_some() == wanted,
             SetCondition::Empty(wanted) => empty == wanted,
             SetCondition::Greater => numbers.is_none_or(|(known, new)| known > new),
             SetCondition::Less => numbers.is_none_or(|(known, new)| known < new),
@@ -166,9 +225,39 @@ impl Pending {
     }
 }
 
+/// Values of variables of the process that an evaluation has read: they stay as they were until it sets one.
+#[derive(Debug, Default)]
+struct ReadValues {
+    first: OnceCell<Box<ReadOnce>>,
+}
+
+#[derive(Debug)]
+struct ReadOnce {
+    name: Arc<str>,
+    value: ReadValue,
+    next: ReadValues,
+}
+
+impl ReadValues {
+    fn value(&self, name: &Arc<str>, process: &ProcessVariables) -> Option<&Sample<'static>> {
+        let mut last = self;
+        loop {
+            let next = || ReadOnce { name: name.clone(), value: process.read(name), next: ReadValues::default() };
+            let read = last.first.get_or_init(|| Box::new(next()));
+            if read.name == *name {
+                return read.value.as_deref();
+            }
+            last = &read.next;
+        }
+    }
+}
+
 /// The variables that an evaluation sees.
 #[derive(Debug)]
 pub struct VariableScopes<'a> {
+    /// `proc.`
+    process: &'a ProcessVariables,
+    read: ReadValues,
     /// `sess.`
     session: &'a mut Variables,
     /// `txn.`, `req.` and `res.`; `None` before there is an exchange: setting one does nothing then, as in HAProxy.
@@ -183,14 +272,18 @@ impl Drop for VariableScopes<'_> {
 }
 
 impl<'a> VariableScopes<'a> {
-    /// The variables of a session, and of an exchange if there is one.
-    pub fn new(session: &'a mut Variables, exchange: Option<&'a mut Variables>) -> VariableScopes<'a> {
-        VariableScopes { session, exchange, pending: Pending::default() }
+    /// The variables of the process and of a session, and of an exchange if there is one.
+    pub fn new(
+        process: &'a ProcessVariables,
+        session: &'a mut Variables,
+        exchange: Option<&'a mut Variables>,
+    ) -> VariableScopes<'a> {
+        VariableScopes { process, read: ReadValues::default(), session, exchange, pending: Pending::default() }
     }
 
     /// Sets or forgets a variable where others may be borrowed.
     pub(crate) fn set_later(&self, name: &VariableName, value: Option<Sample<'static>>) {
-        let of_exchange = name.scope != VariableScope::Session;
+        let of_exchange = !matches!(name.scope, VariableScope::Process | VariableScope::Session);
         if !(of_exchange && self.exchange.is_none()) {
             self.pending.add(name, value.filter(|value| value.added_bytes() <= VARIABLE_BYTES_MAX));
         }
@@ -216,6 +309,7 @@ impl<'a> VariableScopes<'a> {
             return set;
         }
         let variables = match name.scope {
+            VariableScope::Process => return self.read.value(&name.full, self.process),
             VariableScope::Session => &*self.session,
             VariableScope::Transaction | VariableScope::Request | VariableScope::Response => {
                 self.exchange.as_deref()?
@@ -227,9 +321,15 @@ impl<'a> VariableScopes<'a> {
     /// Sets a variable. A text longer than [`VARIABLE_BYTES_MAX`] is not stored: the variable is then unset.
     pub fn set(&mut self, name: &VariableName, value: Sample<'static>) {
         self.store_pending();
-        if value.added_bytes() > VARIABLE_BYTES_MAX {
+        if name.scope == VariableScope::Process {
+            self.read = ReadValues::default();
+            return self.process.set(name, value);
+        }
+        let limits = self.process.limits();
+        if value.added_bytes() > VARIABLE_BYTES_MAX || limits.is_any() && !self.fits(name, &value, &limits) {
             return self.unset(name);
         }
+        let process = self.process;
         let count = self.session.list.len() + self.exchange.as_ref().map_or(0, |exchange| exchange.list.len());
         let Some(variables) = self.of(name) else { return };
         match variables.position(name) {
@@ -237,13 +337,39 @@ impl<'a> VariableScopes<'a> {
             None if count < VARIABLES_MAX => variables.list.push((name.clone(), value)),
             None => {}
         }
+        variables.recharge(process, limits.within_process() != usize::MAX);
+    }
+
+    /// Whether all limits allow this value (configuration manual, `tune.vars.*`): each includes the scopes that live shorter.
+    fn fits(&self, name: &VariableName, value: &Sample<'_>, limits: &VariableLimits) -> bool {
+        let before = self.value(name).map_or(0, counted);
+        let of_exchange = |of: fn(VariableScope) -> bool| self.exchange.as_ref().map_or(0, |all| all.bytes(of));
+        let message = of_exchange(|scope| scope != VariableScope::Transaction);
+        let transaction = message + of_exchange(|scope| scope == VariableScope::Transaction);
+        let session = transaction + self.session.bytes(|_| true);
+        let sums = [(limits.message, message), (limits.transaction, transaction), (limits.session, session)];
+        let own = match name.scope {
+            VariableScope::Request | VariableScope::Response => 0,
+            VariableScope::Transaction => 1,
+            VariableScope::Process | VariableScope::Session => 2,
+        };
+        let new = |sum: usize| (sum + counted(value)).saturating_sub(before);
+        let within = limits.within_process();
+        sums[own..].iter().all(|(allowed, sum)| allowed.is_none_or(|most| new(*sum) <= most))
+            && (within == usize::MAX || new(self.process.bytes()) <= within)
     }
 
     /// Forgets a variable.
     pub fn unset(&mut self, name: &VariableName) {
         self.store_pending();
+        if name.scope == VariableScope::Process {
+            self.read = ReadValues::default();
+            return self.process.unset(name);
+        }
+        let process = self.process;
         if let Some(variables) = self.of(name) {
             variables.list.retain(|(key, _)| key.full != name.full);
+            variables.recharge(process, false);
         }
     }
 
@@ -252,11 +378,13 @@ impl<'a> VariableScopes<'a> {
         self.store_pending();
         if let Some(exchange) = &mut self.exchange {
             exchange.list.retain(|(key, _)| key.scope != VariableScope::Request);
+            exchange.recharge(self.process, false);
         }
     }
 
     fn of(&mut self, name: &VariableName) -> Option<&mut Variables> {
         match name.scope {
+            VariableScope::Process => None,
             VariableScope::Session => Some(self.session),
             VariableScope::Transaction | VariableScope::Request | VariableScope::Response => {
                 self.exchange.as_deref_mut()
@@ -271,17 +399,18 @@ mod tests {
 
     #[test]
     fn each_scope_has_its_own_life() {
+        let process = ProcessVariables::default();
         let (mut session, mut exchange) = (Variables::new(), Variables::new());
         let names = ["sess.a", "txn.a", "req.a", "res.a"].map(|name| VariableName::parse(name).expect("a name"));
         let shown = |scopes: &VariableScopes<'_>| names.each_ref().map(|name| scopes.value(name).is_some());
         let set = |scopes: &mut VariableScopes<'_>| names.iter().for_each(|name| scopes.set(name, Sample::Int(1)));
 
-        let mut connection = VariableScopes::new(&mut session, None);
+        let mut connection = VariableScopes::new(&process, &mut session, None);
         set(&mut connection);
         assert_eq!(shown(&connection), [true, false, false, false], "before there is an exchange");
 
         drop(connection);
-        let mut request = VariableScopes::new(&mut session, Some(&mut exchange));
+        let mut request = VariableScopes::new(&process, &mut session, Some(&mut exchange));
         set(&mut request);
         assert_eq!(shown(&request), [true; 4]);
         request.end_request();
@@ -289,9 +418,79 @@ mod tests {
         drop(request);
         exchange.clear();
 
-        let mut next = VariableScopes::new(&mut session, Some(&mut exchange));
+        let mut next = VariableScopes::new(&process, &mut session, Some(&mut exchange));
         assert_eq!(shown(&next), [true, false, false, false], "the next request");
         next.unset(&names[0]);
         assert_eq!(shown(&next), [false; 4]);
+    }
+    #[test]
+    fn the_process_keeps_its_own_and_an_evaluation_sees_what_it_read() {
+        let process = ProcessVariables::default();
+        let name = VariableName::parse("proc.a").expect("a name");
+        let (mut session, mut other) = (Variables::new(), Variables::new());
+        let mut one = VariableScopes::new(&process, &mut session, None);
+        assert_eq!(one.value(&name), None);
+        one.set(&name, Sample::Int(1));
+        assert_eq!(one.value(&name), Some(&Sample::Int(1)));
+        let two = VariableScopes::new(&process, &mut other, None);
+        assert_eq!(two.value(&name), Some(&Sample::Int(1)));
+        two.set_later(&name, Some(Sample::Int(2)));
+        assert_eq!(two.value(&name), Some(&Sample::Int(2)));
+        drop(two);
+        assert_eq!(one.value(&name), Some(&Sample::Int(1)), "as it was read before");
+        one.unset(&name);
+        assert_eq!((one.value(&name), process.value("proc.a")), (None, None));
+    }
+
+    /// Sets a text of each length in a scope, under one limit, and gives the longest that was kept.
+    fn longest(scope: &str, limits: VariableLimits) -> usize {
+        let process = ProcessVariables::default();
+        process.limit(&limits);
+        let name = VariableName::parse(&format!("{scope}.a")).expect("a name");
+        let mut longest = 0;
+        for length in 1..300 {
+            let (mut session, mut exchange) = (Variables::new(), Variables::new());
+            let mut scopes = VariableScopes::new(&process, &mut session, Some(&mut exchange));
+            scopes.set(&name, Sample::Str(vec![b'x'; length].into()));
+            if scopes.value(&name).is_some() {
+                longest = length;
+            }
+            scopes.unset(&name);
+        }
+        assert_eq!(process.bytes(), 0, "what ended is not counted any more");
+        longest
+    }
+
+    #[test]
+    fn each_limit_includes_the_scopes_that_live_shorter() {
+        let none = VariableLimits::default();
+        let check = |scopes: [bool; 5], limits: VariableLimits| {
+            for (scope, is_limited) in ["proc", "sess", "txn", "req", "res"].into_iter().zip(scopes) {
+                assert_eq!(longest(scope, limits), if is_limited { 120 } else { 299 }, "{scope} {limits:?}");
+            }
+        };
+        // HAProxy 2.6 counts 80 bytes besides the text.
+        check([false, false, false, true, true], VariableLimits { message: Some(200), ..none });
+        check([false, false, true, true, true], VariableLimits { transaction: Some(200), ..none });
+        check([false, true, true, true, true], VariableLimits { session: Some(200), ..none });
+        check([true; 5], VariableLimits { process: Some(200), ..none });
+        check([true; 5], VariableLimits { global: Some(200), ..none });
+        check([false; 5], none);
+    }
+
+    #[test]
+    fn sessions_count_for_the_process_until_they_end() {
+        let process = ProcessVariables::default();
+        process.limit(&VariableLimits { process: Some(200), ..VariableLimits::default() });
+        let name = |text: &str| VariableName::parse(text).expect("a name");
+        let (mut one, mut two) = (Variables::new(), Variables::new());
+        VariableScopes::new(&process, &mut one, None).set(&name("sess.a"), Sample::Str(vec![b'x'; 50].into()));
+        VariableScopes::new(&process, &mut two, None).set(&name("sess.a"), Sample::Int(1));
+        assert_eq!((one.list.len(), two.list.len()), (1, 0), "there is no room for another session's");
+        drop(one);
+        VariableScopes::new(&process, &mut two, None).set(&name("sess.a"), Sample::Int(1));
+        assert_eq!(two.list.len(), 1);
+        two.clear();
+        assert_eq!(process.bytes(), 0);
     }
 }

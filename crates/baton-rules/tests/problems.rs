@@ -161,7 +161,6 @@ fn variables() {
         "1@0: invalid character '-' in variable name 'txn.a-b' (use letters, digits, '_' and '.')",
     );
     check("http-request set-var path", "1@0: the variable's name is missing (write it in parentheses: (txn.name))");
-    check("http-request set-var(proc.x) path", "1@0: variables of scope 'proc' are not supported yet");
 }
 
 #[test]

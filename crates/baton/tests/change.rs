@@ -22,6 +22,8 @@ mod state_files;
 mod support;
 #[path = "change/users.rs"]
 mod users;
+#[path = "change/variables.rs"]
+mod variables;
 #[path = "change/verdict.rs"]
 mod verdict;
 

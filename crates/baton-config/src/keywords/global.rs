@@ -10,7 +10,7 @@ use super::server::tls::defaults as tls;
 use super::{Apply, GLOBAL, Keyword, Status, limits, process, stats};
 use crate::lower::{Call, DefaultPath, GlobalDraft, Prefix, log_target};
 
-const fn row(
+pub(super) const fn row(
     name: &'static str,
     args: &'static str,
     apply: fn(&mut GlobalDraft, &mut Call<'_, '_>),
@@ -19,7 +19,7 @@ const fn row(
     Keyword { name, sections: GLOBAL, args, status: Status::Done, doc, apply: Apply::Global(apply) }
 }
 
-const VARIABLES: &str = "the number of variables and the length of each are bounded, not their sum";
+const VARIABLES: &str = "health checks have no variables";
 const POLLER: &str = "Baton always uses epoll";
 const INTERNAL: &str = "it tunes HAProxy internals that Baton does not have";
 const COMPRESSION: &str = "it configures compression, which is not supported yet";
@@ -216,11 +216,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("tune.sndbuf.client", GLOBAL, "…", "the kernel sizes socket buffers"),
     none("tune.sndbuf.server", GLOBAL, "…", "the kernel sizes socket buffers"),
     none("tune.vars.check-max-size", GLOBAL, "…", VARIABLES),
-    none("tune.vars.global-max-size", GLOBAL, "…", VARIABLES),
-    none("tune.vars.proc-max-size", GLOBAL, "…", VARIABLES),
-    none("tune.vars.reqres-max-size", GLOBAL, "…", VARIABLES),
-    none("tune.vars.sess-max-size", GLOBAL, "…", VARIABLES),
-    none("tune.vars.txn-max-size", GLOBAL, "…", VARIABLES),
     none("tune.zlib.memlevel", GLOBAL, "…", COMPRESSION),
     none("tune.zlib.windowsize", GLOBAL, "…", COMPRESSION),
     later("51degrees-cache-size", GLOBAL),
@@ -237,8 +232,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("h1-case-adjust-file", GLOBAL),
     later("lua-load", GLOBAL),
     later("lua-load-per-thread", GLOBAL),
-    later("set-var", GLOBAL),
-    later("set-var-fmt", GLOBAL),
     later("wurfl-cache-size", GLOBAL),
     later("wurfl-data-file", GLOBAL),
     later("wurfl-information-list", GLOBAL),

@@ -12,6 +12,7 @@ use crate::apart::Apart;
 use crate::direct::Foreseen;
 use crate::endpoint::{self, Desk};
 use crate::environment::Outside;
+use crate::handover::memory::{MemoryKind, ProcessMemory};
 use crate::listeners::Granted;
 use crate::overrides::{OverrideKey, OverrideRecord};
 use crate::reload::{Configuration, EntryNews, Read};
@@ -65,6 +66,8 @@ impl Control {
         }
         drop(self.line.take_untold());
         self.line.tell_entries(Instant::now());
+        self.line.tell_variables(Instant::now());
+        let _ = self.history.take_news();
         self.serve_master(DutyEvent::Serving { text, is_leaving: self.is_leaving() }).await;
     }
 
@@ -103,6 +106,18 @@ impl Control {
                 Some(report) => servant.keep_health(&report).await,
                 None => Ok(()),
             },
+            Duty::KeepPart(kind) => {
+                let memory = match kind {
+                    MemoryKind::Variables => {
+                        ProcessMemory { variables: self.line.remember_variables(), ..ProcessMemory::default() }
+                    }
+                    _ => ProcessMemory { history: self.history.remember(), ..ProcessMemory::default() },
+                };
+                match memory.part(kind) {
+                    Ok(part) => servant.keep_part(kind, &part).await,
+                    Err(_) => Ok(()),
+                }
+            }
             Duty::ReportSockets => servant.report(self.line.listeners()).await,
             Duty::Settle => servant.settled().await,
             Duty::Retire if servant.opens() => servant.retire(&self.line.listeners().open_still()).await,
@@ -151,6 +166,7 @@ impl Control {
         let overrides = self.line.take_untold();
         self.serve_master(DutyEvent::Changed { text, overrides, is_leaving: self.is_leaving() }).await;
         self.report_entries().await;
+        self.report_parts().await;
     }
 
     /// Keeps with the master what operators have set since the last time.
@@ -158,6 +174,7 @@ impl Control {
         let overrides = self.line.take_untold();
         self.serve_master(DutyEvent::Overridden(overrides)).await;
         self.report_entries().await;
+        self.report_parts().await;
     }
 
     /// Keeps with the master what operators and requests have changed in maps and ACLs since the last time.
@@ -176,6 +193,29 @@ impl Control {
         // What an operator sets is told before the answer, unless there is far more to tell.
         if is_long {
             self.entries.told(began, Instant::now());
+        }
+    }
+
+    /// Keeps with the master what has changed since the last time of variables of the process and of the history.
+    pub(crate) async fn report_parts(&mut self) {
+        if self.servant.is_none() {
+            return;
+        }
+        let began = Instant::now();
+        if self.parts.step(self.line.take_variable_news(began), began) {
+            self.serve_master(DutyEvent::PartChanged(MemoryKind::Variables)).await;
+            self.parts.told(began, Instant::now());
+        }
+        if self.history.take_news() {
+            self.serve_master(DutyEvent::PartChanged(MemoryKind::History)).await;
+        }
+    }
+
+    /// Reports variables that requests have set, when it is time.
+    pub(crate) async fn report_parts_in_time(&mut self) {
+        let due = self.line.variables_due().into_iter().chain(self.parts.due()).min();
+        if due.is_some_and(|due| due <= Instant::now()) {
+            self.report_parts().await;
         }
     }
 

@@ -164,6 +164,8 @@ impl Control {
         state.sockets = self.line.remember_sockets();
         state.overrides = overrides::records(&self.line.registry().overrides());
         state.overrides.extend(self.line.entry_records());
+        state.variables = self.line.remember_variables();
+        state.history = self.history.remember();
         self.succession.offer(hello.pid, places, state.counts.clone());
         let (program, lineage) = (self.settings.version.clone(), self.succession.lineage().pids().to_vec());
         Ok(Offer { version, program, lineage, sockets, state })

@@ -25,6 +25,7 @@ use zeroize::Zeroizing;
 
 pub use super::named::{Counters, Named};
 use crate::overrides::OverrideRecord;
+use crate::protocol::ChangeRecord;
 
 /// A piece is closed when it has as many bytes. It may have more by one entry, which is one of at most `SERVERS_PER_ENTRY` servers.
 pub const PIECE_BYTES: usize = 64 * 1024;
@@ -56,11 +57,15 @@ pub enum MemoryKind {
     Overrides,
     /// Keys of session tickets.
     TicketKeys,
+    /// Variables of the process.
+    Variables,
+    /// The last changes, in words.
+    History,
 }
 
 impl MemoryKind {
     /// All of them.
-    pub(super) const ALL: [(MemoryKind, &str); 7] = [
+    pub(super) const ALL: [(MemoryKind, &str); 9] = [
         (MemoryKind::Frontends, "frontends"),
         (MemoryKind::Backends, "backends"),
         (MemoryKind::Health, "health"),
@@ -68,6 +73,8 @@ impl MemoryKind {
         (MemoryKind::Sockets, "socket-counters"),
         (MemoryKind::Overrides, "overrides"),
         (MemoryKind::TicketKeys, "ticket-keys"),
+        (MemoryKind::Variables, "variables"),
+        (MemoryKind::History, "history"),
     ];
 
     /// What it is called.
@@ -106,6 +113,12 @@ pub struct ProcessMemory {
     /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<TicketKey>,
+    /// Variables of the process, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<VariableMemory>,
+    /// The last changes, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<ChangeRecord>,
     /// Sums that no proxy has.
     #[serde(skip_serializing_if = "is_default")]
     pub totals: ProcessTotals,
@@ -157,6 +170,8 @@ impl ProcessMemory {
             .chain(Packed::map(MemoryKind::Sockets, take(&mut self.sockets).0.into_iter()))
             .chain(Packed::list(MemoryKind::Overrides, take(&mut self.overrides).into_iter()))
             .chain(Packed::list(MemoryKind::TicketKeys, take(&mut self.tickets).into_iter()))
+            .chain(Packed::list(MemoryKind::Variables, take(&mut self.variables).into_iter()))
+            .chain(Packed::list(MemoryKind::History, take(&mut self.history).into_iter()))
     }
 
     /// A part as one piece, however long that is: for a memory file.
@@ -172,6 +187,8 @@ impl ProcessMemory {
             MemoryKind::Sockets => serde_json::to_vec(&self.sockets),
             MemoryKind::Overrides => serde_json::to_vec(&self.overrides),
             MemoryKind::TicketKeys => serde_json::to_vec(&self.tickets),
+            MemoryKind::Variables => serde_json::to_vec(&self.variables),
+            MemoryKind::History => serde_json::to_vec(&self.history),
         };
         piece.map(Zeroizing::new)
     }
@@ -190,14 +207,27 @@ impl ProcessMemory {
             MemoryKind::Sockets => join_named(&mut self.sockets, read(piece)?, |counters, more| *counters = more),
             MemoryKind::Overrides => self.overrides.append(&mut read(piece)?),
             MemoryKind::TicketKeys => self.tickets.append(&mut read(piece)?),
+            MemoryKind::Variables => self.variables.append(&mut read(piece)?),
+            MemoryKind::History => self.history.append(&mut read(piece)?),
         }
         Ok(())
     }
 
     /// Adds what was remembered beside the parts, and parts that were not taken apart.
     pub(super) fn join_rest(&mut self, rest: ProcessMemory) {
-        let ProcessMemory { counts, backends, quiet, quiet_ms, sockets, mut overrides, mut tickets, totals, direct } =
-            rest;
+        let ProcessMemory {
+            counts,
+            backends,
+            quiet,
+            quiet_ms,
+            sockets,
+            mut overrides,
+            mut tickets,
+            mut variables,
+            mut history,
+            totals,
+            direct,
+        } = rest;
         join_named(&mut self.sockets, sockets, |counters, more| *counters = more);
         self.counts.append(counts);
         join_named(&mut self.backends, backends, BackendMemory::join);
@@ -205,9 +235,26 @@ impl ProcessMemory {
         self.quiet_ms = self.quiet_ms.max(quiet_ms);
         self.overrides.append(&mut overrides);
         self.tickets.append(&mut tickets);
+        self.variables.append(&mut variables);
+        self.history.append(&mut history);
         self.totals.add(totals);
         self.direct |= direct;
     }
+}
+
+/// A variable of the process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VariableMemory {
+    /// Its name with its scope.
+    pub name: String,
+    /// HAProxy's word for the type of its value; empty: it is not set.
+    pub kind: String,
+    /// The value; of a text, bytes that are no UTF-8 as `\\xHH`.
+    pub value: String,
+    /// The lines of the file that were applied last.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub lines: String,
 }
 
 /// Sums of a process that no proxy has, and that never go back.
@@ -637,6 +684,8 @@ mod tests {
             quiet: [("q".into(), vec!["srv"; 20_000].join(" ")), ("r".into(), "s".into())].into_iter().collect(),
             overrides: (0..1000).map(set).collect(),
             tickets: vec![TicketKey(SavedTicketKey { key: "AAEC".to_owned().into(), since: 7 })],
+            variables: vec![VariableMemory { name: "proc.a".into(), ..VariableMemory::default() }],
+            history: vec![ChangeRecord { at_s: 7, what: "reload".into(), ..ChangeRecord::default() }],
             sockets: (0..100).map(|number| (name(number), counts(number).counters)).collect(),
             totals: ProcessTotals::default(),
             quiet_ms: 9,
@@ -682,5 +731,7 @@ mod tests {
         check(MemoryKind::Sockets, br#"{"a":7}"#);
         check(MemoryKind::Overrides, b"[{}");
         check(MemoryKind::TicketKeys, b"\"\xff\"");
+        check(MemoryKind::Variables, b"{}");
+        check(MemoryKind::History, br#"[{"at_s":-1}]"#);
     }
 }

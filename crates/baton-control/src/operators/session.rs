@@ -74,6 +74,8 @@ pub(crate) struct Call {
     pub level: AccessLevel,
     /// Who it is.
     pub by: Author,
+    /// The session is in `experimental-mode`.
+    pub is_experimental: bool,
 }
 
 impl Call {
@@ -311,7 +313,14 @@ fn command(session: &mut Session, words: Vec<String>, payload: Option<Vec<u8>>) 
     if session.level < row.level {
         return Doing::Answered(CommandResponse::error("Permission denied"));
     }
-    let call = Call { words, name_words: row.words.len(), payload, level: session.level, by: session.by.clone() };
+    let call = Call {
+        words,
+        name_words: row.words.len(),
+        payload,
+        level: session.level,
+        by: session.by.clone(),
+        is_experimental: session.is_experimental,
+    };
     match row.act {
         Kind::Own(act) => Doing::Answered(act(session, &call)),
         kind @ (Kind::Asked | Kind::Takes) => Doing::Asks(at, kind, call),

@@ -49,7 +49,8 @@ fn list(values: &Values) -> String {
     serde_json::to_string(&list).unwrap_or_default()
 }
 
-fn escaped(bytes: &[u8]) -> String {
+/// As text; bytes that are no UTF-8, and backslashes, as `\\xHH`.
+pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         out.push_str(&chunk.valid().replace('\\', "\\x5c"));
@@ -58,7 +59,8 @@ fn escaped(bytes: &[u8]) -> String {
     out
 }
 
-fn bytes(text: &str) -> Vec<u8> {
+/// What [`escaped`] wrote.
+pub(crate) fn bytes(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [byte, tail @ ..] = rest {

@@ -18,6 +18,7 @@ use crate::direct::{self, Direct, Foresight};
 use crate::listeners::{Gift, Granted, Listeners, Place};
 use crate::messages::Said;
 use crate::operators::{Runtime, figures};
+use crate::protocol::ChangeRecord;
 use crate::tickets::TicketView;
 
 /// What is in use.
@@ -246,6 +247,11 @@ impl ChangeLine {
     /// What is watched for the configuration that came into use, once.
     pub(crate) fn take_watched(&mut self) -> Option<Upcoming> {
         self.watched.take()
+    }
+
+    /// The last changes of processes before this one, once.
+    pub(crate) fn take_history_before(&mut self) -> Vec<ChangeRecord> {
+        std::mem::take(&mut self.history_before)
     }
 
     /// Overrides that changed since the last time, for the master to know.

@@ -8,7 +8,7 @@ use baton_model::{Author, Field, Object, Setting};
 use baton_proxy::balance::{Admin, HealthState, ServerState, Transition};
 use baton_proxy::core::{ConnectionId, Order, ServerMark};
 use baton_proxy::{Command, FrontendPlan, FrontendService, Workers};
-use baton_rules::{PatternChange, Reference};
+use baton_rules::{PatternChange, Reference, VariableLine};
 use baton_tls::OcspResponse;
 use baton_tls::authorities::Authority;
 use baton_tls::store::{Report, Transaction};
@@ -103,6 +103,8 @@ pub(crate) enum Change {
     },
     /// An operator changes a map, or the patterns of an ACL.
     Patterns(Arc<Reference>, PatternChange),
+    /// An operator sets a variable of the process.
+    VariableSet(VariableLine, Author),
     /// An operator ends a session.
     SessionEnded(ConnectionId),
     /// An operator ends the sessions that are on a server.
@@ -204,6 +206,10 @@ impl ChangeLine {
             }
             Change::DynamicCookie { backend, wanted } => self.set_dynamic_cookie(&backend, wanted, workers).await,
             Change::Patterns(reference, change) => return self.change_patterns(&reference, change),
+            Change::VariableSet(line, _) => {
+                self.set_variable(&line);
+                Ok(())
+            }
             Change::SessionEnded(id) => match workers.sessions().one(id).await {
                 Some(_) => {
                     workers.command(Command::Order(id, Order::Abort)).await;

@@ -77,6 +77,8 @@ impl ChangeLine {
         handover::state::recall(known, &ready.generation, &mut self.checker, now);
         self.recall_totals(&known.totals);
         self.counted_sockets.0.extend_from_slice(&known.sockets.0);
+        self.recall_variables(&known.variables);
+        self.history_before.extend_from_slice(&known.history);
     }
 
     /// What sockets counted.

@@ -21,14 +21,6 @@ pub(super) fn caches(_: &Control, _: &Call) -> CommandResponse {
     CommandResponse::Done
 }
 
-/// `get var <name>`: no rule can set a variable of the process.
-pub(super) fn variable(_: &Control, call: &Call) -> CommandResponse {
-    CommandResponse::error(match call.arg(0) {
-        "" => "Missing process-wide variable identifier.",
-        _ => "Variable not found.",
-    })
-}
-
 fn nothing_or(call: &Call, missing: &str) -> CommandResponse {
     if call.arg(0).is_empty() { CommandResponse::Done } else { CommandResponse::error(missing) }
 }

@@ -25,6 +25,7 @@ mod ssl;
 pub(crate) mod stat;
 mod table;
 mod tables;
+mod variables;
 mod wait;
 
 use altering::{Staging, alter};

@@ -9,7 +9,7 @@ use super::altering::{Altering, Staging};
 use super::overridden::{self, FileWork};
 use super::{
     Begun, absent, change_server, cookies, dynamic_server, errors, frontends, give, info, inside, patterns, process,
-    schema, servers, sessions, ssl, stat, tables, wait,
+    schema, servers, sessions, ssl, stat, tables, variables, wait,
 };
 use crate::control::Control;
 use crate::operators::answer::CommandResponse;
@@ -244,7 +244,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
     row(&["enable", "server"], "<bk>/<srv>", "take a server out of maintenance", Admin, Change(change_server::enable)),
     row(&["get", "acl"], "<acl> <value>", "the patterns of an ACL file that match", User, Ask(patterns::get)),
     row(&["get", "map"], "<map> <value>", "the lines of a map that match", User, Ask(patterns::get)),
-    row(&["get", "var"], "<name>", "the value of a variable of the process", Operator, Ask(absent::variable)),
+    row(&["get", "var"], "<name>", "the value of a variable of the process", Operator, Ask(variables::get)),
     row(&["get", "weight"], "<bk>/<srv>", "the weight of a server, now and as configured", User, Ask(servers::weight)),
     row(
         &["new", "ssl", "ca-file"],
@@ -377,6 +377,14 @@ pub(super) static ROWS: &[Row<Act>] = &[
         Ask(tables::set),
     ),
     row(&["set", "timeout"], "[cli] <delay>", "idle timeout of this session (s)", User, Own(own::timeout)),
+    row(
+        &["set", "var"],
+        "<name> [expr] <expression>|fmt <format>",
+        "set a variable of the process (experimental-mode)",
+        // It is looked at after the mode, as by HAProxy.
+        User,
+        Change(variables::set),
+    ),
     row(
         &["set", "weight"],
         "<bk>/<srv> <weight>[%]",

@@ -4,6 +4,7 @@
 use baton_model::{AccessLevel, Author, Field, Object};
 
 use super::link::ToWorker;
+use crate::handover::memory::MemoryKind;
 use crate::messages::Said;
 use crate::overrides::{OverrideKey, OverrideRecord};
 use crate::reload::EntryNews;
@@ -13,6 +14,9 @@ const TOLD_ONE_BY_ONE: usize = 64;
 
 /// Changed entries of maps and ACLs that are told one by one, of which requests may change many.
 const ENTRIES_ONE_BY_ONE: usize = 4096;
+
+/// Parts of what is remembered that a master keeps whole.
+const KEPT_PARTS: [MemoryKind; 2] = [MemoryKind::Variables, MemoryKind::History];
 
 /// What happened.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub(crate) enum DutyEvent {
     Rotated,
     /// Servers went up or down, or checks failed.
     HealthChanged,
+    /// Another part of what is to be remembered has changed.
+    PartChanged(MemoryKind),
     /// Another process has taken over.
     Succeeded(u32),
     /// The master says this.
@@ -52,6 +58,8 @@ pub(crate) enum Duty {
     KeepCounters,
     /// Keeps the health of servers with it.
     KeepHealth,
+    /// Keeps another part of what is to be remembered with it.
+    KeepPart(MemoryKind),
     /// Keeps what an operator has set, or that it is set no more.
     KeepOverride(Object, Field),
     /// Keeps an entry of a map or an ACL with it, or that it is as in the file.
@@ -81,6 +89,7 @@ pub(crate) fn duties(event: DutyEvent) -> Vec<Duty> {
         DutyEvent::Serving { text, is_leaving } => {
             duties.extend(text.map(Duty::KeepText));
             duties.extend([Duty::KeepTickets, Duty::KeepOverrides, Duty::KeepCounters, Duty::KeepHealth]);
+            duties.extend(KEPT_PARTS.map(Duty::KeepPart));
             duties.push(Duty::ReportSockets);
             duties.push(if is_leaving { Duty::Retire } else { Duty::Settle });
             duties.push(Duty::Ready);
@@ -102,6 +111,7 @@ pub(crate) fn duties(event: DutyEvent) -> Vec<Duty> {
         }
         DutyEvent::Leaving => duties.push(Duty::Retire),
         DutyEvent::HealthChanged => duties.push(Duty::KeepHealth),
+        DutyEvent::PartChanged(kind) => duties.push(Duty::KeepPart(kind)),
         DutyEvent::Rotated => duties.push(Duty::KeepTickets),
         DutyEvent::Succeeded(pid) => duties.push(Duty::HandOver(pid)),
         DutyEvent::Heard(message) => duties.extend(of_message(message)),
@@ -135,6 +145,7 @@ fn of_message(message: ToWorker) -> Option<Duty> {
         | ToWorker::Overrides
         | ToWorker::Counters
         | ToWorker::Health
+        | ToWorker::Part { .. }
         | ToWorker::Begin(_) => None,
     }
 }
@@ -166,10 +177,22 @@ mod tests {
         // Addresses that were put back for those who wait there are on their way out already.
         let kept = [Duty::KeepTickets, Duty::KeepOverrides, Duty::KeepCounters, Duty::KeepHealth];
         let all = serving(None, true);
-        assert_eq!((&all[..4], &all[4..]), (&kept[..], &[Duty::ReportSockets, Duty::Retire, Duty::Ready][..]));
+        assert_eq!(
+            (&all[..4], &all[4..]),
+            (
+                &kept[..],
+                &[
+                    Duty::KeepPart(MemoryKind::Variables),
+                    Duty::KeepPart(MemoryKind::History),
+                    Duty::ReportSockets,
+                    Duty::Retire,
+                    Duty::Ready
+                ][..]
+            )
+        );
         let all = serving(Some(vec![1]), false);
         assert_eq!(all.first(), Some(&Duty::KeepText(vec![1])));
-        assert_eq!(&all[5..], [Duty::ReportSockets, Duty::Settle, Duty::Ready]);
+        assert_eq!(&all[7..], [Duty::ReportSockets, Duty::Settle, Duty::Ready]);
     }
 
     #[test]

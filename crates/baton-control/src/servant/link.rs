@@ -57,6 +57,11 @@ pub enum ToWorker {
     Counters,
     /// With a memory file: the health of servers as the worker before knew it.
     Health,
+    /// With a memory file: another part of what is remembered of the worker before (see [`crate::handover::memory`]).
+    Part {
+        /// Which part.
+        kind: String,
+    },
     /// Everything was said that is needed for a start.
     Begin(Begin),
     /// With a connected stream: somebody who speaks [`crate::protocol`] to the master's address.
@@ -129,6 +134,12 @@ pub enum ToMaster {
     Counters,
     /// With a memory file: the health of servers, for a worker after this one.
     Health,
+    /// With a memory file: another part of what is to be remembered of it, for a worker after this one (see
+    /// [`crate::handover::memory`]).
+    Part {
+        /// Which part.
+        kind: String,
+    },
     /// An operator has set this.
     Override {
         /// What.
@@ -290,6 +301,8 @@ mod tests {
         check(ToWorker::Number { number: 7 }, r#"{"say":"number","number":7}"#);
         check(ToMaster::Number { number: 7 }, r#"{"say":"number","number":7}"#);
         check(ToWorker::Tickets, r#"{"say":"tickets"}"#);
+        check(ToWorker::Part { kind: "history".into() }, r#"{"say":"part","kind":"history"}"#);
+        check(ToMaster::Part { kind: "history".into() }, r#"{"say":"part","kind":"history"}"#);
         check(ToMaster::Tickets, r#"{"say":"tickets"}"#);
         check(ToWorker::Overrides, r#"{"say":"overrides"}"#);
         check(ToMaster::Overrides, r#"{"say":"overrides"}"#);

@@ -128,7 +128,14 @@ async fn give(control: &mut Control, words: Vec<String>, by: Author) -> bool {
         return false;
     };
     let (reply, mut answer) = oneshot::channel();
-    let call = Call { name_words: row.words.len(), words, payload: None, level: AccessLevel::Admin, by };
+    let call = Call {
+        name_words: row.words.len(),
+        words,
+        payload: None,
+        level: AccessLevel::Admin,
+        by,
+        is_experimental: false,
+    };
     runtime::answer(control, Question { row: at, call, rest: None, reply, socket: None }).await;
     match answer.try_recv() {
         Ok(Given::Whole(CommandResponse::Message(Severity::Error, _))) | Err(_) => false,

@@ -10,8 +10,8 @@ use serde_json::{Value as Json, json};
 use super::statistics::shown;
 use crate::certificates::{Ending, wall_seconds};
 use crate::control::Control;
-use crate::history::ChangeRecord;
 use crate::operators::figures::{self, ObjectKey, ObjectSample};
+use crate::protocol::ChangeRecord;
 
 /// Certificates that are named.
 const CERTIFICATES_MAX: usize = 20;

@@ -125,6 +125,7 @@ impl Master {
             counters: self.counters.as_ref().map(AsRawFd::as_raw_fd),
             health: self.health.as_ref().map(AsRawFd::as_raw_fd),
             overrides: overrides.as_ref().map(AsRawFd::as_raw_fd),
+            parts: self.parts.iter().map(|(kind, part)| (kind.clone(), AsRawFd::as_raw_fd(part))).collect(),
             cli: self.cli.as_ref().map(AsRawFd::as_raw_fd),
             asked: by_name.map(AsRawFd::as_raw_fd),
             asked_at: by_path.map(|(listener, path)| (AsRawFd::as_raw_fd(listener), path.to_owned())),
@@ -146,6 +147,7 @@ impl Master {
                 .chain(&self.counters)
                 .chain(&self.health)
                 .chain(&overrides)
+                .chain(self.parts.values())
                 .chain(&self.cli)
                 .map(AsFd::as_fd),
         );
@@ -192,6 +194,7 @@ impl Master {
         master.tickets = state.tickets.and_then(|number| take(number).ok());
         master.counters = state.counters.and_then(|number| take(number).ok());
         master.health = state.health.and_then(|number| take(number).ok());
+        master.parts = state.parts.into_iter().filter_map(|(kind, number)| Some((kind, take(number).ok()?))).collect();
         let overrides = state.overrides.and_then(|number| take(number).ok());
         master.overrides = overrides.map(KeptOverrides::of_file).unwrap_or_default();
         let listener = |number: RawFd| take(number).ok().map(Into::into);

@@ -11,7 +11,7 @@ use baton_control::servant::link::{self, Begin, Heard, Link, ToMaster, ToWorker}
 use socket2::Socket;
 use tokio::sync::mpsc;
 
-use super::{EARLIER_MAX, Event, Master, Process};
+use super::{EARLIER_MAX, Event, Master, PARTS_MAX, Process};
 use crate::opening;
 use crate::process;
 use crate::supervisor::{Effect, Ended, Stop, Text, Why, WorkerId};
@@ -105,6 +105,9 @@ impl Master {
         if let Some(overrides) = self.overrides.to_file()? {
             link.say(&ToWorker::Overrides, &[overrides.as_fd()]).await?;
         }
+        for (kind, part) in &self.parts {
+            link.say(&ToWorker::Part { kind: kind.clone() }, &[part.as_fd()]).await?;
+        }
         link.say(&ToWorker::Begin(begin), &[]).await
     }
 
@@ -140,9 +143,13 @@ impl Master {
             ToMaster::Tickets => self.tickets = fds.into_iter().next(),
             // What a worker says that is leaving, another one knows better.
             ToMaster::Overrides | ToMaster::Override { .. } | ToMaster::Restored { .. } if self.is_leaving(id) => {}
-            ToMaster::Counters | ToMaster::Health if self.is_leaving(id) => {}
+            ToMaster::Counters | ToMaster::Health | ToMaster::Part { .. } if self.is_leaving(id) => {}
             ToMaster::Counters => self.counters = fds.into_iter().next(),
             ToMaster::Health => self.health = fds.into_iter().next(),
+            ToMaster::Part { kind } if self.parts.len() < PARTS_MAX || self.parts.contains_key(&kind) => {
+                self.parts.extend(fds.into_iter().next().map(|part| (kind, part)));
+            }
+            ToMaster::Part { .. } => {}
             ToMaster::Overrides => {
                 self.overrides = fds.into_iter().next().map(KeptOverrides::of_file).unwrap_or_default()
             }

@@ -322,8 +322,14 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     server_state_base => "server-state-base" E::PENDING,
     xdp_connections => "tune.xdp.connections" E::NONE;
     also "log" |global| logs(&global.log) => E::NONE,
-    "tune.maxaccept" |global| accepts(global.maxaccept) => E::NONE;
-    elsewhere log, maxaccept, process, stats, tls, ipvs, lines,
+    "tune.maxaccept" |global| accepts(global.maxaccept) => E::NONE,
+    "tune.vars.global-max-size" |global| global.variable_limits.global.words() => E::NONE,
+    "tune.vars.proc-max-size" |global| global.variable_limits.process.words() => E::NONE,
+    "tune.vars.sess-max-size" |global| global.variable_limits.session.words() => E::NONE,
+    "tune.vars.txn-max-size" |global| global.variable_limits.transaction.words() => E::NONE,
+    "tune.vars.reqres-max-size" |global| global.variable_limits.message.words() => E::NONE,
+    "set-var" |global| variables(&global.variables) => E::NONE;
+    elsewhere log, maxaccept, variable_limits, variables, process, stats, tls, ipvs, lines,
 };
 
 /// What is done once, when a process starts.
@@ -524,6 +530,14 @@ fn logs(targets: &[LogTarget]) -> String {
     match targets {
         [] => "unset".into(),
         some => some.iter().map(one).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// Variables of the process as lines set them.
+fn variables(lines: &[(String, String)]) -> String {
+    match lines {
+        [] => "unset".into(),
+        some => some.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::time::SystemTime;
 
+use baton_rules::DateSpelling;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -38,6 +39,15 @@ impl Default for Dates {
 }
 
 impl Dates {
+    /// A date as formats want it.
+    pub fn write(&self, time: SystemTime, spelling: DateSpelling, out: &mut Vec<u8>) {
+        match spelling {
+            DateSpelling::Milliseconds => self.http(time, out),
+            DateSpelling::Gmt => self.gmt(time, out),
+            DateSpelling::Local => self.clf(time, out),
+        }
+    }
+
     /// `21/Nov/2026:03:42:51.123`
     pub fn http(&self, time: SystemTime, out: &mut Vec<u8>) {
         let millis = self.at(time, |second| out.extend_from_slice(second.http.as_bytes()));

@@ -1,5 +1,6 @@
 //! Composing log lines for each of their targets; [`LogRoute`] sends them.
 
+mod alone;
 mod date;
 mod route;
 
@@ -15,6 +16,7 @@ use baton_rules::{Context, Format, ProxyRules};
 use crate::clock::Clock;
 use crate::ended::{Cause, Ended};
 use crate::facts::LogFacts;
+pub use crate::log::alone::ProcessFacts;
 use crate::log::date::Dates;
 use crate::log::route::LogRoute;
 pub use crate::log::route::log_target_is_there;

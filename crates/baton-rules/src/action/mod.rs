@@ -10,7 +10,7 @@ mod pattern;
 mod redirect;
 mod response;
 mod service;
-mod state;
+pub(crate) mod state;
 mod uri;
 mod wait;
 

@@ -61,18 +61,29 @@ pub(crate) struct SetVariable {
 
 impl SetVariable {
     fn parse(words: &RuleArguments<'_, '_>) -> Result<SetVariable, LocatedError> {
-        let mut parts = argument(words)?.split(',');
-        let name = VariableName::parse(parts.next().unwrap_or_default()).map_err(|fault| words.blame(fault))?;
+        SetVariable::read(argument(words)?).map_err(|fault| words.blame(fault))
+    }
+
+    /// Reads `NAME[,CONDITION...]`.
+    pub fn read(text: &str) -> Result<SetVariable, RuleError> {
+        let mut parts = text.split(',');
+        let name = VariableName::parse(parts.next().unwrap_or_default())?;
         let condition = |name: &str| {
             SetCondition::of(name)
-                .ok_or_else(|| words.blame(RuleError::unknown("condition", name, &[], SetCondition::NAMES.into_iter())))
+                .ok_or_else(|| RuleError::unknown("condition", name, &[], SetCondition::NAMES.into_iter()))
         };
         Ok(SetVariable { name, conditions: parts.map(condition).collect::<Result<_, _>>()? })
     }
 
-    fn set(&self, value: Sample<'static>, cx: &mut Context<'_>) {
+    /// The variable.
+    pub fn name(&self) -> &VariableName {
+        &self.name
+    }
+
+    /// Sets it, if the conditions hold.
+    pub fn set(&self, value: Sample<'static>, cx: &mut Context<'_>) {
         let known = cx.variables.value(&self.name);
-        if self.conditions.iter().all(|condition| condition.holds(known, &value)) {
+        if self.conditions.iter().all(|condition| condition.holds(&self.name, known, &value)) {
             cx.variables.set(&self.name, value);
         }
     }

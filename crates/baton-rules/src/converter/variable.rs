@@ -51,7 +51,7 @@ fn set<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Option
     let Value::Variable(name) = &args[0] else { return None };
     let known = cx.variables.value(name);
     let holds = |arg: &Value| match arg {
-        Value::SetCondition(condition) => condition.holds(known, &sample),
+        Value::SetCondition(condition) => condition.holds(name, known, &sample),
         _ => true,
     };
     if !args[1..].iter().all(holds) {

@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Fetch] = &[
     Fetch::new(&["bin"], Type::Bin, FetchNeeds::NOTHING, constant, "The bytes given in hexadecimal.")
         .args(&[Arg::req(ArgKind::Str)])
         .check(from_hex),
-    Fetch::new(&["meth"], Type::Method, FetchNeeds::NOTHING, constant, "The method given.")
+    Fetch::new(&["meth"], Type::Method, FetchNeeds::NOTHING, method, "The method given.")
         .args(&[Arg::req(ArgKind::Str)]),
     Fetch::new(&["int"], Type::Int, FetchNeeds::NOTHING, constant, "The integer given.")
         .args(&[Arg::req(ArgKind::Int)]),
@@ -59,6 +59,10 @@ fn constant<'c>(_: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
         Value::Str(bytes) => Sample::str(bytes),
         _ => return None,
     })
+}
+
+fn method<'c>(_: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
+    Some(Sample::Method(args.first()?.bytes().into()))
 }
 
 fn boolean<'c>(_: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {

@@ -69,6 +69,32 @@ impl Fetch {
         self.check = Some(check);
         self
     }
+
+    /// Whether it can be used without a connection, as by HAProxy 2.6 while it reads the file.
+    pub fn is_of_process(&self) -> bool {
+        const NAMES: [&str; 19] = [
+            "always_false",
+            "always_true",
+            "bin",
+            "bool",
+            "date",
+            "date_us",
+            "env",
+            "hostname",
+            "int",
+            "ipv4",
+            "ipv6",
+            "meth",
+            "nbproc",
+            "proc",
+            "rand",
+            "str",
+            "thread",
+            "uuid",
+            "var",
+        ];
+        NAMES.contains(&self.names[0])
+    }
 }
 
 const TABLES: [&[Fetch]; 12] = [

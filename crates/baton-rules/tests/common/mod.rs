@@ -11,9 +11,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use baton_http::{Limits, Method, Parsed, RequestHead, RequestMut, ResponseHead, ResponseMut, ResponseTo};
 use baton_model::{DataKind, DataType, KeyType, Mode, Proxy, Role, Rule, Ruleset, Source, StickTable, Stored};
 use baton_rules::{
-    BackendFigure, Body, ConnectionFigure, Context, Endpoint, Expr, Figure, Files, Listener, LiveState, ProxyName,
-    ProxyRules, Redirect, Request, Response, ResponseSource, RuleCursor, RuleDiagnostic, RulePosition, RuleResponse,
-    RuleSettings, ServerFigure, Side, TcpContent, TcpFigure, VariableScopes, Variables, Verdict, compile,
+    BackendFigure, Body, ConnectionFigure, Context, Endpoint, Expr, Figure, Files, Listener, LiveState,
+    ProcessVariables, ProxyName, ProxyRules, Redirect, Request, Response, ResponseSource, RuleCursor, RuleDiagnostic,
+    RulePosition, RuleResponse, RuleSettings, ServerFigure, Side, TcpContent, TcpFigure, VariableScopes, Variables,
+    Verdict, compile,
 };
 use baton_tables::{Now, Table};
 
@@ -137,6 +138,7 @@ pub fn with_bytes<T>(
     }
     let random = Cell::new(0x8000_0000u32);
     let random = || random.replace(random.get().wrapping_add(1));
+    let process = ProcessVariables::default();
     let (mut session, mut exchange) = (Variables::new(), Variables::new());
     let changed_destination = Cell::new(None);
     let mut cx = Context {
@@ -167,7 +169,7 @@ pub fn with_bytes<T>(
             let body = &response_buf[response_head.received_len()..];
             Response { head: ResponseMut::new(&mut response_head, response_buf), body: Body::Plain(body) }
         }),
-        variables: VariableScopes::new(&mut session, Some(&mut exchange)),
+        variables: VariableScopes::new(&process, &mut session, Some(&mut exchange)),
         own_status: None,
         settings: &mut RuleSettings::default(),
         log_level: None,

@@ -10,6 +10,9 @@ use serde::Serialize;
 
 use super::whom::TargetProcess;
 
+/// Changes that are shown to people.
+const CHANGES_SHOWN: usize = 5;
+
 /// Exit code when it is not known how things are: no process, no permission, or no reply.
 pub const UNKNOWN: u8 = 3;
 
@@ -95,6 +98,9 @@ fn text(status: &Status) -> String {
     }
     for one in &status.overrides {
         out.push_str(&format!("set at run time: {one} by {} at {}\n", one.by(), one.at()));
+    }
+    for change in status.changes.iter().take(CHANGES_SHOWN) {
+        out.push_str(&format!("changed at {}: {} by {}\n", change.at(), change.what, change.by));
     }
     if status.certificates.all > 0 {
         out.push_str(&certificates(&status.certificates));

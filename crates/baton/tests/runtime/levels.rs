@@ -44,6 +44,7 @@ const LEVELS: &[(&str, &[&str])] = &[
             "prepare acl x",
             "set map x a b",
             "set table x key a",
+            "set var proc.x int(1)",
             "set timeout cli 10s",
             "set severity-output none",
             "help",
