@@ -153,7 +153,7 @@ fn actions() {
 
 #[test]
 fn variables() {
-    let hint = "(write sess.NAME, txn.NAME, req.NAME or res.NAME)";
+    let hint = "(write proc.NAME, sess.NAME, txn.NAME, req.NAME or res.NAME)";
     check("http-request set-var(a) path", &format!("1@0: invalid variable name 'a' {hint}"));
     check("http-request set-var(txn.) path", &format!("1@0: invalid variable name 'txn.' {hint}"));
     check(
