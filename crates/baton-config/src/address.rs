@@ -37,8 +37,9 @@ const MAX_UNIX: usize = 107;
 
 /// Takes an address text apart. The error is a sentence without the keyword it belongs to.
 pub(crate) fn parse(text: &str) -> Result<Text, String> {
-    if text.is_empty() {
-        return Err("'' resolves to an empty address (environment variable missing?)".into());
+    // A text of variables that are all unset or empty is left as it stands in the file.
+    if text.is_empty() || text.starts_with('$') {
+        return Err(format!("'{text}' resolves to an empty address (environment variable missing?)"));
     }
     let mut rest = text;
     if let Some(after) = rest.strip_prefix("stream+") {
@@ -238,6 +239,7 @@ mod tests {
         check("udp@:80", "dgram-type address not acceptable in 'udp@:80'");
         check("::1", "invalid address: ':' in '::1'");
         check("", "'' resolves to an empty address (environment variable missing?)");
+        check("${X}", "'${X}' resolves to an empty address (environment variable missing?)");
         check("x@y", "invalid address: 'x@y' has an unknown prefix 'x@'");
     }
 

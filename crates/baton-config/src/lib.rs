@@ -22,6 +22,7 @@ pub mod missing;
 mod own;
 mod server_line;
 mod syntax;
+mod unquoted;
 pub mod values;
 mod words;
 

@@ -12,6 +12,7 @@ use crate::condition;
 use crate::diagnostic::{Diagnostic, Report, Severity};
 use crate::environment::{Environment, LINES_PER_PAUSE, reason};
 use crate::keywords::SECTIONS;
+use crate::unquoted;
 use crate::words::{self, MAX_LINE_BYTES, Token};
 
 /// Deepest nesting of `.if` blocks.
@@ -225,6 +226,7 @@ impl Reader<'_> {
                 if file.text.is_none() {
                     words.iter_mut().for_each(|word| word.shift(|at| shown_at(bytes, at)));
                 }
+                unquoted::expand(line.text(), &mut words, &|name| self.variable(file, line.number, name));
                 line.words = Arc::from(words);
             }
             Err(fault) => {

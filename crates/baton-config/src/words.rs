@@ -34,6 +34,11 @@ impl Token {
         self.at = (at.start as u32, at.end as u32);
     }
 
+    /// Makes it read otherwise.
+    pub(crate) fn set_text(&mut self, text: String) {
+        self.resolved = Some(text.into());
+    }
+
     /// Where it stands in the line.
     pub fn at(&self) -> Range<usize> {
         self.at.0 as usize..self.at.1 as usize
