@@ -30,7 +30,9 @@ fn is_address(before: &[&str]) -> bool {
     match before {
         ["bind" | "log" | "source" | "dispatch"] => true,
         ["server" | "peer" | "mailer" | "nameserver", _] | ["stats", "socket"] | ["server-template", _, _] => true,
-        ["server" | "server-template", _, _, .., last] | ["default-server", .., last] => BEFORE_ADDRESSES.contains(last),
+        ["server" | "server-template", _, _, .., last] | ["default-server", .., last] => {
+            BEFORE_ADDRESSES.contains(last)
+        }
         ["source", .., last] => *last == "usesrc",
         _ => false,
     }
@@ -93,7 +95,10 @@ mod tests {
         check("bind :80 name ${HOST}", "bind :80 name ${HOST}");
         check("log ${HOST}:$PORT len 100 ${HOST}", "log h:81 len 100 ${HOST}");
         check("source ${HOST}:0 usesrc ${HOST} interface ${HOST}", "source h:0 usesrc h interface ${HOST}");
-        check("server ${HOST} ${HOST}:1 addr ${HOST} name $HOST source $HOST", "server ${HOST} h:1 addr h name $HOST source h");
+        check(
+            "server ${HOST} ${HOST}:1 addr ${HOST} name $HOST source $HOST",
+            "server ${HOST} h:1 addr h name $HOST source h",
+        );
         check("server-template $HOST 3 $HOST:1 addr $HOST", "server-template $HOST 3 h:1 addr h");
         check("default-server addr $HOST id $PORT", "default-server addr h id $PORT");
         check("stats socket ${HOST} user ${HOST}", "stats socket h user ${HOST}");

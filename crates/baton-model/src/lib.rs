@@ -49,7 +49,8 @@ pub use direct::{
 pub use global::Global;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
 pub use options::{
-    ConnectionMode, ErrorFile, ErrorPage, ForwardedFor, HttpErrors, HttpOptions, Redispatch, RetryOn, Reuse, TcpOptions,
+    ConnectionMode, ErrorFile, ErrorPage, ForwardedFor, HttpErrors, HttpOptions, Redispatch, RestrictedNames, RetryOn,
+    Reuse, TcpOptions,
 };
 pub use overrides::{
     AdminState, Author, EffectiveServer, EndedOverride, Field, NO_LINE, Object, Override, Overrides, Setting,

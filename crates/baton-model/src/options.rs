@@ -11,6 +11,10 @@ pub struct HttpOptions {
     pub unique_id_header: Option<String>,
     /// `option originalto`.
     pub original_to: Option<ForwardedFor>,
+    /// `http-send-name-header`: the header that gets the server's name.
+    pub send_name_header: Option<String>,
+    /// `option http-restrict-req-hdr-names`.
+    pub restricted_names: RestrictedNames,
     /// `option http-buffer-request`.
     pub buffer_request: bool,
     /// `option http-pretend-keepalive`.
@@ -50,6 +54,18 @@ pub struct ForwardedFor {
     pub header: String,
     /// `if-none`.
     pub if_none: bool,
+}
+
+/// `option http-restrict-req-hdr-names`: what becomes of header fields whose names have other characters than letters, digits and `-`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum RestrictedNames {
+    /// They pass.
+    #[default]
+    Preserve,
+    /// They are removed.
+    Delete,
+    /// The request is refused.
+    Reject,
 }
 
 /// `http-reuse`.

@@ -63,6 +63,8 @@ pub enum Ruleset {
     ErrorLogFormat,
     /// `unique-id-format`.
     UniqueIdFormat,
+    /// `option forwarded`: its arguments.
+    Forwarded,
 }
 
 /// What `http-request use-service` names: Baton itself responds.

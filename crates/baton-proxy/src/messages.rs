@@ -3,6 +3,8 @@
 //! Their memory is taken from the core's pools when the first byte arrives and given back when the request is answered: an idle
 //! connection holds none of it, and a head that is not complete only what it was read into.
 
+use std::ops::Range;
+
 use baton_http::{
     ChunkDecoder, ChunkStep, Framing, Limits, Parsed, RequestHead, RequestMut, RequestView, ResponseHead, ResponseMut,
     ResponseTo, ResponseView,
@@ -31,6 +33,8 @@ pub struct Messages {
     pub body: BodyState,
     /// Towards the server.
     pub up: Vec<u8>,
+    /// Where the line with the server's name is in it (`http-send-name-header`), or is put.
+    pub server_line: Range<usize>,
     /// From the server; without room until [`prepare_exchange`](Self::prepare_exchange).
     pub received: Buffer,
     /// The response's head.
@@ -60,6 +64,7 @@ impl Messages {
             request_chunks: ChunkDecoder::default(),
             body: BodyState::default(),
             up: Vec::new(),
+            server_line: 0..0,
             received: Buffer::new(0),
             response: ResponseHead::new(),
             response_chunks: ChunkDecoder::of_server(&Limits::default()),
@@ -139,6 +144,15 @@ impl Messages {
         self.down.reserve(COMPOSED_USUAL);
     }
 
+    /// Writes the name of the server into the composed request, of which nothing is sent yet, in the place of another's.
+    pub fn name_server(&mut self, header: &str, name: &str) {
+        debug_assert_eq!(self.upload.sent, 0);
+        let line = format!("{}: {name}\r\n", header.to_ascii_lowercase());
+        let start = self.server_line.start;
+        self.up.splice(self.server_line.clone(), line.bytes());
+        self.server_line = start..start + line.len();
+    }
+
     /// Another attempt begins: the request is sent from its first byte.
     pub fn begin_again(&mut self) {
         self.upload.restart();
@@ -179,6 +193,7 @@ impl Messages {
             request_chunks,
             body,
             up,
+            server_line,
             received,
             response,
             response_chunks,
@@ -202,6 +217,7 @@ impl Messages {
         }
         *upload = Flow::default();
         *composed = false;
+        *server_line = 0..0;
         buffers.give(std::mem::take(received));
         let mut input = std::mem::take(input);
         input.unpin();

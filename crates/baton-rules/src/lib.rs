@@ -35,6 +35,7 @@ mod error_file;
 mod expr;
 mod fetch;
 mod format;
+mod forwarded;
 mod key;
 mod keywords;
 mod later;

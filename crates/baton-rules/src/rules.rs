@@ -16,6 +16,7 @@ use crate::context::{Context, RuleLine};
 use crate::expr::Expr;
 use crate::fetch::auth;
 use crate::format::{Format, FormatUse};
+use crate::forwarded::Forwarded;
 use crate::outside::{Files, NameReference};
 use crate::place::RulePosition;
 use crate::problem::{LocatedError, RuleDiagnostic, RuleError};
@@ -64,6 +65,7 @@ pub struct ProxyRules {
     log_format_sd: Option<Format>,
     error_log_format: Option<Format>,
     unique_id_format: Option<Format>,
+    forwarded: Option<Forwarded>,
     names_source_address: bool,
 }
 
@@ -185,6 +187,10 @@ impl Compiler<'_> {
             self.each(set, |it, line| it.bare_condition(set, line, request));
         }
         self.formats(request);
+        self.each(Ruleset::Forwarded, |it, line| {
+            it.rules.forwarded = Some(Forwarded::compile(&line.words, it.files)?);
+            Ok(())
+        });
     }
 
     /// The formats of log lines and of unique IDs.
@@ -402,6 +408,7 @@ impl ProxyRules {
             && self.log_format_sd.is_none()
             && self.error_log_format.is_none()
             && self.unique_id_format.is_none()
+            && self.forwarded.is_none()
     }
 
     /// Whether a set has rules, so that a caller need not even build a [`Context`].
@@ -430,6 +437,7 @@ impl ProxyRules {
             Ruleset::LogFormatSd => self.log_format_sd.is_none(),
             Ruleset::ErrorLogFormat => self.error_log_format.is_none(),
             Ruleset::UniqueIdFormat => self.unique_id_format.is_none(),
+            Ruleset::Forwarded => self.forwarded.is_none(),
         }
     }
 
@@ -610,6 +618,11 @@ impl ProxyRules {
     /// `unique-id-format`.
     pub fn unique_id_format(&self) -> Option<&Format> {
         self.unique_id_format.as_ref()
+    }
+
+    /// The value of the header field Forwarded for a request (`option forwarded`); empty if there is nothing to say.
+    pub fn forwarded(&self, cx: &Context<'_>) -> Vec<u8> {
+        self.forwarded.as_ref().map(|option| option.value(cx)).unwrap_or_default()
     }
 
     /// Whether log lines or rules have the address that servers are connected from.

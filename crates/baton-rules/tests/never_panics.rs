@@ -30,6 +30,7 @@ const SETS: [Ruleset; 22] = [
     Ruleset::LogFormatSd,
     Ruleset::ErrorLogFormat,
     Ruleset::UniqueIdFormat,
+    Ruleset::Forwarded,
 ];
 
 /// A word: a known one, a piece of syntax, or anything.

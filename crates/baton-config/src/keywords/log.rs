@@ -44,11 +44,19 @@ pub(super) fn format(draft: &mut Draft, call: &mut Call<'_, '_>, ruleset: Rulese
 
 /// `unique-id-header`.
 pub(super) fn unique_id_header(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    let Some(name) = call.only("a header name as argument") else { return };
-    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)) {
-        return call.error(call.first, "bad-name", format!("'unique-id-header' : '{name}' is not a header name."));
+    if let Some(name) = header_name(call) {
+        draft.proxy.http.unique_id_header = Some(name);
     }
-    draft.proxy.http.unique_id_header = Some(name.into());
+}
+
+/// The single argument as the name of a header field.
+pub(super) fn header_name(call: &mut Call<'_, '_>) -> Option<String> {
+    let name = call.only("a header name as argument")?;
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)) {
+        call.error(call.first, "bad-name", format!("'{}' : '{name}' is not a header name.", call.name));
+        return None;
+    }
+    Some(name.into())
 }
 
 /// `capture cookie|request|response …`. Of several cookies the last one is captured.
@@ -66,7 +74,8 @@ pub(super) fn declare_capture(draft: &mut Draft, call: &mut Call<'_, '_>) {
     draft.proxy.rules.entry(Ruleset::Capture).or_default().push(rule);
 }
 
-fn keep(call: &mut Call<'_, '_>, ruleset: Ruleset, words: Vec<String>) -> Rule {
+/// Keeps a line whose words `baton-rules` compiles.
+pub(super) fn keep(call: &mut Call<'_, '_>, ruleset: Ruleset, words: Vec<String>) -> Rule {
     let source = call.line.source();
     // The words of a capture begin one before those of the call.
     let first = if ruleset == Ruleset::Capture { call.first - 1 } else { call.first };

@@ -1,8 +1,9 @@
 //! The `option` keywords (configuration manual, 4.2).
 
-use baton_model::{ForwardedFor, HttpCheckSend, LogFormat, Redispatch};
+use baton_model::{ForwardedFor, HttpCheckSend, LogFormat, Redispatch, RestrictedNames, Ruleset};
 use baton_rules::suggestion;
 
+use super::log;
 use super::rows::{gone, later, none, row};
 use super::{Apply, BACK, DEFAULTS, FRONT, Keyword, Sections, Status};
 use crate::address;
@@ -56,6 +57,14 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("option contstats", FE, "", "a transfer is counted when it ends"),
     flag("option dontlog-normal", FE, |d| &mut d.proxy.logging.dont_log_normal, "Log only errors."),
     flag("option dontlognull", FE, |d| &mut d.proxy.logging.dont_log_null, "Do not log connections without data."),
+    row(
+        "option forwarded",
+        BE,
+        "[proto] [host|host-expr EXPR] [by|by-expr EXPR] [by_port|by_port-expr EXPR] [for|for-expr EXPR] \
+         [for_port|for_port-expr EXPR]",
+        forwarded_field,
+        "Add Forwarded (RFC 7239), as in HAProxy 2.8; 'proto for' without arguments.",
+    ),
     row("option forwardfor", ALL, "[except NET] [header NAME] [if-none]", forwardfor, "Add X-Forwarded-For."),
     http(
         "option http-buffer-request",
@@ -81,9 +90,9 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row(
         "option http-restrict-req-hdr-names",
         ALL,
-        "preserve",
+        "preserve|delete|reject",
         restrict_names,
-        "Header names with unusual characters pass; 'delete' and 'reject' are not supported yet.",
+        "What becomes of header fields with other characters than letters, digits and '-' in their names.",
     ),
     row("option http-server-close", ALL, "", server_close, "Close server connections after each response."),
     none("option http-use-proxy-header", FE, "", "HAProxy 2.6 ignores Proxy-Connection too"),
@@ -175,20 +184,33 @@ fn keep_alive(draft: &mut Draft, call: &mut Call<'_, '_>) {
     }
 }
 
-/// The default is to let them pass, so that is all there is to accept.
-fn restrict_names(_: &mut Draft, call: &mut Call<'_, '_>) {
-    match call.arg(0) {
-        "preserve" => {
-            call.at_most(1);
+fn restrict_names(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    let names = match call.arg(0) {
+        _ if !on(call) => {
+            let message = format!("negation/default is not supported for option '{}'.", call.name);
+            return call.error(0, "bad-negation", message);
         }
-        word @ ("delete" | "reject") => {
-            let message = format!("'{} {word}' is not supported yet", call.name);
-            call.error(call.first, "not-yet", message);
-        }
+        "preserve" => RestrictedNames::Preserve,
+        "delete" => RestrictedNames::Delete,
+        "reject" => RestrictedNames::Reject,
         _ => {
             let message = format!("'{}' expects 'preserve', 'reject' or 'delete' as option.", call.name);
-            call.not_one_of(0, message, ["preserve", "reject", "delete"]);
+            return call.not_one_of(0, message, ["preserve", "reject", "delete"]);
         }
+    };
+    if call.at_most(1) {
+        draft.proxy.http.restricted_names = names;
+    }
+}
+
+/// `baton-rules` compiles the arguments. A later one takes its place.
+fn forwarded_field(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    remember(draft, call);
+    if on(call) {
+        let rule = log::keep(call, Ruleset::Forwarded, call.rest());
+        draft.proxy.rules.insert(Ruleset::Forwarded, vec![rule]);
+    } else if call.at_most(0) {
+        draft.proxy.rules.remove(&Ruleset::Forwarded);
     }
 }
 

@@ -278,6 +278,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Format of the unique ID of each request.",
     ),
     row("unique-id-header", FE, "NAME", log::unique_id_header, "Request header that gets the unique ID."),
+    row("http-send-name-header", BE, "NAME", send_name_header, "Request header that gets the name of the server."),
     row("use-server", BACK, "NAME if|unless CONDITION", use_server, "Selects a server by a condition."),
     row(
         "ssl-f-use",
@@ -305,7 +306,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("http-check send-state", BE),
     later("http-check set-var*", BE),
     later("http-check unset-var*", BE),
-    later("http-send-name-header", BE),
     later("persist", BE),
     later("tcp-check", BE),
     later("use-fcgi-app", BACK),
@@ -521,6 +521,27 @@ fn mode(draft: &mut Draft, call: &mut Call<'_, '_>) {
         }
     };
     call.at_most(1);
+}
+
+/// `http-send-name-header`. A server that was told another length of the body than ours would read the rest of it as a request.
+fn send_name_header(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    const HOP_BY_HOP: [&str; 8] = [
+        "connection",
+        "content-length",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let Some(name) = log::header_name(call) else { return };
+    if HOP_BY_HOP.iter().any(|field| name.eq_ignore_ascii_case(field)) {
+        let message = format!("'{}' : the header '{name}' is about the connection to the server.", call.name);
+        let hint = Some("use a header of your own, such as 'X-Server'".into());
+        return call.error_with(call.first, "bad-name", message, hint);
+    }
+    draft.proxy.http.send_name_header = Some(name);
 }
 
 fn monitor_uri(draft: &mut Draft, call: &mut Call<'_, '_>) {

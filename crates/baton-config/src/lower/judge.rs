@@ -162,6 +162,10 @@ fn finish_proxy(
     } else if proxy.logging.format != LogFormat::Custom {
         proxy.rules.remove(&Ruleset::LogFormat);
     }
+    if !proxy.role.is_backend() || !http {
+        proxy.rules.remove(&Ruleset::Forwarded);
+        proxy.http.send_name_header = None;
+    }
     for entry in &draft.logs {
         match entry {
             LogEntry::Global => proxy.logging.targets.extend(model.log.iter().cloned()),

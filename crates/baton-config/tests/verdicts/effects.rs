@@ -67,6 +67,8 @@ const MORE: &[Cases] = &[
     (
         "listen l\n mode http\n bind 127.0.0.1:1\n server s 127.0.0.1:1 ssl verify none check @\n",
         &[
+            ("http-send-name-header", "\n http-send-name-header X-Server"),
+            ("option forwarded", "\n option forwarded"),
             ("server alpn", "alpn http/1.1"),
             ("server ca-file", "ca-file DIR/ca.pem"),
             ("server check-alpn", "check-alpn http/1.1"),
@@ -162,7 +164,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("server stick", "it undoes 'non-stick'"),
     ("option transparent", "it is refused where it would send connections elsewhere"),
     ("transparent", "it is refused where it would send connections elsewhere"),
-    ("option http-restrict-req-hdr-names", "'preserve' is what is done anyway, all others are refused"),
     ("global default-path", "it changes which files the lines after it name"),
     ("global setenv", "lines after it read the variable"),
     ("global presetenv", "lines after it read the variable"),

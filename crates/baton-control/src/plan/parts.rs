@@ -177,6 +177,7 @@ fn word(set: Ruleset) -> &'static str {
         Ruleset::LogFormatSd => "log-format-sd",
         Ruleset::ErrorLogFormat => "error-log-format",
         Ruleset::UniqueIdFormat => "unique-id-format",
+        Ruleset::Forwarded => "option forwarded",
     }
 }
 

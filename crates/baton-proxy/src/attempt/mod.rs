@@ -46,7 +46,12 @@ pub struct Attempts<'a> {
 /// What an exchange has for its server: a request, or the bytes of a client in `mode tcp`.
 pub trait Load: Sized {
     /// There is a place at a server. The answer, if the client is to ask the server itself.
-    fn placed(exchange: &mut Exchange<'_, Self>, preference: &Preference, slot: &Slot) -> Option<OwnResponse>;
+    fn placed(
+        exchange: &mut Exchange<'_, Self>,
+        backend: &BackendView,
+        preference: &Preference,
+        slot: &Slot,
+    ) -> Option<OwnResponse>;
 
     /// Evaluates with what there is of it.
     fn evaluate<T>(
@@ -68,8 +73,16 @@ pub trait Load: Sized {
 }
 
 impl Load for Box<Messages> {
-    fn placed(exchange: &mut Exchange<'_>, preference: &Preference, slot: &Slot) -> Option<OwnResponse> {
+    fn placed(
+        exchange: &mut Exchange<'_>,
+        backend: &BackendView,
+        preference: &Preference,
+        slot: &Slot,
+    ) -> Option<OwnResponse> {
         preference.note_cookie(exchange);
+        if let Some(header) = &backend.plan.proxy.http.send_name_header {
+            exchange.messages.name_server(header, &slot.config().name);
+        }
         redirect(slot, exchange.messages.request())
     }
 
@@ -95,7 +108,7 @@ impl Load for Box<Messages> {
 }
 
 impl Load for Input {
-    fn placed(_: &mut Exchange<'_, Input>, _: &Preference, _: &Slot) -> Option<OwnResponse> {
+    fn placed(_: &mut Exchange<'_, Input>, _: &BackendView, _: &Preference, _: &Slot) -> Option<OwnResponse> {
         None
     }
 
@@ -141,7 +154,7 @@ impl<'a> Attempts<'a> {
         loop {
             let slot = place::take(core, exchange, self.backend, &mut self.preference).await?;
             connect::chosen(core, exchange, self.backend, &slot);
-            if let Some(answer) = M::placed(exchange, &self.preference, &slot) {
+            if let Some(answer) = M::placed(exchange, self.backend, &self.preference, &slot) {
                 return Ok(Opened::Answered(answer));
             }
             exchange.facts.tries(slot.config().address.inet());

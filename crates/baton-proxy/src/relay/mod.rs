@@ -33,14 +33,20 @@ pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) 
     exchange.messages.prepare_exchange(&core.buffers);
     let pretend = backend.plan.proxy.http.pretend_keepalive;
     let keep_alive = exchange.progress.connection_mode() == ConnectionMode::KeepAlive || pretend;
-    let Messages { input, request, request_chunks, up, upload, composed, .. } = &mut *exchange.messages;
+    let named = backend.plan.proxy.http.send_name_header.as_ref();
+    let Messages { input, request, request_chunks, up, upload, composed, server_line, .. } = &mut *exchange.messages;
     request.for_upstream(input.pinned(), ForUpstream { keep_alive });
     if request.framing == Framing::UntilClose {
         // A server connection that is kept has no end to show.
         request.headers.add(b"transfer-encoding", b"chunked");
     }
+    if let Some(name) = named {
+        request.headers.remove(input.pinned(), name.as_bytes());
+    }
     up.clear();
     request.write(input.pinned(), up);
+    // Before the empty line.
+    *server_line = up.len() - 2..up.len() - 2;
     let body = Body::of(request.framing);
     let as_chunks = matches!(body, Body::Chunked | Body::UntilClose);
     let flow = Flow::start(body, as_chunks, input, request_chunks, up);

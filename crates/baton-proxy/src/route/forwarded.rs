@@ -1,4 +1,4 @@
-//! `option forwardfor` and `option originalto`: the client's and our own address for the server.
+//! `option forwarded`, `option forwardfor` and `option originalto`: the client's and our own address for the server.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,6 +16,13 @@ pub fn add(exchange: &mut Exchange<'_>, frontend: &HttpOptions, backend: &HttpOp
     }
     if let Some(option) = original {
         add_one(option, exchange.destination(), &mut exchange.messages.request_mut());
+    }
+}
+
+/// Adds the field that `option forwarded` made.
+pub fn add_field(exchange: &mut Exchange<'_>, value: &[u8]) {
+    if !value.is_empty() {
+        exchange.messages.request_mut().fields().add(b"forwarded", value);
     }
 }
 

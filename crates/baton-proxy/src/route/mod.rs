@@ -4,6 +4,7 @@ mod credentials;
 mod dates;
 mod forwarded;
 mod key;
+mod names;
 mod persistence;
 mod statistics;
 mod sticking;
@@ -97,6 +98,10 @@ pub async fn choose(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Rout
         return Ok(routed);
     }
     finish_request(core, exchange, &view, &backend);
+    if backend.plan.rules.has(Ruleset::Forwarded) {
+        let value = rules::with_request(core, exchange, Some(&backend), |cx| backend.plan.rules.forwarded(cx));
+        forwarded::add_field(exchange, &value);
+    }
     forwarded::add(exchange, &view.plan.proxy.http, &backend.plan.proxy.http);
     if key::is_in_body(&backend.plan.proxy, exchange.messages.request()) {
         parse::body(core, exchange, &backend.plan.proxy).await?;
@@ -153,7 +158,7 @@ async fn judge_in_frontend(
     if proxy.http.buffer_request {
         parse::buffer_body(core, exchange, proxy).await?;
     }
-    if !rules.judge_requests() && proxy.stats.is_none() {
+    if !rules.judge_requests() && proxy.stats.is_none() && !names::are_restricted(proxy) {
         return Ok(None);
     }
     let routed = judge(core, exchange, (proxy, rules), None).await;
@@ -166,21 +171,24 @@ async fn judge_in_frontend(
     routed
 }
 
-/// `http-request` rules of one proxy, its statistics page, and its `redirect` rules.
+/// `http-request` rules of one proxy, its restriction of header names, its statistics page, and its `redirect` rules.
 async fn judge(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
     (proxy, rules): (&Proxy, &ProxyRules),
     backend: Option<&BackendView>,
 ) -> Result<Option<Routed>, Ended> {
-    let Some(page) = &proxy.stats else {
-        let decision = rules::request(core, exchange, rules, backend, true).await?;
-        return Ok(decision.map(|decision| decided(core, exchange, (proxy, backend), decision)));
-    };
-    if let Some(decision) = rules::request(core, exchange, rules, backend, false).await? {
+    let ends_with_redirects = proxy.stats.is_none() && !names::are_restricted(proxy);
+    if let Some(decision) = rules::request(core, exchange, rules, backend, ends_with_redirects).await? {
         return Ok(Some(decided(core, exchange, (proxy, backend), decision)));
     }
-    if let Some(routed) = statistics::admit(core, exchange, (page, rules), backend)? {
+    if ends_with_redirects {
+        return Ok(None);
+    }
+    names::restrict(exchange, proxy)?;
+    if let Some(page) = &proxy.stats
+        && let Some(routed) = statistics::admit(core, exchange, (page, rules), backend)?
+    {
         return Ok(Some(routed));
     }
     Ok(rules::redirect(core, exchange, rules, backend).map(Routed::Answered))
@@ -209,9 +217,8 @@ async fn judge_in_backend(
     backend: &Rc<BackendView>,
 ) -> Result<Option<Routed>, Ended> {
     let (proxy, rules) = (&backend.plan.proxy, &backend.plan.rules);
-    if !(rules.judge_requests() || proxy.http.buffer_request || proxy.stats.is_some() || rules.asks_for_hashes())
-        || exchange.progress.frontend.is_listen_of(backend)
-    {
+    let acts = rules.judge_requests() || proxy.http.buffer_request || proxy.stats.is_some() || rules.asks_for_hashes();
+    if !(acts || names::are_restricted(proxy)) || exchange.progress.frontend.is_listen_of(backend) {
         return Ok(None);
     }
     let judged = async {

@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{Mode, Model};
+use baton_model::{Mode, Model, Rule, Ruleset, Source};
 use baton_proxy::Generation;
 use baton_rules::{CompiledRules, Files, NoFiles};
 use baton_tls::Connectors;
@@ -62,6 +62,25 @@ fn narrow_listener() -> TcpListener {
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
     socket.listen(8).expect("listening");
     socket.into()
+}
+
+/// Of `http-send-name-header` and `option forwarded`: the name of each attempt's server, and the addresses of the connection.
+#[test]
+fn servers_learn_their_name_and_the_client() {
+    let (address, thread) = origin("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 1);
+    let mut proxy = listen(Mode::Http, address);
+    proxy.http.send_name_header = Some("X-Server".into());
+    let words = ["proto", "host", "for", "by"].map(str::to_owned).to_vec();
+    let rule = Rule { ruleset: Ruleset::Forwarded, words, source: Source::default() };
+    proxy.rules.insert(Ruleset::Forwarded, vec![rule]);
+    let served = Served::new(proxy);
+    let mut client = served.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nForwarded: for=_a\r\nX-Server: b\r\n\r\n").expect("sent");
+    read_exactly(&mut client, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi");
+    served.end();
+    let head = "GET / HTTP/1.1\r\nhost: x\r\nforwarded: for=_a\r\n\
+                forwarded: proto=http;host=\"x\";by=127.0.0.1;for=127.0.0.1\r\nx-server: s1\r\n\r\n";
+    assert_eq!(thread.join().expect("the origin ends"), [head]);
 }
 
 #[test]

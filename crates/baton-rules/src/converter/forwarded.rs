@@ -90,9 +90,14 @@ fn valid_value(name: &[u8], value: &[u8]) -> bool {
     match &*name.to_ascii_lowercase() {
         b"for" | b"by" => node(value).is_some(),
         b"proto" => !value.is_empty() && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)),
-        b"host" => !value.is_empty() && value.iter().all(|byte| is_token(*byte) || b":[]".contains(byte)),
+        b"host" => is_forwarded_host(value),
         _ => false,
     }
+}
+
+/// Whether a text can be the value of the parameter `host`.
+pub(crate) fn is_forwarded_host(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|byte| is_token(*byte) || b":[]".contains(byte))
 }
 
 /// The name and the port of a node (RFC 7239 6), brackets left out.
@@ -123,7 +128,8 @@ fn node(text: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     }
 }
 
-fn is_obfuscated(text: &[u8]) -> bool {
+/// Whether a text is an identifier of RFC 7239 6.3.
+pub(crate) fn is_obfuscated(text: &[u8]) -> bool {
     text.starts_with(b"_")
         && text.len() > 1
         && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))

@@ -20,6 +20,7 @@ mod variable;
 
 pub(crate) use digest::Digest;
 pub(crate) use encode::{from_base64, hex_pair};
+pub(crate) use forwarded::{is_forwarded_host, is_obfuscated};
 pub use hash::crc32c;
 pub(crate) use hash::{avalanche, sdbm};
 pub(crate) use jwt::{JwtKey, read_key};

@@ -102,6 +102,7 @@ pub fn proxy(role: Role, lines: &str) -> Proxy {
             ("force-persist", _) => (Ruleset::ForcePersist, 0),
             ("ignore-persist", _) => (Ruleset::IgnorePersist, 0),
             ("stick", _) => (Ruleset::Stick, 0),
+            ("option", "forwarded") => (Ruleset::Forwarded, 1),
             ("stats", "admin") => (Ruleset::StatsAdmin, 1),
             ("stats", "http-request") => (Ruleset::StatsRequest, 1),
             _ => panic!("a test's keyword: {keyword}"),
