@@ -166,7 +166,7 @@ pub const FEATURES: &[MissingFeature] = &[
     MissingFeature {
         name: "connection-options",
         title: "special ways to servers and from clients",
-        names: &["socks4", "namespace", "send-proxy-v2-ssl*", "proxy-v2-options", "accept-netscaler-cip", "dispatch"],
+        names: &["socks4", "namespace", "send-proxy-v2-ssl*", "proxy-v2-options", "dispatch"],
         instead: "`server` lines with addresses that are reached directly, `send-proxy` or `send-proxy-v2`, and `accept-proxy`",
     },
     MissingFeature {

@@ -46,6 +46,8 @@ impl Bind {
 pub struct BindOptions {
     /// `accept-proxy`: a PROXY protocol header (v1 or v2) must come first.
     pub accept_proxy: bool,
+    /// `accept-netscaler-cip`: the magic number of the header that must come first, before that of the PROXY protocol.
+    pub accept_netscaler: Option<u32>,
     /// `backlog`: length of the kernel's accept queue; `None`: the proxy's `backlog`, else its `maxconn`.
     pub backlog: Option<u32>,
     /// `maxconn`: connections accepted on this address at once; `None` means no limit of its own.

@@ -12,6 +12,7 @@ use crate::connection::{Connection, Membership};
 use crate::core::{Core, Interrupt, until};
 use crate::deadline::Deadline;
 use crate::exchange::Origin;
+use crate::netscaler;
 use crate::proxy_protocol::{self, Header, HeaderValues, Malformed};
 use crate::session::Session;
 use crate::transport::Transport;
@@ -38,6 +39,32 @@ pub struct Client {
     pub input: Input,
     /// When the current wait ends.
     pub deadline: Deadline,
+}
+
+/// How somebody else says whom a connection is from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Introduction {
+    /// `accept-proxy`, `expect-proxy`.
+    Proxy,
+    /// `accept-netscaler-cip`, `expect-netscaler-cip`, with the magic number.
+    Netscaler(u32),
+}
+
+impl Introduction {
+    fn parse(self, bytes: &[u8]) -> Result<Header, Malformed> {
+        match self {
+            Introduction::Proxy => proxy_protocol::parse(bytes),
+            Introduction::Netscaler(magic) => netscaler::parse(bytes, magic),
+        }
+    }
+
+    /// The log's words.
+    pub fn text(self, fault: Malformed) -> &'static str {
+        match self {
+            Introduction::Proxy => fault.text(),
+            Introduction::Netscaler(_) => netscaler::text(fault),
+        }
+    }
 }
 
 impl Client {
@@ -68,11 +95,11 @@ impl Client {
         self.input = Some(Box::new(buffer));
     }
 
-    /// Reads the PROXY header that `accept-proxy` requires, within `timeout client`. Bytes that are
-    /// none end the connection by a reset; the caller logs the fault.
-    pub async fn accept_proxy(&mut self, core: &Core) -> Result<(), Malformed> {
+    /// Reads the header that `accept-proxy` or `accept-netscaler-cip` requires, within `timeout client`. Bytes that are none end the
+    /// connection by a reset; the caller logs the fault.
+    pub async fn introduce(&mut self, core: &Core, by: Introduction) -> Result<(), Malformed> {
         let mut buffer = self.take_input().unwrap_or_else(|| core.buffers.take());
-        let outcome = self.read_proxy_header(core, &mut buffer).await;
+        let outcome = self.read_introduction(core, &mut buffer, by).await;
         self.keep_input(buffer);
         if outcome.is_err() && self.input.as_ref().is_some_and(|input| !input.is_empty()) {
             self.connection.stream.reset_on_close();
@@ -80,17 +107,19 @@ impl Client {
         outcome
     }
 
-    async fn read_proxy_header(&mut self, core: &Core, buffer: &mut Buffer) -> Result<(), Malformed> {
+    async fn read_introduction(&mut self, core: &Core, buffer: &mut Buffer, by: Introduction) -> Result<(), Malformed> {
         let limit = self.session.view().plan.proxy.timeouts.client;
         self.deadline.set(limit.map(|limit| self.connection.accepted + limit));
         loop {
             if !buffer.is_empty() {
-                match proxy_protocol::parse(buffer)? {
+                match by.parse(buffer)? {
                     Header::Partial if buffer.is_full() => return Err(Malformed::Truncated),
                     Header::Partial => {}
                     Header::Complete { len, addresses } => {
-                        self.connection.has_proxy_header = true;
-                        self.connection.proxy_values = HeaderValues::of(&buffer[..len]);
+                        if by == Introduction::Proxy {
+                            self.connection.has_proxy_header = true;
+                            self.connection.proxy_values = HeaderValues::of(&buffer[..len]);
+                        }
                         buffer.consume(len);
                         if let Some(addresses) = addresses {
                             self.connection.speak_for(addresses);

@@ -36,6 +36,7 @@ mod log;
 mod logged;
 mod messages;
 mod mux;
+mod netscaler;
 mod pages;
 mod parse;
 mod passwords;

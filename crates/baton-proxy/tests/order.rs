@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 55] = [
+const ORDER: [&str; 56] = [
     "workers",
     "accept",
     "http1",
@@ -54,6 +54,7 @@ const ORDER: [&str; 55] = [
     "spare",
     "ended",
     "deadline",
+    "netscaler",
     "proxy_protocol",
     "passwords",
     "patience",

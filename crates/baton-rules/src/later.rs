@@ -57,7 +57,7 @@ pub(crate) const LUA: &str = "lua.";
 #[rustfmt::skip]
 pub(crate) const ACTIONS: &[&str] = &[
     "cache-store", "cache-use", "do-resolve",
-    "expect-netscaler-cip", "lua", "ot-group", "sc-inc-gpc", "sc-inc-gpc0",
+    "lua", "ot-group", "sc-inc-gpc", "sc-inc-gpc0",
     "sc-inc-gpc1", "sc-set-gpt", "sc-set-gpt0", "send-spoe-group", "set-bandwidth-limit", 
     "track-sc", "track-sc0", "track-sc1", "track-sc2",
 ];

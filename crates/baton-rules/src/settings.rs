@@ -33,6 +33,8 @@ pub struct SettingValues {
     pub retries: Option<u32>,
     /// The connection begins with a PROXY header (`expect-proxy`).
     pub expects_proxy: bool,
+    /// It begins with a client IP header of NetScaler (`expect-netscaler-cip`).
+    pub expects_netscaler: bool,
 }
 
 /// Changes of a socket.

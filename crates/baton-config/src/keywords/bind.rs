@@ -50,6 +50,12 @@ const fn later(name: &'static str, args: usize) -> Parameter<BindDraft> {
 
 pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     row("accept-proxy", 0, |b, _, _| flag(&mut b.options.accept_proxy), "Clients send a PROXY protocol header first."),
+    row(
+        "accept-netscaler-cip",
+        1,
+        accept_netscaler,
+        "Clients send a client IP header of NetScaler first, which begins with this number.",
+    ),
     row("backlog", 1, backlog, "Length of the kernel's accept queue."),
     row(
         "defer-accept",
@@ -91,7 +97,6 @@ pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     none("nice", 1, "connections are processed in the order of their events"),
     none("process", 1, "all threads serve all addresses"),
     none("thread", 1, "all threads serve all addresses"),
-    later("accept-netscaler-cip", 1),
     later("proto", 1),
     later("quic-force-retry", 0),
 ];
@@ -239,6 +244,11 @@ fn v6(bind: &mut BindDraft, only: bool) -> usize {
 fn unsigned(call: &mut Call<'_, '_>, at: usize, low: i64, high: i64) -> Option<u32> {
     let name = call.line.word(at).to_string();
     call.number_at(at + 1, &name, low, high).and_then(|value| u32::try_from(value).ok())
+}
+
+fn accept_netscaler(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    bind.options.accept_netscaler = unsigned(call, at, 1, i64::from(u32::MAX));
+    1
 }
 
 fn backlog(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {

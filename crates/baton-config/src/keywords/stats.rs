@@ -33,8 +33,10 @@ pub(super) fn socket(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
         let message = format!("'stats socket {list}' : 'ssl' is not supported here yet");
         return call.error(call.first, "not-yet", message);
     }
-    if line.options.accept_proxy {
-        let message = format!("'stats socket {list}' : 'accept-proxy' is not supported here");
+    let options = &line.options;
+    let unfit = [(options.accept_proxy, "accept-proxy"), (options.accept_netscaler.is_some(), "accept-netscaler-cip")];
+    if let Some((_, word)) = unfit.iter().find(|(is_set, _)| *is_set) {
+        let message = format!("'stats socket {list}' : '{word}' is not supported here");
         return call.error(call.first, "bad-value", message);
     }
     let sockets = &mut global.model.stats.sockets;

@@ -270,6 +270,7 @@ pub(super) static BIND: &[FieldRow<Bind>] = rows! { Bind;
 /// The options of a listening address. By `interface` and `namespace` it is another address.
 pub(super) static BIND_OPTIONS: &[FieldRow<BindOptions>] = rows! { BindOptions;
     accept_proxy => "accept-proxy" E::NONE,
+    accept_netscaler => "accept-netscaler-cip" E::NONE,
     backlog => "backlog" E::NONE,
     maxconn => "maxconn" E::NONE,
     socket by unshown => "mode" E::NONE,

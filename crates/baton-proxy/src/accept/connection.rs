@@ -18,17 +18,17 @@ use crate::tcp::{self, Served};
 /// every idle connection.
 pub async fn serve(line: Rc<Line>, mut client: Box<Client>) {
     // They see who connects, not whom that one speaks for.
-    let expects_proxy = match route::admits_connection(&line.core, &mut client) {
-        Ok(expects_proxy) => expects_proxy,
+    let expected = match route::admits_connection(&line.core, &mut client) {
+        Ok(expected) => expected,
         Err(refusal) => {
             record::denied(&line.core, &client.connection, &client.session.view(), Counter::DeniedConnections);
             return refuse(&client, refusal);
         }
     };
-    if (expects_proxy || client.connection.listener().bind.options.accept_proxy)
-        && let Err(fault) = Box::pin(client.accept_proxy(&line.core)).await
-    {
-        return record::refused(&line.core, &client, &client.session.view(), fault);
+    for by in expected.into_iter().flatten() {
+        if let Err(fault) = Box::pin(client.introduce(&line.core, by)).await {
+            return record::refused(&line.core, &client, &client.session.view(), by, fault);
+        }
     }
     if let Some(acceptor) = client.connection.listener().tls.clone()
         && let Err(failed) = Box::pin(handshake::agree(&line.core, &mut client, &acceptor)).await

@@ -293,8 +293,9 @@ fn watch(fd: OwnedFd) -> io::Result<Stream> {
 /// without end. Who intercepts connections (`bind … transparent`) has destinations that are not its own.
 fn comes_back(bind: &Bind, peer: SocketAddr) -> bool {
     let Address::Inet(own) = bind.address else { return false };
-    // What a PROXY header calls the destination may be another machine's.
-    let any = own.ip().is_unspecified() && !bind.options.accept_proxy;
+    // What a PROXY header, or one of NetScaler, calls the destination may be another machine's.
+    let is_introduced = bind.options.accept_proxy || bind.options.accept_netscaler.is_some();
+    let any = own.ip().is_unspecified() && !is_introduced;
     !bind.options.transparent && own.port() == peer.port() && (own.ip() == peer.ip() || any)
 }
 

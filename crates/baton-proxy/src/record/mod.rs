@@ -7,7 +7,7 @@ use std::time::Duration;
 use baton_model::{Level, Mode};
 use baton_rules::LogLevel;
 
-use crate::client::Client;
+use crate::client::{Client, Introduction};
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
@@ -79,10 +79,10 @@ pub fn connected(core: &Core, connection: &Connection, frontend: &FrontendView) 
 }
 
 /// The line of a connection that ended before it was one: its PROXY header did not come.
-pub fn refused(core: &Core, client: &Client, frontend: &FrontendView, fault: Malformed) {
+pub fn refused(core: &Core, client: &Client, frontend: &FrontendView, by: Introduction, fault: Malformed) {
     let silent = fault == Malformed::Closed && frontend.plan.proxy.logging.dont_log_null;
     if !silent {
-        error_line(core, client, frontend, fault.text());
+        error_line(core, client, frontend, by.text(fault));
     }
 }
 

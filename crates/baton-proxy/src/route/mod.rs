@@ -16,7 +16,7 @@ use baton_model::{Mode, Proxy, Ruleset};
 use baton_rules::{CaptureSide, ProxyRules, RuleCursor, RuleWait, Verdict};
 
 use crate::balance::{Slot, keys};
-use crate::client::{Client, Input};
+use crate::client::{Client, Input, Introduction};
 use crate::core::Core;
 use crate::desk::ServiceKind;
 use crate::ended::{Cause, Ended, Phase};
@@ -37,16 +37,23 @@ pub enum Routed {
     Served(ServiceKind),
 }
 
-/// `tcp-request connection`: whether a client is heard at all. `Ok(true)`: it has to begin with a PROXY header.
-pub fn admits_connection(core: &Core, client: &mut Client) -> Result<bool, NotAdmitted> {
+/// `tcp-request connection`: whether a client is heard at all. What it has to begin with, in this order.
+pub fn admits_connection(core: &Core, client: &mut Client) -> Result<[Option<Introduction>; 2], NotAdmitted> {
     let view = client.session.view();
     let rules = &view.plan.rules;
-    if !rules.has(Ruleset::TcpConnection) {
-        return Ok(false);
+    let (mut expects_netscaler, mut expects_proxy) = (false, false);
+    if rules.has(Ruleset::TcpConnection) {
+        let (verdict, settings) = rules::with_connection(core, client, &view, |cx| rules.tcp_connection(cx));
+        admitted(client, verdict)?;
+        if let Some(set) = settings.values() {
+            (expects_netscaler, expects_proxy) = (set.expects_netscaler, set.expects_proxy);
+        }
     }
-    let (verdict, settings) = rules::with_connection(core, client, &view, |cx| rules.tcp_connection(cx));
-    admitted(client, verdict)?;
-    Ok(settings.values().is_some_and(|settings| settings.expects_proxy))
+    let options = &client.connection.listener().bind.options;
+    // A rule takes the number of the address; without one, it is 0.
+    let magic = options.accept_netscaler.or(expects_netscaler.then_some(0));
+    let by_proxy = expects_proxy || options.accept_proxy;
+    Ok([magic.map(Introduction::Netscaler), by_proxy.then_some(Introduction::Proxy)])
 }
 
 /// `tcp-request session`: whether a client is served, now that everything is known about its connection.

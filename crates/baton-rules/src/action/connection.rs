@@ -80,8 +80,14 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "expect-proxy",
         sets: sets::CONNECTION,
-        parse: expect_proxy,
+        parse: |words| expect(words, ConnectionEdit::ExpectProxy),
         doc: "Expects a PROXY header, as `accept-proxy` of a `bind` does.",
+    },
+    Row {
+        name: "expect-netscaler-cip",
+        sets: sets::CONNECTION,
+        parse: |words| expect(words, ConnectionEdit::ExpectNetscaler),
+        doc: "Expects a client IP header of NetScaler with the number that `accept-netscaler-cip` of the `bind` has, or 0.",
     },
 ];
 
@@ -98,6 +104,7 @@ pub(crate) enum ConnectionEdit {
     Timeout(TimeoutKind, Delay),
     Retries(Number),
     ExpectProxy,
+    ExpectNetscaler,
 }
 
 /// What of an address is changed.
@@ -213,9 +220,9 @@ fn timeout(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
     Ok(Action::Connection(ConnectionEdit::Timeout(kind, delay)))
 }
 
-fn expect_proxy(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
+fn expect(words: &mut RuleArguments<'_, '_>, edit: ConnectionEdit) -> Result<Action, LocatedError> {
     match words.take("'layer4'")? {
-        "layer4" => Ok(Action::Connection(ConnectionEdit::ExpectProxy)),
+        "layer4" => Ok(Action::Connection(edit)),
         other => {
             let fault = RuleError::new(format!("expected 'layer4', found '{other}'"));
             Err(words.blame(fault.suggest(other, ["layer4"])))
@@ -288,6 +295,7 @@ impl ConnectionEdit {
                 }
             }
             ConnectionEdit::ExpectProxy => cx.settings.change().expects_proxy = true,
+            ConnectionEdit::ExpectNetscaler => cx.settings.change().expects_netscaler = true,
         }
     }
 }
