@@ -7,7 +7,7 @@ use baton_rules::{Expr, Format, RuleCursor, RulePosition, compile, keywords};
 use common::{GET, OK, files, proxy, with_context};
 use proptest::prelude::*;
 
-const SETS: [Ruleset; 22] = [
+const SETS: [Ruleset; 23] = [
     Ruleset::Acl,
     Ruleset::HttpRequest,
     Ruleset::HttpResponse,
