@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use baton_model::{CheckType, Mode, Model, NO_LINE, Proxy, Role, Server};
+use baton_model::{CheckType, Global, Mode, Model, NO_LINE, Proxy, Role, Server};
 use rustc_hash::FxHashMap;
 
 use crate::diagnostic::{Report, Severity};
@@ -205,6 +205,8 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
     let line = Line::cut(Arc::from(ADDED), format!("server {name} {text}"))?;
     let options = Options::default();
     let mut context = Context {
+        tables: Default::default(),
+        stick_counters: Global::STICK_COUNTERS,
         userlists: Vec::new(),
         users: Vec::new(),
         http_errors: Vec::new(),

@@ -20,6 +20,7 @@ pub(crate) mod server;
 mod source;
 pub(crate) mod statistics;
 mod stats;
+pub(crate) mod table;
 pub(crate) mod tls;
 pub(crate) mod userlist;
 mod variables;

@@ -29,7 +29,7 @@ mod words;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use baton_model::Model;
+use baton_model::{Global, Model};
 use baton_rules::CompiledRules;
 
 pub use baton_rules::nearest;
@@ -146,6 +146,8 @@ fn judge(options: &Options, env: &dyn Environment, syntax: &Syntax, report: Repo
         users: Vec::new(),
         http_errors: Vec::new(),
         buffer: Default::default(),
+        tables: Default::default(),
+        stick_counters: Global::STICK_COUNTERS,
         env,
         options,
         report,

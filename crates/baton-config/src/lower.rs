@@ -9,6 +9,7 @@ mod log;
 mod named;
 mod rule_files;
 mod stick;
+mod tables;
 mod track;
 
 pub(crate) use direct::MAX_SERVICES;
@@ -19,6 +20,7 @@ pub(crate) use judge::{judge_server, late};
 pub(crate) use line::{Call, Context, DefaultPath, MAX_OBJECTS, Prefix, Subject};
 pub(crate) use log::{FORMATS as LOG_FORMATS, log_target};
 pub(crate) use rule_files::RuleFiles;
+pub(crate) use tables::TableIndex;
 
 use std::sync::Arc;
 
@@ -46,7 +48,8 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
                 for line in &section.lines {
                     global_line(&mut global, line, context);
                 }
-                let Global { bufsize, maxrewrite, .. } = global.model;
+                let Global { bufsize, maxrewrite, stick_counters, .. } = global.model;
+                context.stick_counters = stick_counters;
                 context.buffer = BufferLimits { bytes: bufsize, reserve: maxrewrite };
             }
             "defaults" | "frontend" | "backend" | "listen" => {

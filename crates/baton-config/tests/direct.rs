@@ -131,7 +131,6 @@ fn words_of_this_mode_are_refused_in_others() {
         ("bind 10.0.0.1:0", "invalid port '0'"),
         ("server b 10.0.0.3:80 tunnel", "need 'mode direct'"),
         ("stick on src", "unable to find stick-table"),
-        ("stick-table type ip size 1m expire 5m", "is not supported yet"),
     ] {
         refused(&tcp(line), 5, words);
     }

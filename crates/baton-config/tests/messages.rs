@@ -48,11 +48,6 @@ fn an_unknown_keyword_names_the_nearest() {
 
 #[test]
 fn what_haproxy_knows_and_baton_does_not_is_said_so() {
-    check(
-        "backend b\n stick on src\n",
-        "[ALERT] parsing [a.cfg:2] : keyword 'stick' is not supported yet\n   |  stick on src\n   |  ^^^^^\n   | help: \
-         'stick on src' is supported in 'mode direct'\n",
-    );
     let transparent = |line: u32| {
         format!(
             "[ALERT] parsing [a.cfg:{line}] : backend 'b' : 'option transparent' is not supported yet\n   |  option \
@@ -71,12 +66,6 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
     );
     let retry = "retry-on conn-failure empty-response response-timeout";
     check(&format!("{timeouts}backend b\n {retry}\n server s 127.0.0.1:1 tfo\n"), "");
-    // Of a frontend too, which may have a table in HAProxy.
-    check(
-        &format!("{timeouts}frontend f\n bind :1\n stick-table type ip size 1m\n"),
-        "[ALERT] parsing [a.cfg:7] : keyword 'stick-table' is not supported yet\n   |  stick-table type ip size 1m\n   \
-         |  ^^^^^^^^^^^\n   | help: 'stick on src' is supported in 'mode direct'\n",
-    );
     check(
         "peers p\n peer a 1.1.1.1:1\n",
         "[ALERT] parsing [a.cfg:1] : section 'peers' is not supported yet\n   | peers p\n   | ^^^^^\n   | help: \
@@ -88,9 +77,9 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
 #[test]
 fn missing_features_are_summed_up() {
     let text = "global\n lua-load a.lua\nbackend b\n mode http\n compression algo gzip\n filter compression\n \
-                http-request track-sc0 src if { sc0_conn_cur gt 1 }\n http-request set-header a %[lua.a]\n \
+                http-request cache-use c if { res.cache_hit }\n http-request set-header a %[lua.a]\n \
                 http-request use-service lua.b\n http-request set-header a %[ssl_fc_session_key]\n server s \
-                127.0.0.1:1 proto h2 agent-check\n server t 127.0.0.1:1 proto fcgi\n stick on src\n balance foo\n";
+                127.0.0.1:1 proto h2 agent-check\n server t 127.0.0.1:1 proto fcgi\n http-response cache-store c\n balance foo\n";
     let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
     let of = |line| {
         loaded
@@ -102,13 +91,13 @@ fn missing_features_are_summed_up() {
     };
     let missing = |name| ("not-yet", Some(name));
     assert_eq!(of(2), [missing("lua")]);
-    assert_eq!(of(7), [missing("stick-tables")]);
+    assert_eq!(of(7), [missing("caches")]);
     assert_eq!(of(11), [missing("http2"), missing("checks")]);
     assert_eq!(of(14), [("bad-value", None)]);
     let last = loaded.diagnostics.last().expect("there are errors");
     assert_eq!(
         last.message,
-        "10 lines use 7 features that Baton does not have: lua (3), compression (2), stick-tables (2), checks (1), fastcgi (1), \
+        "10 lines use 7 features that Baton does not have: lua (3), caches (2), compression (2), checks (1), fastcgi (1), \
          http2 (1), tls-secrets (1)"
     );
     for found in loaded.diagnostics.iter().filter(|found| found.feature.is_some()) {
@@ -119,9 +108,9 @@ fn missing_features_are_summed_up() {
 /// What is found without the lines of some features: what depends on them, and what they hid.
 #[test]
 fn lines_are_left_out_of_a_check() {
-    let text = "global\n lua-load a.lua\npeers p\n peer a 1.1.1.1:1\nfrontend f\n mode http\n timeout client 1s\n bind :1\n \
-                compression algo gzip\n acl a src_conn_cur gt 1\n http-request set-header a %[lua.a]\n default_backend b\n\
-                backend b\n mode http\n timeout server 1s\n timeout connect 1s\n stick on src\n server s 127.0.0.1:1\n";
+    let text = "global\n lua-load a.lua\ncache p\n total-max-size 4\nfrontend f\n mode http\n timeout client 1s\n bind :1\n \
+                compression algo gzip\n acl a res.cache_hit\n http-request set-header a %[lua.a]\n default_backend b\n\
+                backend b\n mode http\n timeout server 1s\n timeout connect 1s\n http-request cache-use p\n server s 127.0.0.1:1\n";
     let check = |text: &str, features: &str, expect: &str, is_valid: bool| {
         let leave_out = MissingFeature::list(features).expect("features");
         let options = Options { leave_out, ..Options::file("a.cfg") };
@@ -142,16 +131,16 @@ fn lines_are_left_out_of_a_check() {
     check(text, "lua", &format!("2 11: {said}: lua (2)"), false);
     check(
         text,
-        "compression,stick-tables,lua",
-        &format!("2 3 9 10 11 17: {said}: stick-tables (3), lua (2), compression (1)"),
+        "compression,caches,lua",
+        &format!("2 3 9 10 11 17: {said}: caches (3), lua (2), compression (1)"),
         true,
     );
     // The rule that asks for it is wrong without the ACL.
     let text = text.replace(" default_backend", " http-request deny if a\n default_backend");
     check(
         &text,
-        "compression,stick-tables,lua",
-        &format!("2 3 9 10 11 18: {said}: stick-tables (3), lua (2), compression (1)"),
+        "compression,caches,lua",
+        &format!("2 3 9 10 11 18: {said}: caches (3), lua (2), compression (1)"),
         false,
     );
 }

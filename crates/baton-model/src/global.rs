@@ -82,6 +82,8 @@ pub struct Global {
     pub captured_cookie_len: usize,
     /// `tune.maxaccept`: connections that a listener accepts before other work gets its turn; `u32::MAX` is no limit.
     pub maxaccept: Option<u32>,
+    /// `tune.stick-counters`: how many entries of stick tables a session or a request can track.
+    pub stick_counters: u8,
     /// `server-state-file`: states of servers at the end of an earlier process, read at the start.
     pub server_state_file: Option<PathBuf>,
     /// `server-state-base`: the directory of such files whose names are relative.
@@ -92,6 +94,11 @@ pub struct Global {
     pub variables: Vec<(String, String)>,
     /// The lines of its keywords.
     pub lines: KeywordLines,
+}
+
+impl Global {
+    /// `tune.stick-counters` where it is not given.
+    pub const STICK_COUNTERS: u8 = 3;
 }
 
 impl Default for Global {
@@ -134,6 +141,7 @@ impl Default for Global {
             logged_line_len: 1023,
             captured_cookie_len: 63,
             maxaccept: None,
+            stick_counters: Global::STICK_COUNTERS,
             server_state_file: None,
             server_state_base: None,
             variable_limits: VariableLimits::default(),

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::task::Context;
 use std::time::{Duration, Instant};
 
-use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, UniqueId, Variables};
+use baton_rules::{Captures, Counted, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
 
 use crate::connection::Connection;
 use crate::core::{Core, Orders, until};
@@ -46,6 +46,8 @@ pub struct Exchange<'a, M = Box<Messages>> {
     pub progress: Progress,
     /// Variables of the scopes `txn`, `req` and `res`.
     pub variables: Variables,
+    /// Entries of stick tables that it tracks.
+    pub tracked: TrackedCounters,
     /// What is captured of its messages.
     pub captures: RefCell<Captures>,
     /// Its unique ID.
@@ -60,6 +62,16 @@ pub struct Exchange<'a, M = Box<Messages>> {
     pub last_rule: Option<RuleLine>,
     /// What else rules have set.
     pub settings: RuleSettings,
+}
+
+/// Memory of an exchange that is used again.
+#[derive(Debug, Default)]
+struct ExchangeRoom {
+    tracked: TrackedCounters,
+    variables: Variables,
+    captures: Captures,
+    /// For the request line.
+    line: Vec<u8>,
 }
 
 /// Where an exchange comes from: what its maker lends it.
@@ -81,7 +93,7 @@ impl<'a, M> Exchange<'a, M> {
     /// Begins the session's next exchange. The first one begins with the connection.
     #[inline(always)]
     pub fn begin(core: &Core, origin: Origin<'a>, messages: M) -> Exchange<'a, M> {
-        let room = (Variables::default(), Captures::default(), Vec::new());
+        let room = ExchangeRoom::default();
         // All bytes of the connection are of this one: it begins with the connection.
         let began = if origin.session.requests() == 0 { origin.connection.accepted } else { core.now() };
         Exchange::with_room(core, origin, began, messages, room)
@@ -94,7 +106,7 @@ impl<'a, M> Exchange<'a, M> {
         origin: Origin<'a>,
         began: Instant,
         messages: M,
-        (variables, captures, line): (Variables, Captures, Vec<u8>),
+        ExchangeRoom { tracked, variables, captures, line }: ExchangeRoom,
     ) -> Exchange<'a, M> {
         let Origin { connection, session, client, orders, deadline } = origin;
         let is_first = session.count_request();
@@ -110,6 +122,7 @@ impl<'a, M> Exchange<'a, M> {
             is_first,
             facts: LogFacts::new((started, began), is_first, line),
             progress: Progress::new(session.view()),
+            tracked,
             variables,
             captures: RefCell::new(captures),
             unique_id: UniqueId::default(),
@@ -118,6 +131,23 @@ impl<'a, M> Exchange<'a, M> {
             no_retry: false,
             last_rule: None,
             settings: RuleSettings::default(),
+        }
+    }
+
+    /// Counts in the entries of stick tables that it or its session tracks.
+    #[inline]
+    pub fn count(&self, core: &Core, what: Counted, amount: u64) {
+        if !self.tracked.is_empty() {
+            self.tracked.count(what, amount, core.table_now());
+        }
+        self.session.count(core, what, amount);
+    }
+
+    /// Ends its tracking of entries of stick tables.
+    #[inline]
+    pub fn untrack(&mut self, core: &Core) {
+        if !self.tracked.is_empty() {
+            self.tracked.release(core.table_now());
         }
     }
 
@@ -161,8 +191,13 @@ impl<'a> Exchange<'a> {
     /// Begins the session's next exchange in `mode http`, with memory that the core lends.
     #[inline(always)]
     pub fn of_http(core: &Core, origin: Origin<'a>, mut messages: Box<Messages>) -> Exchange<'a> {
-        let Messages { variables, captures, line, .. } = &mut *messages;
-        let room = (std::mem::take(variables), std::mem::take(captures), std::mem::take(line));
+        let Messages { tracked, variables, captures, line, .. } = &mut *messages;
+        let room = ExchangeRoom {
+            tracked: std::mem::take(tracked),
+            variables: std::mem::take(variables),
+            captures: std::mem::take(captures),
+            line: std::mem::take(line),
+        };
         let mut exchange = Exchange::with_room(core, origin, core.now(), messages, room);
         if let Some(set) = exchange.session.take_handed_on() {
             exchange.take_over(*set);
@@ -173,7 +208,8 @@ impl<'a> Exchange<'a> {
     /// What rules have set before the connection was served as HTTP holds for its first request.
     #[cold]
     fn take_over(&mut self, set: HandedOn) {
-        let HandedOn { variables, captures, unique_id, log_level, last_rule, settings } = set;
+        let HandedOn { tracked, variables, captures, unique_id, log_level, last_rule, settings } = set;
+        self.tracked = tracked;
         self.variables = variables;
         self.captures = RefCell::new(captures);
         self.unique_id = unique_id;
@@ -182,8 +218,10 @@ impl<'a> Exchange<'a> {
         self.settings = settings;
     }
 
-    /// Its end: what it was lent goes back to its messages.
-    pub fn end(&mut self) {
+    /// Its end: it tracks nothing any more, and what it was lent goes back to its messages.
+    pub fn end(&mut self, core: &Core) {
+        self.untrack(core);
+        self.messages.tracked = std::mem::take(&mut self.tracked);
         self.messages.variables = std::mem::take(&mut self.variables);
         self.messages.captures = self.captures.take();
         self.messages.line = self.facts.take_line();

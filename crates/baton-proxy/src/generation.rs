@@ -654,6 +654,14 @@ impl Files for RuleSources<'_> {
         self.model.userlists.iter().find(|users| *users.name == *list).cloned()
     }
 
+    fn table(&self, name: &str) -> Option<Arc<StickTable>> {
+        self.model.tables().find(|table| *table.name == *name).cloned()
+    }
+
+    fn stick_counters(&self) -> u8 {
+        self.model.global.stick_counters
+    }
+
     fn hostname(&self) -> String {
         self.files.hostname()
     }

@@ -184,10 +184,11 @@ async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
     let next = next(&exchange.messages, ending);
     if next != Next::Request {
         exchange.connection.membership.leave();
+        exchange.session.untrack();
     }
     exchange.connection.orders().notes.rests();
     exchange.session.rests(exchange.connection.accepted, core.now());
-    exchange.end();
+    exchange.end(&core);
     if let Some(input) = core.rest(exchange.messages) {
         client.keep_input(input);
     }

@@ -9,7 +9,7 @@ use baton_http::{
     ChunkDecoder, ChunkStep, Framing, Limits, Parsed, RequestHead, RequestMut, RequestView, ResponseHead, ResponseMut,
     ResponseTo, ResponseView,
 };
-use baton_rules::{Captures, Variables};
+use baton_rules::{Captures, TrackedCounters, Variables};
 
 use crate::body::{Arrived, BodyState};
 use crate::buffer::{Buffer, BufferPool};
@@ -49,6 +49,8 @@ pub struct Messages {
     pub composed: bool,
     /// Room for the request line as received, lent to the log's facts.
     pub line: Vec<u8>,
+    /// Room for entries of stick tables that the exchange tracks, lent to it.
+    pub tracked: TrackedCounters,
     /// Room for variables of the rules, lent to the exchange.
     pub variables: Variables,
     /// Room for what is captured, lent to the exchange.
@@ -72,6 +74,7 @@ impl Messages {
             upload: Flow::default(),
             composed: false,
             line: Vec::new(),
+            tracked: TrackedCounters::default(),
             variables: Variables::new(),
             captures: Captures::default(),
         }
@@ -201,6 +204,7 @@ impl Messages {
             upload,
             composed,
             line,
+            tracked,
             variables,
             captures,
         } = self;
@@ -209,6 +213,7 @@ impl Messages {
         body.clear();
         response.clear();
         response_chunks.clear();
+        tracked.clear();
         variables.clear();
         captures.clear();
         for bytes in [up, down, line] {

@@ -25,7 +25,7 @@ pub async fn serve(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Ending {
 
 /// The request's way to a server and back.
 async fn forward(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Sent, Ended> {
-    parse::head(core, exchange).await?;
+    parse::head(core, exchange).await.inspect_err(|ended| record::unread(core, exchange, *ended))?;
     let (backend, preference) = match route::choose(core, exchange).await? {
         Routed::Backend(backend, preference) => (backend, preference),
         Routed::Answered(answer) => return respond::answer(core, exchange, answer).await,

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use baton_http::{ChunkDecoder, Parsed, RequestHead, RequestMut};
 use baton_model::{Proxy, Ruleset, Service};
 use baton_rules::{
-    Body, Captures, Context, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response, ResponseSource,
-    RuleCursor, RuleLine, RuleResponse, RuleSettings, RuleWait, TcpContent, UniqueId, VariableScopes, Variables,
-    Verdict,
+    Body, Captures, Context, ERRORS, Listener, ProxyName, ProxyRules, Redirect, Reply, Request, Response,
+    ResponseSource, RuleCursor, RuleLine, RuleResponse, RuleSettings, RuleWait, TcpContent, TrackedCounters,
+    TrackedScopes, UniqueId, VariableScopes, Variables, Verdict,
 };
 
 use crate::body::Arrived;
@@ -29,7 +29,7 @@ use crate::parse;
 use crate::passwords;
 use crate::progress::Progress;
 use crate::proxy_protocol::Addresses;
-use crate::session::Session;
+use crate::session::{Session, SessionEntries};
 use crate::state::Counter;
 use crate::stream::Stream;
 use crate::view::{BackendView, FrontendView};
@@ -91,6 +91,7 @@ pub fn with_connection<T>(
         frontend: view,
         server: None,
         is_first,
+        tracked: None,
         variables: None,
         last_rule: None,
         settings: &mut settings,
@@ -156,6 +157,7 @@ fn scene<'s, M>(exchange: &'s mut Exchange<'_, M>, about: EvaluationContext<'_>)
         session,
         is_first,
         progress,
+        tracked,
         variables,
         messages,
         facts,
@@ -174,6 +176,7 @@ fn scene<'s, M>(exchange: &'s mut Exchange<'_, M>, about: EvaluationContext<'_>)
         frontend: &progress.frontend,
         server: about.sees_server.then_some(progress),
         is_first: *is_first,
+        tracked: Some(tracked),
         variables: Some(variables),
         last_rule: *last_rule,
         settings,
@@ -191,6 +194,8 @@ struct EvaluationScope<'a> {
     /// Says which server it is, where that is seen.
     server: Option<&'a Progress>,
     is_first: bool,
+    /// The entries that the exchange tracks; `None` before there is one.
+    tracked: Option<&'a mut TrackedCounters>,
     /// The exchange's variables; `None` before there is one.
     variables: Option<&'a mut Variables>,
     /// The last rule that ended a rule set of the exchange.
@@ -244,6 +249,7 @@ pub fn at_error<T>(
         frontend: view,
         server: None,
         is_first: true,
+        tracked: None,
         variables: None,
         last_rule: None,
         settings: &mut settings,
@@ -270,6 +276,7 @@ fn run<T>(
         frontend,
         server,
         is_first,
+        tracked,
         variables,
         last_rule,
         settings,
@@ -293,6 +300,9 @@ fn run<T>(
     let changed_destination = Cell::new(set.and_then(|set| set.destination));
     let random = || core.random() as u32;
     let (mut scratch, mut of_session) = (core.scratch.take(), session.variables.take());
+    // Before there is an exchange, what is tracked is the session's.
+    let (mut entries, mut begun) = (session.take_tracked(), TrackedCounters::default());
+    let by_session = entries.as_mut().map_or(&mut begun, |entries| &mut entries.counters);
     let listener = connection.listener();
     let chosen = server.and_then(Progress::server);
     let comes_to_backend = exchange.is_some_and(|exchange| exchange.progress.backend().is_none());
@@ -327,6 +337,7 @@ fn run<T>(
         log: &logged,
         log_level: None,
         last_rule,
+        tracked: TrackedScopes::new(by_session, tracked),
         variables: VariableScopes::new(&core.registry.variables, &mut of_session, variables),
         settings,
         matches_hash: &passwords::matches,
@@ -342,6 +353,10 @@ fn run<T>(
     drop(cx);
     *core.scratch.borrow_mut() = scratch;
     session.variables.set(of_session);
+    if !begun.is_empty() {
+        entries = Some(Box::new(SessionEntries::new(core, begun)));
+    }
+    session.put_tracked(entries);
     if failed > 0 {
         let backend = about.backend.map(|backend| &backend.plan.figures.counters);
         let server = server.and_then(Progress::server_counters).map(|counters| &**counters);
@@ -613,10 +628,12 @@ pub async fn request(
         }
         Verdict::Deny(denial) => {
             exchange.facts.denied();
+            exchange.count(core, ERRORS, 1);
             deny(denial, Phase::Request).map(answer)
         }
         Verdict::Tarpit(denial) => {
             exchange.facts.denied();
+            exchange.count(core, ERRORS, 1);
             let began = core.now();
             let held = tarpit(core, exchange, &view).await;
             exchange.facts.held(core.now().saturating_duration_since(began));
@@ -641,6 +658,7 @@ pub async fn request(
             Err(Ended::refused(Cause::Proxy, Phase::Request, 0))
         }
         Verdict::Invalid => {
+            exchange.count(core, ERRORS, 1);
             exchange.facts.forget_request_time();
             Err(Ended::new(Cause::Proxy, Phase::Request))
         }

@@ -7,9 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, UniqueId, Variables};
+use baton_rules::{Captures, Counted, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
+use baton_tables::Timeline;
 
 use crate::balance::ServerState;
+use crate::clock::Clock;
+use crate::core::Core;
 use crate::pool::ServerConnection;
 use crate::view::{FrontendSlot, FrontendView};
 
@@ -19,6 +22,8 @@ pub struct Session {
     pub slot: Rc<FrontendSlot>,
     /// Variables of scope `sess`, taken out while rules look at them.
     pub variables: Cell<Variables>,
+    /// Entries of stick tables that it tracks; `None`: none.
+    tracked: Cell<Option<Box<SessionEntries>>>,
     /// Requests that were begun.
     requests: Cell<u32>,
     /// What rules of a connection that began in `mode tcp` have set, for its first request.
@@ -32,6 +37,8 @@ pub struct Session {
 /// What rules have set while a connection was in `mode tcp`.
 #[derive(Debug)]
 pub struct HandedOn {
+    /// Entries of stick tables that are tracked.
+    pub tracked: TrackedCounters,
     /// Variables of scope `txn` and `req`.
     pub variables: Variables,
     /// What was captured.
@@ -49,8 +56,41 @@ pub struct HandedOn {
 impl Session {
     /// A session of this frontend, without a request.
     pub fn new(slot: Rc<FrontendSlot>) -> Session {
-        let (variables, handed_on, private) = (Cell::default(), Cell::default(), Cell::default());
-        Session { slot, variables, requests: Cell::new(0), rested_ms: Cell::new(0), handed_on, private }
+        Session {
+            slot,
+            variables: Cell::default(),
+            tracked: Cell::default(),
+            requests: Cell::new(0),
+            rested_ms: Cell::new(0),
+            handed_on: Cell::default(),
+            private: Cell::default(),
+        }
+    }
+
+    /// Takes out the entries that it tracks, for rules to look at.
+    #[inline]
+    pub fn take_tracked(&self) -> Option<Box<SessionEntries>> {
+        self.tracked.take()
+    }
+
+    /// Puts back what was taken out, or tracks entries from now on.
+    #[inline]
+    pub fn put_tracked(&self, entries: Option<Box<SessionEntries>>) {
+        self.tracked.set(entries);
+    }
+
+    /// Counts in the entries of stick tables that it tracks.
+    #[inline]
+    pub fn count(&self, core: &Core, what: Counted, amount: u64) {
+        if let Some(entries) = self.tracked.take() {
+            entries.counters.count(what, amount, core.table_now());
+            self.tracked.set(Some(entries));
+        }
+    }
+
+    /// Ends its tracking: the client is done with it.
+    pub fn untrack(&self) {
+        drop(self.tracked.take());
     }
 
     /// The configuration to go by now.
@@ -119,6 +159,28 @@ impl Session {
         let server = private.server.clone();
         self.private.set(Some(private));
         Some(server)
+    }
+}
+
+/// Entries of stick tables that a session tracks until it ends.
+#[derive(Debug)]
+pub struct SessionEntries {
+    /// By counter.
+    pub counters: TrackedCounters,
+    clock: Rc<Clock>,
+    timeline: Timeline,
+}
+
+impl SessionEntries {
+    /// What rules track from now on.
+    pub fn new(core: &Core, counters: TrackedCounters) -> SessionEntries {
+        SessionEntries { counters, clock: core.clock.clone(), timeline: core.registry.timeline }
+    }
+}
+
+impl Drop for SessionEntries {
+    fn drop(&mut self) {
+        self.counters.release(self.timeline.at(self.clock.now()));
     }
 }
 

@@ -40,10 +40,11 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
     let opened = match open(core, &mut exchange).await {
         Ok(Some(opened)) => Ok(opened),
         Ok(None) => {
-            let Exchange { messages: read, session, variables, unique_id, log_level, last_rule, settings, .. } =
-                exchange;
+            let Exchange {
+                messages: read, session, tracked, variables, unique_id, log_level, last_rule, settings, ..
+            } = exchange;
             let captures = exchange.captures.into_inner();
-            session.hand_on(HandedOn { variables, captures, unique_id, log_level, last_rule, settings });
+            session.hand_on(HandedOn { tracked, variables, captures, unique_id, log_level, last_rule, settings });
             *input = read;
             return Served::IsHttp;
         }
@@ -58,12 +59,14 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
     unserved = unserved.or(outcome.err().filter(|ended| ended.cause == Cause::Proxy));
     exchange.progress.leave();
     record::write(core, &mut exchange, outcome);
+    exchange.untrack(core);
     let Some(ended) = unserved else { return Served::ToItsEnd };
     let Exchange { messages: read, progress, .. } = exchange;
     *input = read;
     // Nobody has read what the client has sent: closing now would reset the connection instead of ending it.
     if !progress.frontend.plan.proxy.tcp.no_linger {
         client.connection.membership.leave();
+        client.session.untrack();
         client.drain(core, ended.cause == Cause::Proxy).await;
     }
     Served::ToItsEnd

@@ -14,6 +14,7 @@ use crate::log::{LogSource, NoLog, UniqueId};
 use crate::process::ProcessVariables;
 use crate::rules::ProxyRules;
 use crate::settings::RuleSettings;
+use crate::tracking::{TrackedCounters, TrackedScopes};
 use crate::variable::{VariableScopes, Variables};
 
 /// What is there without a connection.
@@ -39,6 +40,8 @@ impl Alone<'_> {
         rules.begin_captures(&mut captures.borrow_mut());
         let id = UniqueId::default();
         let (mut of_session, mut of_exchange) = (Variables::new(), Variables::new());
+        let (mut tracked_by_session, mut tracked_by_exchange) =
+            (TrackedCounters::default(), TrackedCounters::default());
         let mut cx = Context {
             now: self.now,
             client: None,
@@ -61,6 +64,7 @@ impl Alone<'_> {
             request: None,
             response: None,
             variables: VariableScopes::new(self.variables, &mut of_session, Some(&mut of_exchange)),
+            tracked: TrackedScopes::new(&mut tracked_by_session, Some(&mut tracked_by_exchange)),
             own_status: None,
             line,
             response_version: None,

@@ -44,6 +44,8 @@ pub(crate) enum ArgKind {
     Server,
     /// The name of a stick table; that of the proxy itself where it is left out.
     Table,
+    /// The name of a stick table, in the place of the one that is tracked.
+    OtherTable,
     /// The name of a file that is a map.
     Map,
 }
@@ -177,9 +179,12 @@ fn one(kind: ArgKind, text: &str) -> Result<Value, RuleError> {
         // Replaced by the section itself, which only the caller knows.
         ArgKind::Users | ArgKind::Map => Value::Str(text.as_bytes().into()),
         // Names are looked up when the whole configuration is known.
-        ArgKind::Str | ArgKind::Frontend | ArgKind::Backend | ArgKind::Server | ArgKind::Table => {
-            Value::Str(text.as_bytes().into())
-        }
+        ArgKind::Str
+        | ArgKind::Frontend
+        | ArgKind::Backend
+        | ArgKind::Server
+        | ArgKind::Table
+        | ArgKind::OtherTable => Value::Str(text.as_bytes().into()),
         ArgKind::Ipv4 => Value::Ip(IpAddr::V4(text.parse().map_err(|_| wrong("an IPv4 address"))?)),
         ArgKind::Ipv6 => Value::Ip(IpAddr::V6(text.parse().map_err(|_| wrong("an IPv6 address"))?)),
         ArgKind::Mask4 => Value::Mask4(match text.parse::<u32>() {

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use baton_model::{Algorithm, HttpErrors, Proxy, Role, UserList};
+use baton_model::{Algorithm, HttpErrors, Proxy, Role, StickTable, UserList};
 
 use crate::outside::{BufferLimits, Files, NameReference};
 use crate::process_line::VariableLine;
@@ -184,6 +184,17 @@ impl Files for Recorder<'_> {
         let errors = self.files.http_errors(section);
         self.note((section, &errors));
         errors
+    }
+
+    fn table(&self, name: &str) -> Option<Arc<StickTable>> {
+        let table = self.files.table(name);
+        // Its contents and its other settings are looked up when rules are evaluated.
+        self.note((name, table.as_ref().map(|table| table.key)));
+        table
+    }
+
+    fn stick_counters(&self) -> u8 {
+        self.files.stick_counters()
     }
 
     fn buffer(&self) -> BufferLimits {

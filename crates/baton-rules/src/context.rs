@@ -16,6 +16,7 @@ use crate::format::Format;
 use crate::live::LiveState;
 use crate::log::{LogSource, UniqueId};
 use crate::settings::RuleSettings;
+use crate::tracking::TrackedScopes;
 use crate::variable::VariableScopes;
 
 /// Everything an evaluation may look at, and the two heads and the variables it may change.
@@ -64,6 +65,8 @@ pub struct Context<'a> {
     pub response: Option<Response<'a>>,
     /// The variables of the session and of the exchange.
     pub variables: VariableScopes<'a>,
+    /// The entries of stick tables that the session and the exchange track.
+    pub tracked: TrackedScopes<'a>,
     /// The status of the response of our own that is being composed: `%ST` has it where there is no response yet.
     pub own_status: Option<u16>,
     /// What is set besides; in rules about a request that of the request.

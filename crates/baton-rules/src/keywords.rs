@@ -68,7 +68,7 @@ fn shape(kind: ArgKind) -> String {
         ArgKind::Backend => "BACKEND".into(),
         ArgKind::Server => "[BACKEND/]SERVER".into(),
         ArgKind::Map => "MAP".into(),
-        ArgKind::Table => "TABLE".into(),
+        ArgKind::Table | ArgKind::OtherTable => "TABLE".into(),
     }
 }
 

@@ -58,6 +58,7 @@ mod settings;
 mod stick;
 mod stored;
 mod substitute;
+mod tracking;
 mod units;
 mod variable;
 mod wait;
@@ -94,5 +95,8 @@ pub use rules::{ProxyRules, Verdict, compile, has_rules};
 pub use sample::{Sample, Type};
 pub use settings::{QueuePriority, RuleSettings, SettingValues, SocketChanges};
 pub use stick::StickRule;
+pub use tracking::{
+    BYTES_IN, BYTES_OUT, Counted, ERRORS, FAILURES, REQUESTS, SESSIONS, TrackedCounters, TrackedScopes, of_status,
+};
 pub use variable::{VARIABLE_BYTES_MAX, VARIABLES_MAX, VariableName, VariableScope, VariableScopes, Variables};
 pub use wait::{BodyWait, RuleCursor, RuleWait};

@@ -9,7 +9,7 @@ use crate::problem::RuleError;
 
 /// Whether an argument of this kind is the name of a proxy, server or stick table.
 pub(crate) fn is_name(kind: ArgKind) -> bool {
-    matches!(kind, ArgKind::Frontend | ArgKind::Backend | ArgKind::Server | ArgKind::Table)
+    matches!(kind, ArgKind::Frontend | ArgKind::Backend | ArgKind::Server | ArgKind::Table | ArgKind::OtherTable)
 }
 
 /// Puts the proxy itself in place of names that are left out, takes servers' names apart, and reports all names to the caller, who
@@ -43,6 +43,10 @@ pub(crate) fn resolve(what: &str, rows: &[Arg], args: &mut [Value], files: &dyn 
                     let kind = ReferenceKind::Server(server.to_owned());
                     files.refers(NameReference { by, proxy: backend, kind, asks_for_rate });
                 }
+            }
+            ArgKind::OtherTable => {
+                let Some(proxy) = name else { continue };
+                files.refers(NameReference { by, proxy, kind: ReferenceKind::Table, asks_for_rate: false });
             }
             ArgKind::Table => {
                 let Some(proxy) = name.or_else(|| files.within().map(|(proxy, _)| proxy.to_owned())) else { continue };

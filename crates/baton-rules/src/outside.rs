@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use baton_model::{HttpErrors, Role, UserList};
+use baton_model::{Global, HttpErrors, Role, StickTable, UserList};
 
 use crate::reference::References;
 use crate::sample::Type;
@@ -38,6 +38,17 @@ pub trait Files {
     fn http_errors(&self, section: &str) -> Option<Arc<HttpErrors>> {
         let _ = section;
         None
+    }
+
+    /// The stick table of that name, for `track-sc0 src table NAME`.
+    fn table(&self, name: &str) -> Option<Arc<StickTable>> {
+        let _ = name;
+        None
+    }
+
+    /// How many entries of stick tables a session or a request can track.
+    fn stick_counters(&self) -> u8 {
+        Global::STICK_COUNTERS
     }
 
     /// How long a response from a file may be.

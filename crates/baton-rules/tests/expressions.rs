@@ -384,10 +384,10 @@ fn faults_say_what_and_where() {
     }
     check("nope", "unknown sample fetch 'nope'");
     check("pth", "unknown sample fetch 'pth' (did you mean 'path'?)");
-    check("src_conn_cnt", "the sample fetch 'src_conn_cnt' is not supported yet");
+    check("res.comp", "the sample fetch 'res.comp' is not supported yet");
     check("path,nope", "unknown converter 'nope'");
     check("path,lowr", "unknown converter 'lowr' (did you mean 'lower'?)");
-    check("path,in_table(t)", "the converter 'in_table' is not supported yet");
+    check("path,wt6", "the converter 'wt6' is not supported yet");
     check("path,", "unknown converter ''");
     check("path,lower(1)", "converter 'lower' takes no argument");
     check(

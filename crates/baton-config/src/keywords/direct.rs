@@ -17,7 +17,6 @@ use super::server::parameter;
 use super::{Apply, BACK, DEFAULTS, FRONT, GLOBAL, Keyword, Parameter, Sections, Status};
 use crate::address::{self, Port, Text};
 use crate::lower::{Call, Draft, Prefix, ServerDraft};
-use crate::values::Unit;
 
 const FE: Sections = DEFAULTS | FRONT;
 const BE: Sections = DEFAULTS | BACK;
@@ -53,13 +52,6 @@ pub(crate) static ROWS: &[Keyword] = &[
         "on|match|store-request|store-response EXPR [table NAME] [if|unless COND]",
         stick,
         "Persistence by a stick table; in 'mode direct': 'on src[,ipmask(BITS[,BITS6])]'.",
-    ),
-    row(
-        "stick-table",
-        FRONT | BACK,
-        "type ip|ipv6 size N expire TIME",
-        stick_table,
-        "'mode direct': how long 'stick on src' lasts. Not supported yet in other modes.",
     ),
 ];
 
@@ -165,8 +157,6 @@ pub(crate) struct DirectDraft {
     pub scheduler: Option<Scheduler>,
     pub hash_port: bool,
     pub fallback: bool,
-    /// `expire` of the table; `Some(None)` is a table without.
-    pub table: Option<Option<Duration>>,
     /// Masks of `stick on src`.
     pub stick: Option<(u8, u8)>,
     /// `no option direct-vip-check`.
@@ -397,21 +387,13 @@ fn ipmask(text: &str) -> Option<(u8, u8)> {
     ((1..=32).contains(&four) && (1..=128).contains(&six)).then_some((four, six))
 }
 
-fn stick_table(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    draft.direct.table = Some(None);
-    let mut index = 0;
-    while index < call.args() {
-        if call.arg(index) == "expire" {
-            let expire = call.time_at(call.first + index + 1, "stick-table expire", Unit::Ms);
-            draft.direct.table = Some(expire);
-        }
-        index += 1;
-    }
-}
-
 impl DirectDraft {
-    /// What is wrong with the words of persistence, or what they amount to.
-    pub fn persistence(&self, stick: Option<&crate::syntax::Line>) -> Result<Option<Stickiness>, String> {
+    /// What is wrong with the words of persistence, or what they amount to. `expire` is that of the table.
+    pub fn persistence(
+        &self,
+        stick: Option<&crate::syntax::Line>,
+        expire: Option<Duration>,
+    ) -> Result<Option<Stickiness>, String> {
         let (prefix, prefix6) = match (stick, self.stick) {
             (Some(line), None) => {
                 let words = line.texts().collect::<Vec<_>>().join(" ");
@@ -423,7 +405,7 @@ impl DirectDraft {
             (_, Some(masks)) => masks,
             (None, None) => return Ok(None),
         };
-        let Some(Some(expire)) = self.table else {
+        let Some(expire) = expire else {
             return Err(
                 "'stick on src' needs a 'stick-table' with its duration: 'stick-table type ip size 1m expire 5m'"
                     .into(),

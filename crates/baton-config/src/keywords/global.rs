@@ -135,6 +135,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Connections that a listening socket accepts in a row before other events: 64 by default, -1 is no limit.",
     ),
     row("tune.maxrewrite", "BYTES", limits::maxrewrite, "Buffer space reserved for added headers."),
+    row(
+        "tune.stick-counters",
+        "NUMBER",
+        limits::stick_counters,
+        "Counters 'sc0', 'sc1' and so on that a session or a request can track: 3 by default.",
+    ),
     row("uid", "NUMBER", uid, "User id of the process."),
     row("ulimit-n", "NUMBER", limits::ulimit_n, "Limit of open file descriptors."),
     row(

@@ -131,6 +131,12 @@ pub(super) fn maxaccept(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     }
 }
 
+pub(super) fn stick_counters(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(0, 100) {
+        global.model.stick_counters = value as u8;
+    }
+}
+
 pub(super) fn ulimit_n(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     if let Some(value) = call.number(0, i64::from(i32::MAX)) {
         global.model.ulimit_n = u64::try_from(value).ok().filter(|value| *value > 0);

@@ -14,6 +14,7 @@ use super::rows::{gone, later, none, row};
 use super::rule::{conditional, inspect_delay, monitor_fail, response_inspect_delay, rule, use_backend, use_server};
 use super::server::{default_server, server, template};
 use super::source::source_words;
+use super::table::stick_table;
 use super::{BACK, DEFAULTS, FRONT, Keyword, NAMED, STRICT, Sections, bind, tls};
 use crate::lower::{Call, Draft};
 
@@ -191,6 +192,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "ADDRESS[:PORT] [usesrc …] [interface NAME]",
         source,
         "Source address of connections to servers.",
+    ),
+    row(
+        "stick-table",
+        FRONT | BACK,
+        "type TYPE [len LENGTH] size SIZE [expire TIME] [nopurge] [store DATA,…] …",
+        stick_table,
+        "The section's stick table: what it counts by address, by a header, or by any other key.",
     ),
     row(
         "tcp-request connection",

@@ -124,12 +124,6 @@ pub(super) fn foreign(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
     if draft.direct.scheduler.is_some() {
         needs("balance", context);
     }
-    if let Some(line) = draft.lines.get("stick-table") {
-        let message = "keyword 'stick-table' is not supported yet".into();
-        let mut diagnostic = line.diagnostic(Severity::Alert, "not-yet", 0, message);
-        diagnostic.hint = Some("'stick on src' is supported in 'mode direct'".into());
-        context.report.add(diagnostic);
-    }
     for server in &draft.servers {
         if server.server.forwarding == Forwarding::Direct {
             continue;
@@ -147,6 +141,7 @@ pub(super) fn foreign(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
 /// The values of a section of this mode; all that has no meaning in it goes.
 pub(super) fn finish(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>) {
     meaningless(proxy, draft, context);
+    let table = proxy.table.take();
     let mut direct = Direct {
         places: places(proxy, draft, context),
         engine: draft.direct.engine,
@@ -160,7 +155,7 @@ pub(super) fn finish(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>
     };
     if proxy.role.is_backend() {
         direct.scheduler = scheduler(proxy, draft, context);
-        match draft.direct.persistence(draft.lines.get("stick")) {
+        match draft.direct.persistence(draft.lines.get("stick"), table.and_then(|table| table.expire)) {
             Ok(persistence) => direct.persistence = persistence,
             Err(message) => {
                 let line = draft.lines.get("stick").unwrap_or(&draft.head);

@@ -15,6 +15,7 @@ use super::direct;
 use super::draft::resolve_server;
 use super::named;
 use super::stick;
+use super::tables;
 use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
@@ -43,6 +44,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     let mut judged = JudgedFiles::new(context.env.tls_files());
     direct::service_ports(&mut drafts);
     stick::store_servers(&mut drafts);
+    tables::collect(&drafts, context);
     for (count, draft) in drafts.iter_mut().enumerate() {
         if count % PROXIES_PER_PAUSE == PROXIES_PER_PAUSE - 1 {
             context.env.pause();

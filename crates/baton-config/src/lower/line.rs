@@ -10,6 +10,7 @@ use std::time::Duration;
 use baton_model::{Family, HttpErrors, UserList};
 use baton_rules::{BufferLimits, CompiledRules, suggestion};
 
+use super::TableIndex;
 use crate::Options;
 use crate::diagnostic::{Report, Severity};
 use crate::environment::Environment;
@@ -46,6 +47,10 @@ pub(crate) struct Context<'a> {
     pub users: Vec<Arc<UserList>>,
     /// `http-errors` sections so far, with their first lines.
     pub http_errors: Vec<(Arc<HttpErrors>, Line)>,
+    /// Stick tables, for the rules that name them.
+    pub tables: TableIndex,
+    /// `tune.stick-counters`, for the lines below it.
+    pub stick_counters: u8,
     /// `tune.bufsize` and `tune.maxrewrite`, for the lines below them.
     pub buffer: BufferLimits,
     /// Servers and listening addresses so far, see `MAX_OBJECTS`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_model::{HttpErrors, UserList};
+use baton_model::{HttpErrors, StickTable, UserList};
 use baton_rules::BufferLimits;
 
 use super::Context;
@@ -44,6 +44,14 @@ impl baton_rules::Files for RuleFiles<'_, '_> {
     fn http_errors(&self, section: &str) -> Option<Arc<HttpErrors>> {
         let mut sections = self.context.http_errors.iter();
         sections.find(|(errors, _)| *errors.name == *section).map(|(errors, _)| Arc::clone(errors))
+    }
+
+    fn table(&self, name: &str) -> Option<Arc<StickTable>> {
+        self.context.tables.get(name).cloned()
+    }
+
+    fn stick_counters(&self) -> u8 {
+        self.context.stick_counters
     }
 
     fn buffer(&self) -> BufferLimits {

@@ -319,6 +319,7 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     maxhdr => "tune.http.maxhdr" E::NONE,
     logged_line_len => "tune.http.logurilen" E::NONE,
     captured_cookie_len => "tune.http.cookielen" E::NONE,
+    stick_counters => "tune.stick-counters" E::NONE,
     server_state_file => "server-state-file" E::PENDING,
     server_state_base => "server-state-base" E::PENDING,
     xdp_connections => "tune.xdp.connections" E::NONE;

@@ -32,6 +32,12 @@ impl Words for u32 {
     }
 }
 
+impl Words for u8 {
+    fn words(&self) -> String {
+        self.to_string()
+    }
+}
+
 impl Words for i32 {
     fn words(&self) -> String {
         self.to_string()

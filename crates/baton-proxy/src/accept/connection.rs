@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use baton_model::Mode;
+use baton_rules::SESSIONS;
 
 use crate::client::Client;
 use crate::core::Core;
@@ -65,6 +66,7 @@ fn admit(core: &Core, client: &mut Client) -> Result<Mode, NotAdmitted> {
         record::denied(core, &client.connection, &view, Counter::DeniedSessions);
         return Err(refusal);
     }
+    client.session.count(core, SESSIONS, 1);
     record::connected(core, &client.connection, &view);
     Ok(view.plan.proxy.mode)
 }

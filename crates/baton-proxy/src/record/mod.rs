@@ -5,7 +5,7 @@ mod format;
 use std::time::Duration;
 
 use baton_model::{Level, Mode};
-use baton_rules::LogLevel;
+use baton_rules::{BYTES_IN, BYTES_OUT, ERRORS, FAILURES, LogLevel, REQUESTS};
 
 use crate::client::{Client, Introduction};
 use crate::connection::Connection;
@@ -15,6 +15,7 @@ use crate::exchange::Exchange;
 use crate::facts::Ruled;
 use crate::handshake::HandshakeFailure;
 use crate::log::INFO;
+use crate::messages::Messages;
 use crate::proxy_protocol::Malformed;
 use crate::rules;
 use crate::state::{CoreCounters, Counter};
@@ -27,6 +28,7 @@ const UNSERVED: Ended = Ended { cause: Cause::Proxy, phase: Phase::Request, stat
 /// Counts the request and writes its log line.
 pub fn write<M>(core: &Core, exchange: &mut Exchange<'_, M>, outcome: Result<(), Ended>) {
     let ended = outcome.err().unwrap_or_default();
+    count_tracked(core, exchange, ended);
     if !exchange.facts.silent || exchange.facts.has_request {
         count(core, exchange, ended);
     }
@@ -39,6 +41,31 @@ pub fn write<M>(core: &Core, exchange: &mut Exchange<'_, M>, outcome: Result<(),
         return;
     }
     log_line(core, exchange, ended);
+}
+
+/// Counts a request of which no head could be read in the entries of stick tables that are tracked: a client that ended a connection that
+/// was used before has begun none.
+pub fn unread(core: &Core, exchange: &Exchange<'_>, ended: Ended) {
+    let Messages { input, request, .. } = &*exchange.messages;
+    let has_begun = exchange.is_first || input.len() > request.blank();
+    match ended.cause {
+        Cause::Proxy => [REQUESTS, ERRORS].into_iter().for_each(|what| exchange.count(core, what, 1)),
+        Cause::ClientAborted if has_begun => {
+            [REQUESTS, ERRORS].into_iter().for_each(|what| exchange.count(core, what, 1));
+        }
+        Cause::ClientTimeout if has_begun => exchange.count(core, REQUESTS, 1),
+        _ => {}
+    }
+}
+
+/// Counts the end of an exchange in the entries of stick tables that are tracked: its bytes, and a server that failed without a response.
+fn count_tracked<M>(core: &Core, exchange: &Exchange<'_, M>, ended: Ended) {
+    let failed = matches!(ended.cause, Cause::ServerAborted | Cause::ServerTimeout | Cause::Proxy);
+    if failed && ended.phase == Phase::Headers && exchange.facts.ruled != Some(Ruled::Denied) {
+        exchange.count(core, FAILURES, 1);
+    }
+    exchange.count(core, BYTES_IN, exchange.facts.bytes_in);
+    exchange.count(core, BYTES_OUT, exchange.facts.bytes_out);
 }
 
 /// `option logasap`: writes the line now, before the data; the end is only counted. Of the body, `there` bytes came with the head:

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_model::{Mode, Proxy, Ruleset};
-use baton_rules::{CaptureSide, ProxyRules, RuleCursor, RuleWait, Verdict};
+use baton_rules::{CaptureSide, ProxyRules, REQUESTS, RuleCursor, RuleWait, Verdict};
 
 use crate::balance::{Slot, keys};
 use crate::client::{Client, Input, Introduction};
@@ -90,6 +90,7 @@ fn admitted(client: &Client, verdict: Verdict) -> Result<(), NotAdmitted> {
 pub async fn choose(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Routed, Ended> {
     let view = exchange.progress.frontend.clone();
     if let Some(answer) = monitor(core, exchange, &view) {
+        exchange.count(core, REQUESTS, 1);
         return Ok(Routed::Answered(answer));
     }
     if let Some(routed) = judge_in_frontend(core, exchange, &view).await? {
@@ -162,6 +163,8 @@ async fn judge_in_frontend(
     if rules.judge_requests() && !is_judged {
         rules::content(core, exchange, rules, None).await?;
     }
+    // As in HAProxy, what content rules reject is none yet.
+    exchange.count(core, REQUESTS, 1);
     if proxy.http.buffer_request {
         parse::buffer_body(core, exchange, proxy).await?;
     }
@@ -444,6 +447,9 @@ pub fn response(
         rules::with_response(core, exchange, backend, server, |cx| sticking::response(own, cx, &mut keys));
         exchange.progress.stick_keys = keys;
         sticking::bind(core, exchange, slot);
+    }
+    if !has_begun && let Some(what) = baton_rules::of_status(exchange.messages.response.status) {
+        exchange.count(core, what, 1);
     }
     let judges = backend.plan.rules.judge_responses() || frontend.plan.rules.judge_responses();
     if judges {

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use baton_http::Method;
 use baton_model::{Ruleset, StatsPage, StatsUser};
 use baton_rules::passwords::is_equal;
-use baton_rules::{ProxyRules, Verdict};
+use baton_rules::{ERRORS, ProxyRules, Verdict};
 
 use super::Routed;
 use crate::core::Core;
@@ -47,6 +47,7 @@ pub fn admit(
     match verdict {
         Verdict::Deny(denial) => {
             exchange.facts.denied();
+            exchange.count(core, ERRORS, 1);
             refused(exchange);
             rules::deny(denial, Phase::Request).map(Routed::Answered).map(Some)
         }
@@ -67,6 +68,7 @@ pub fn admit(
 /// The question for a user and a password.
 pub fn question(core: &Core, exchange: &mut Exchange<'_>, backend: Option<&BackendView>, realm: &str) -> OwnResponse {
     let ended = Ended::refused(Cause::Local, Phase::Request, 0);
+    exchange.count(core, ERRORS, 1);
     let mut page = rules::error_page(core, exchange, backend, UNAUTHORIZED);
     pages::ask_for_user(realm, &mut page);
     OwnResponse { page, logged: Some(UNAUTHORIZED), ended: Some(ended) }

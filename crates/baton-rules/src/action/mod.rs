@@ -11,6 +11,7 @@ mod redirect;
 mod response;
 mod service;
 pub(crate) mod state;
+mod tracking;
 mod uri;
 mod wait;
 
@@ -78,6 +79,8 @@ pub(crate) enum Action {
     Connection(connection::ConnectionEdit),
     /// `set-map` and its likes.
     Pattern(Box<pattern::PatternEdit>),
+    /// `track-sc0` and its likes, and what they track.
+    Table(Box<tracking::TableEdit>),
     Normalize(normalize::Normalizer),
     Hint(hint::Hint),
     Log(log::LogAction),
@@ -88,7 +91,7 @@ pub(crate) enum Action {
     Nothing,
 }
 
-const TABLES: [&[Row]; 12] = [
+const TABLES: [&[Row]; 13] = [
     answer::ROWS,
     redirect::ROWS,
     header::ROWS,
@@ -101,6 +104,7 @@ const TABLES: [&[Row]; 12] = [
     pattern::ROWS,
     normalize::ROWS,
     hint::ROWS,
+    tracking::ROWS,
 ];
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
@@ -128,6 +132,7 @@ impl Rule {
             return Err(RuleError::new(format!("'{keyword}' needs an action")).at(0));
         };
         let (name, rest) = name_at(first);
+        let name = tracking::row_name(name);
         let row = rows().find(|row| row.name == name && row.sets & set != 0);
         let Some(row) = row else {
             let fits = rows().filter(|row| row.sets & set != 0).map(|row| row.name);
@@ -146,7 +151,7 @@ impl Rule {
         };
         let mut input = RuleArguments { words, at: 1, set, argument, around };
         let action = (row.parse)(&mut input)?;
-        if argument.is_some() && !matches!(action, Action::State(_) | Action::Pattern(_)) {
+        if argument.is_some() && !matches!(action, Action::State(_) | Action::Pattern(_) | Action::Table(_)) {
             return Err(RuleError::new(format!("'{name}' takes no argument in parentheses")).at(0));
         }
         let at = input.at;
@@ -180,6 +185,7 @@ impl Rule {
             | Action::Strict(_)
             | Action::Wait(_)
             | Action::Pattern(_)
+            | Action::Table(_)
             | Action::Nothing => false,
         };
         ends && self.condition.is_none()
@@ -210,6 +216,7 @@ impl Action {
             Action::State(edit) => edit.run(cx),
             Action::Connection(edit) => edit.run(cx),
             Action::Pattern(edit) => edit.run(cx),
+            Action::Table(edit) => edit.run(cx),
             Action::Log(action) => action.run(cx),
             Action::Wait(rule) => {
                 if let Some(wait) = rule.make(cx) {

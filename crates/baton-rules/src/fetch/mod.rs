@@ -11,6 +11,7 @@ mod response;
 mod states;
 mod table;
 mod tls;
+mod tracked;
 mod whole;
 
 use std::collections::HashMap;
@@ -97,7 +98,7 @@ impl Fetch {
     }
 }
 
-const TABLES: [&[Fetch]; 12] = [
+const TABLES: [&[Fetch]; 15] = [
     auth::ROWS,
     capture::ROWS,
     internal::ROWS,
@@ -110,6 +111,9 @@ const TABLES: [&[Fetch]; 12] = [
     response::ROWS,
     payload::ROWS,
     whole::ROWS,
+    tracked::ROWS[0],
+    tracked::ROWS[1],
+    tracked::ROWS[2],
 ];
 
 /// The row of a name.

@@ -13,8 +13,8 @@ use baton_model::{DataKind, DataType, KeyType, Mode, Proxy, Role, Rule, Ruleset,
 use baton_rules::{
     BackendFigure, Body, ConnectionFigure, Context, Endpoint, Expr, Figure, Files, Listener, LiveState,
     ProcessVariables, ProxyName, ProxyRules, Redirect, Request, Response, ResponseSource, RuleCursor, RuleDiagnostic,
-    RulePosition, RuleResponse, RuleSettings, ServerFigure, Side, TcpContent, TcpFigure, VariableScopes, Variables,
-    Verdict, compile,
+    RulePosition, RuleResponse, RuleSettings, ServerFigure, Side, TcpContent, TcpFigure, TrackedCounters,
+    TrackedScopes, VariableScopes, Variables, Verdict, compile,
 };
 use baton_tables::{Now, Table};
 
@@ -142,6 +142,7 @@ pub fn with_bytes<T>(
     let process = ProcessVariables::default();
     let (mut session, mut exchange) = (Variables::new(), Variables::new());
     let changed_destination = Cell::new(None);
+    let (mut tracked_by_session, mut tracked_by_exchange) = (TrackedCounters::default(), TrackedCounters::default());
     let mut cx = Context {
         now: UNIX_EPOCH + Duration::from_millis(1_795_234_040_719),
         client: Some("192.0.2.7:1234".parse().expect("an address")),
@@ -171,6 +172,7 @@ pub fn with_bytes<T>(
             Response { head: ResponseMut::new(&mut response_head, response_buf), body: Body::Plain(body) }
         }),
         variables: VariableScopes::new(&process, &mut session, Some(&mut exchange)),
+        tracked: TrackedScopes::new(&mut tracked_by_session, Some(&mut tracked_by_exchange)),
         own_status: None,
         settings: &mut RuleSettings::default(),
         log_level: None,
