@@ -94,7 +94,8 @@ impl<'a> Definition<'a> {
 
 /// The payload of a table's definition, under this number and name.
 pub fn payload(id: u64, name: &str, table: &StickTable) -> Vec<u8> {
-    let milliseconds = |time: Option<Duration>| time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    let milliseconds =
+        |time: Option<Duration>| time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let mut out = Vec::new();
     varint::write(&mut out, id);
     varint::write(&mut out, name.len() as u64);
@@ -145,7 +146,7 @@ pub(crate) mod tests {
 
     /// A table that stores these, as `NAME`, `NAME(elements)`, `NAME(period)` or `NAME(elements,period)`.
     pub(crate) fn table(name: &str, key: KeyType, expire: Option<u64>, stored: &str) -> StickTable {
-        let mut table = StickTable::new(name, key, 1000);
+        let mut table = StickTable::new(name, key, 100_000);
         table.expire = expire.map(Duration::from_millis);
         for word in stored.split_whitespace() {
             let (name, arguments) = word.strip_suffix(')').and_then(|word| word.split_once('(')).unwrap_or((word, ""));
@@ -181,11 +182,13 @@ pub(crate) mod tests {
         let key = KeyType::String { length: 20 };
         let stored = "server_id bytes_out_cnt server_key";
         check("02 05 745f737472 06 15 f1f18e01 f0d9dc0c", 2, "t_str", &table("t_str", key, Some(3_600_000), stored));
-        let t1 = table("mp/t1", KeyType::Ip, Some(600_000), "gpc0 gpc0_rate(10000) conn_cnt conn_cur http_req_rate(30000)");
+        let t1 =
+            table("mp/t1", KeyType::Ip, Some(600_000), "gpc0 gpc0_rate(10000) conn_cnt conn_cur http_req_rate(30000)");
         check("01 03 2f7431 04 04 fc36 f0eda301 03 f0e203 0a f0c40d", 1, "/t1", &t1);
         let int = table("t_int", KeyType::Integer, Some(60_000), "bytes_in_cnt gpc(2) gpc_rate(2,10000)");
         check("08 05 745f696e74 02 04 f0f1825f f0971c 17 02 18 02 f0e203", 8, "t_int", &int);
-        let glitches = table("mp/tg", KeyType::String { length: 8 }, Some(600_000), "gpc0 glitch_cnt glitch_rate(10000)");
+        let glitches =
+            table("mp/tg", KeyType::String { length: 8 }, Some(600_000), "gpc0 glitch_cnt glitch_rate(10000)");
         check("05 03 2f7467 06 09 f4f1fefe01 f0eda301 1a f0e203", 5, "/tg", &glitches);
         let binary = table("t_bin", KeyType::Binary { length: 6 }, Some(30_000), "gpt0");
         check("09 05 745f62696e 07 06 02 f0c40d", 9, "t_bin", &binary);

@@ -126,7 +126,9 @@ mod tests {
     fn numbers_are_bounded() {
         let mut texts = ReceivedTexts::default();
         assert_eq!(read(&mut texts, &[1, 5]), Ok(None), "never sent");
-        for bytes in [&[1, 0][..], &[1, 129], &[3, 129, 1, b'x'], &[3, 1, 2, b'x'], &[2, 1], &[2, 0xff, 0xff], &[3, 1, 1, 0xff]] {
+        for bytes in
+            [&[1, 0][..], &[1, 129], &[3, 129, 1, b'x'], &[3, 1, 2, b'x'], &[2, 1], &[2, 0xff, 0xff], &[3, 1, 1, 0xff]]
+        {
             assert_eq!(read(&mut texts, bytes), Err(Violation::Protocol), "{bytes:02x?}");
         }
     }

@@ -169,7 +169,10 @@ pub fn write_acknowledgement(out: &mut Vec<u8>, table: u64, update: u32) {
 }
 
 fn write(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
-    debug_assert!(payload.len() <= PAYLOAD_MAX, "what is sent is bounded by the length of keys and by the types of data");
+    debug_assert!(
+        payload.len() <= PAYLOAD_MAX,
+        "what is sent is bounded by the length of keys and by the types of data"
+    );
     out.extend_from_slice(&[TABLES, kind]);
     varint::write(out, payload.len() as u64);
     out.extend_from_slice(payload);

@@ -87,7 +87,9 @@ impl<'a> ReceivedKey<'a> {
                 let text = fields.counted()?;
                 &text[..text.len().min(length as usize)]
             }
-            KeyType::Ip | KeyType::Ipv6 | KeyType::Integer | KeyType::Binary { .. } => fields.bytes(key.length() as usize)?,
+            KeyType::Ip | KeyType::Ipv6 | KeyType::Integer | KeyType::Binary { .. } => {
+                fields.bytes(key.length() as usize)?
+            }
         };
         Ok(ReceivedKey { key, bytes })
     }
@@ -98,7 +100,9 @@ impl<'a> ReceivedKey<'a> {
         match self.key {
             KeyType::Ip => Key::from_ip(Ipv4Addr::from(four)),
             KeyType::Integer => Key::from_integer(u32::from_be_bytes(four)),
-            KeyType::Ipv6 => Key::from_ipv6(Ipv6Addr::from(self.bytes.first_chunk::<16>().copied().unwrap_or_default())),
+            KeyType::Ipv6 => {
+                Key::from_ipv6(Ipv6Addr::from(self.bytes.first_chunk::<16>().copied().unwrap_or_default()))
+            }
             KeyType::String { .. } => Key::from_string(self.bytes),
             KeyType::Binary { .. } => Key::from_binary(self.bytes),
         }
@@ -168,7 +172,14 @@ mod tests {
     }
 
     /// Writes an entry and reads it again.
-    fn check(bytes: &str, key: OwnedKey, key_type: KeyType, stored: &str, values: Vec<Value>, texts: &mut (SentTexts, ReceivedTexts)) {
+    fn check(
+        bytes: &str,
+        key: OwnedKey,
+        key_type: KeyType,
+        stored: &str,
+        values: Vec<Value>,
+        texts: &mut (SentTexts, ReceivedTexts),
+    ) {
         let stored = table("t", key_type, None, stored).stored;
         let record = record(key, &stored, values);
         let mut out = Vec::new();
@@ -197,7 +208,14 @@ mod tests {
         check("7f000001 05 f63c 05 00 05 01 f63c 05 00", ip.clone(), KeyType::Ip, stored, values, &mut texts);
         let values = vec![number(1), server("127.0.0.1:8002")];
         let mut fresh = Default::default();
-        check("7f000001 01 10 01 0e 3132372e302e302e313a38303032", ip, KeyType::Ip, "server_id server_key", values, &mut fresh);
+        check(
+            "7f000001 01 10 01 0e 3132372e302e302e313a38303032",
+            ip,
+            KeyType::Ip,
+            "server_id server_key",
+            values,
+            &mut fresh,
+        );
         let ipv6 = OwnedKey::Ipv6("2001:db8::1".parse().expect("an address"));
         let values = vec![number(0), number(0), number(2288)];
         check("20010db8000000000000000000000001 00 00 f08000", ipv6, KeyType::Ipv6, "gpt(3)", values, &mut texts);
@@ -225,7 +243,8 @@ mod tests {
         let mut out = Vec::new();
         varint::write(&mut out, (-3_i64) as u64);
         varint::write(&mut out, (1 << 32) + 7);
-        read_values(&mut Fields::of(&out), &columns(&stored), &mut ReceivedTexts::default(), &mut values).expect("whole");
+        read_values(&mut Fields::of(&out), &columns(&stored), &mut ReceivedTexts::default(), &mut values)
+            .expect("whole");
         assert_eq!(values[0].2, number(0xffff_fffd));
         assert_eq!(values[1].2, number(7));
         let negative = record(OwnedKey::Ip(Ipv4Addr::LOCALHOST), &stored, vec![number(0xffff_fffd), number(7)]);
