@@ -222,6 +222,9 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
         told: Default::default(),
         tls: Default::default(),
         rings: Default::default(),
+        peers: Vec::new(),
+        in_peers: false,
+        localpeer: None,
         objects: 0,
     };
     context.tls.bases = BaseDirectories::of(&model.global.tls);

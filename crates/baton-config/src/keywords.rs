@@ -11,6 +11,7 @@ pub(crate) mod global;
 mod limits;
 mod log;
 pub(crate) mod option;
+pub(crate) mod peers;
 mod process;
 pub(crate) mod proxy;
 pub(crate) mod ring;
@@ -135,7 +136,7 @@ pub const SECTIONS: &[SectionKind] = &[
     section("log-forward", Status::NotYet, "Receives and forwards syslog messages."),
     section("mailers", Status::NotYet, "Mail servers for alerts."),
     section("namespace_list", Status::NotYet, "Network namespaces."),
-    section("peers", Status::NotYet, "Other processes to share stick tables with."),
+    section("peers", Status::Done, "Other processes to share stick tables with."),
     section("program", Status::NotYet, "A program started with the master."),
     section("resolvers", Status::NotYet, "Name servers for resolution at run time."),
     section("ring", Status::Done, "A buffer of log lines, which are sent to syslog servers by TCP."),

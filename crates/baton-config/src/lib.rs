@@ -159,6 +159,9 @@ fn judge(options: &Options, env: &dyn Environment, syntax: &Syntax, report: Repo
         told: Default::default(),
         tls: Default::default(),
         rings: Default::default(),
+        peers: Vec::new(),
+        in_peers: false,
+        localpeer: None,
         objects: 0,
     };
     let model = lower::lower(syntax, &mut context);
@@ -197,6 +200,7 @@ fn read(options: &Options, env: &dyn Environment, report: &mut Report) -> Syntax
         report,
         diag: options.diag,
         local_peer,
+        has_local_peer: options.local_peer.is_some(),
         syntax: Syntax::default(),
         kept: None,
         file_list: String::new(),

@@ -118,6 +118,8 @@ pub(crate) struct Reader<'a> {
     pub diag: bool,
     /// `-L`, else the host name.
     pub local_peer: String,
+    /// `-L` says it: `localpeer` has no effect.
+    pub has_local_peer: bool,
     pub syntax: Syntax,
     /// After a `resetenv`: the inherited variables that are still there.
     pub kept: Option<BTreeSet<String>>,
@@ -300,6 +302,7 @@ impl Reader<'_> {
         }
         let (name, value) = (line.word(1).to_string(), line.word(2).to_string());
         match line.word(0) {
+            "localpeer" if !self.has_local_peer && !name.is_empty() => self.local_peer = name,
             "setenv" if line.words.len() > 2 => {
                 self.syntax.variables.insert(name, Some(value));
             }

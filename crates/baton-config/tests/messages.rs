@@ -66,11 +66,6 @@ fn what_haproxy_knows_and_baton_does_not_is_said_so() {
     );
     let retry = "retry-on conn-failure empty-response response-timeout";
     check(&format!("{timeouts}backend b\n {retry}\n server s 127.0.0.1:1 tfo\n"), "");
-    check(
-        "peers p\n peer a 1.1.1.1:1\n",
-        "[ALERT] parsing [a.cfg:1] : section 'peers' is not supported yet\n   | peers p\n   | ^^^^^\n   | help: \
-         instead: `balance source` or a cookie keeps a client at its server; nftables limits rates by address\n",
-    );
 }
 
 /// Several lines that are refused for what Baton lacks, and what the last line says of them.

@@ -14,6 +14,8 @@ const PER_CONNECTION: u64 = 2;
 const PER_CORE: u64 = 5;
 /// Descriptors of a listening socket: one with the change path, and one with a core.
 const PER_SOCKET: u64 = 2;
+/// Descriptors of a peer: a connection of each direction, and one that waits for its first lines.
+const PER_PEER: usize = 3;
 /// Descriptors of a pipe for splicing.
 const PER_PIPE: u64 = 2;
 /// Descriptors kept back for the process itself: standard streams, signals, files being read, questions by `baton reload` and
@@ -99,14 +101,15 @@ impl Capacity {
 
 /// Descriptors kept back from connections.
 fn reserved(model: &Model, cores: usize) -> u64 {
-    let proxies = || model.proxies.iter().filter(|proxy| !proxy.disabled);
+    let proxies = || model.with_peers().filter(|proxy| !proxy.disabled);
     let binds: usize = proxies().map(|proxy| proxy.binds.len()).sum();
     let stats = &model.global.stats;
     let operators =
         PER_SOCKET * stats.sockets.len() as u64 + if stats.sockets.is_empty() { 0 } else { u64::from(stats.maxconn) };
     let checks = proxies().flat_map(|proxy| &proxy.servers).filter(|server| server.check.enabled).count();
+    let peers: usize = model.peers.iter().map(|section| PER_PEER * section.peers.len()).sum();
     let pipes = PER_PIPE * u64::from(model.pipes_max());
-    OWN + PER_CORE * cores as u64 + PER_SOCKET * (binds * cores) as u64 + operators + checks as u64 + pipes
+    OWN + PER_CORE * cores as u64 + PER_SOCKET * (binds * cores) as u64 + operators + (checks + peers) as u64 + pipes
 }
 
 /// Connections that a number of descriptors suffices for.

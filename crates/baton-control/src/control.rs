@@ -199,7 +199,7 @@ impl Control {
         let Some((mut drain, _)) = self.drain.take() else { return false };
         loop {
             let left = Left {
-                connections: self.workers.open_connections() + self.line.direct().left(),
+                connections: self.workers.open_connections() + self.line.direct().left() + self.line.peers().left(),
                 listeners: self.line.listeners().leaving_count(),
             };
             match drain.step(Instant::now(), left) {
@@ -209,6 +209,7 @@ impl Control {
                 }
                 DrainStep::StopListening => {
                     self.stop_listening().await;
+                    self.line.peers().teach_successor();
                     self.end_direct_softly();
                 }
                 DrainStep::HardStop => {

@@ -136,6 +136,11 @@ impl PreparedTls {
         Connectors::new(self.acceptors.authorities(), &self.store)
     }
 
+    /// What answers clients at an address of a frontend or a `peers` section.
+    pub fn acceptor(&self, owner: &Arc<str>, bind: &Bind) -> Option<Arc<Acceptor>> {
+        self.by_place.get(&(owner.clone(), bind.place())).cloned()
+    }
+
     /// Gives an address its acceptor.
     pub fn arm(&self, open: &mut OpenListener) {
         open.tls = self.by_place.get(&(open.frontend.clone(), open.bind.place())).cloned();
@@ -157,7 +162,7 @@ pub fn judge(model: &Model, outside: &Outside) -> Result<Vec<(Severity, String)>
 
 /// Addresses with TLS, in the order of the model.
 fn encrypted(model: &Model) -> impl Iterator<Item = (&Arc<str>, &Bind, &Arc<BindTls>)> {
-    let binds = model.proxies.iter().flat_map(|proxy| proxy.binds.iter().map(move |bind| (&proxy.name, bind)));
+    let binds = model.with_peers().flat_map(|proxy| proxy.binds.iter().map(move |bind| (&proxy.name, bind)));
     binds.filter_map(|(name, bind)| Some((name, bind, bind.options.tls.as_ref()?)))
 }
 
@@ -203,7 +208,7 @@ fn object(source: &Source, model: &Model) -> String {
     if let Some((_, bind, _)) = encrypted(model).find(|(_, bind, _)| is_here(&bind.source)) {
         return format!("bind {}", bind.place());
     }
-    let mut servers = model.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)));
+    let mut servers = model.with_peers().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)));
     let server = servers.find(|(_, server)| is_here(&server.line));
     server.map_or_else(|| "TLS".into(), |(proxy, server)| format!("server {}/{}", proxy.name, server.name))
 }

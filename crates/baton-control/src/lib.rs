@@ -31,6 +31,7 @@ pub mod messages;
 mod metrics;
 pub mod operators;
 pub mod overrides;
+mod peers;
 pub mod plan;
 pub mod printable;
 pub mod protocol;

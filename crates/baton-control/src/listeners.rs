@@ -39,7 +39,7 @@ use self::leaving::Leaving;
 use self::lent::Elsewhere;
 use self::opening::New;
 use self::paused::Pause;
-use self::place::{Owner, Taken, overlap, refuse, wanted};
+use self::place::{Owner, OwnerKind, Taken, overlap, refuse, wanted};
 use crate::retirement::RetireStep;
 
 pub use self::granted::{Denied, Granted, Named, SOCKETS_MAX, UnopenedAddress};
@@ -85,8 +85,8 @@ struct Listener {
     pause: Option<Pause>,
     /// It is paused because an operator has disabled its frontend: nobody else resumes it.
     is_disabled: bool,
-    /// It is the runtime API's.
-    is_stats: bool,
+    /// Whose it is.
+    kind: OwnerKind,
 }
 
 /// An address in service and its sockets, to be given to another process.
@@ -117,6 +117,21 @@ pub struct Published {
     pub frontends: Vec<OpenListener>,
     /// Those of the runtime API.
     pub stats: Vec<OpenStats>,
+    /// Those of `peers` sections.
+    pub peers: Vec<OpenPeers>,
+}
+
+/// An open address of a `peers` section.
+#[derive(Debug)]
+pub struct OpenPeers {
+    /// Identity; the same as before for an address that stays.
+    pub id: ListenerId,
+    /// The section.
+    pub section: Arc<str>,
+    /// What was asked.
+    pub bind: Bind,
+    /// Its socket.
+    pub shards: Arc<[OwnedFd]>,
 }
 
 /// An open `stats socket`.
@@ -194,10 +209,11 @@ impl Listeners {
             }
             let options = options::of(model, owner.frontend(), bind);
             let outcome = match (self.open.get_mut(&place), self.retiring.at(&place)) {
-                (Some(listener), _) if listener.is_stats != owner.is_stats() => Err(format!(
-                    "{} cannot move between a frontend and the runtime API: remove the address with one reload and add it with \
-                     the next",
-                    bind.address
+                (Some(listener), _) if listener.kind != owner.kind() => Err(format!(
+                    "{} cannot move between {} and {}: remove the address with one reload and add it with the next",
+                    bind.address,
+                    listener.kind.text(),
+                    owner.kind().text(),
                 )),
                 (Some(listener), _) => {
                     match self.asked.get(&place).and_then(|asked| needs_socket(asked, &bind.options)) {
@@ -210,7 +226,7 @@ impl Listeners {
                     }
                 }
                 // It is put back into service when the change is committed.
-                (None, Some(leaving)) if leaving.can_resume(owner.is_stats(), &options) => Ok(()),
+                (None, Some(leaving)) if leaving.can_resume(owner.kind(), &options) => Ok(()),
                 (None, _) => {
                     let taken = taken.get_or_insert_with(|| self.taken());
                     self.open_new(bind, &options, taken).map(|group| {
@@ -266,14 +282,15 @@ impl Listeners {
                 }
             }
         }
-        let of_stats: HashSet<Place> =
-            wanted.iter().filter(|(owner, _)| owner.is_stats()).map(|(_, bind)| Place::of(bind)).collect();
+        let kinds: HashMap<Place, OwnerKind> =
+            wanted.iter().map(|(owner, bind)| (Place::of(bind), owner.kind())).collect();
         let mut opened = Vec::new();
         let mut new = new.into_iter();
         while outcome.is_ok()
             && let Some((place, group, options)) = new.next()
         {
-            match self.serve(&place, group, options, of_stats.contains(&place)) {
+            let kind = kinds.get(&place).copied().unwrap_or(OwnerKind::Frontend);
+            match self.serve(&place, group, options, kind) {
                 Ok(()) => opened.push(place),
                 Err(reason) => {
                     let (object, source) = (format!("bind {place}"), baton_model::Source::default());
@@ -311,6 +328,9 @@ impl Listeners {
                         tls: None,
                         mux: None,
                     });
+                }
+                Owner::Peers(section) => {
+                    published.peers.push(OpenPeers { id, section: section.name.clone(), bind, shards })
                 }
                 Owner::Stats(socket) => published.stats.push(OpenStats { id, socket: *socket, shards }),
             }

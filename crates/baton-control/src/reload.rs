@@ -27,11 +27,11 @@ use baton_kernel::cells::CellMemory;
 use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::priority;
 use baton_model::{CpuMap, EndedOverride, Field, Model, Object, Overrides, Source};
-use baton_proxy::{Command, Generation, Refused, Registry, Workers};
+use baton_proxy::{Command, Generation, ListenerId, Refused, Registry, Workers};
 use baton_rules::{CompiledRules, Files};
-use baton_tls::Acceptors;
 use baton_tls::store::Store;
 use baton_tls::tickets::TicketVault;
+use baton_tls::{Acceptor, Acceptors};
 
 use crate::apart::Apart;
 use crate::capacity::Capacity;
@@ -41,10 +41,11 @@ use crate::encryption::{self, TlsShared};
 use crate::environment::Outside;
 use crate::handover;
 use crate::handover::memory::{Counters, Named, ProcessMemory};
-use crate::listeners::{self, Inherited, Listeners};
+use crate::listeners::{self, Inherited, Listeners, OpenPeers};
 use crate::messages::Said;
 use crate::operators::{Commands, Runtime};
 use crate::overrides;
+use crate::peers::{Peers, PreparedPeers};
 use crate::plan::{self, PendingSetting, Plan};
 use crate::protocol::{ChangeRecord, Message, Outcome};
 use crate::tickets;
@@ -80,6 +81,8 @@ pub struct ChangeLine {
     runtime: Runtime,
     /// What the kernel balances, `mode direct`.
     direct: Direct,
+    /// Other processes with which stick tables are shared.
+    peers: Peers,
     /// What `mode direct` had to say of the last commit.
     direct_said: Vec<Said>,
     /// Certificates.
@@ -144,6 +147,7 @@ pub struct Ready {
     generation: Generation,
     listeners: listeners::PreparedListeners,
     encryption: encryption::PreparedTls,
+    peers: PreparedPeers,
     /// Servers that were added at run time and cannot be used with it.
     pub left_out: Vec<String>,
 }
@@ -155,6 +159,7 @@ pub struct Open {
     generation: Generation,
     open: listeners::Published,
     encryption: encryption::PreparedTls,
+    peers: PreparedPeers,
 }
 
 impl Ready {
@@ -261,6 +266,7 @@ impl ChangeLine {
             runtime: Runtime::new(commands, registry.sums.clone()),
             registry,
             direct: Direct::default(),
+            peers: Peers::default(),
             direct_said: Vec::new(),
             store: Store::new(),
             acceptors: Arc::default(),
@@ -434,12 +440,21 @@ impl ChangeLine {
         let Capacity { maxconn, idle, .. } = afford(&model, self.registry.cores()).map_err(|refused| vec![refused])?;
         priority::yield_cpu();
         let (used, files) = (self.generation.as_deref(), (outside as &dyn Files, encryption.connectors()));
+        let peers = self.peers.prepare(&model, encryption.connectors(), outside);
         let generation = Generation::prepare(used, (model.clone(), &rules), maxconn, &self.registry, files, now);
-        match (generation, self.listeners.prepare(&model)) {
-            (Ok(mut generation), Ok(listeners)) => {
+        let prepared = match (generation, peers) {
+            (Ok(generation), Ok(peers)) => Ok((generation, peers)),
+            (Ok(_), Err(reasons)) | (Err(reasons), Ok(_)) => Err(reasons),
+            (Err(mut reasons), Err(more)) => {
+                reasons.extend(more);
+                Err(reasons)
+            }
+        };
+        match (prepared, self.listeners.prepare(&model)) {
+            (Ok((mut generation, peers)), Ok(listeners)) => {
                 generation.idle_max = idle;
                 let configuration = Configuration { asked, model, rules };
-                Ok(Ready { configuration, generation, listeners, encryption, left_out: Vec::new() })
+                Ok(Ready { configuration, generation, listeners, encryption, peers, left_out: Vec::new() })
             }
             (Ok(_), Err(reasons)) => {
                 self.read = Some((model, encryption));
@@ -507,16 +522,18 @@ impl ChangeLine {
     /// # Errors
     /// Only when the system takes back what it granted a moment ago (see [`Listeners::publish`]); everything is as before then.
     pub(crate) fn let_in(&mut self, ready: Ready) -> Result<Open, Refused> {
-        let Ready { configuration, generation, listeners, encryption, left_out: _ } = ready;
+        let Ready { configuration, generation, listeners, encryption, peers, left_out: _ } = ready;
         let open = self.listeners.publish(listeners)?;
-        Ok(Open { configuration, generation, open, encryption })
+        Ok(Open { configuration, generation, open, encryption, peers })
     }
 
     /// Hands the configuration to every core. It cannot fail.
     pub async fn commit(&mut self, open: Open, workers: &Workers) {
-        let Open { configuration, mut generation, mut open, encryption } = open;
+        let Open { configuration, mut generation, mut open, encryption, peers } = open;
         let Configuration { asked, model, rules } = configuration;
         open.frontends.iter_mut().for_each(|open| encryption.arm(open));
+        let of_peers = open.peers.iter().map(|open| (open.id, encryption.acceptor(&open.section, &open.bind)));
+        let of_peers: HashMap<ListenerId, Option<Arc<Acceptor>>> = of_peers.collect();
         self.watched = Some(encryption.commit(&self.acceptors, &self.tickets));
         self.read = None;
         // The plan has said which.
@@ -540,6 +557,8 @@ impl ChangeLine {
         self.generation = Some(generation);
         self.recall_sockets();
         self.runtime.apply(&model, measures, open.stats);
+        let acceptor = |open: &OpenPeers| of_peers.get(&open.id).cloned().flatten();
+        self.peers.apply(&model, peers, open.peers, acceptor, &self.registry.tables);
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
         (self.asked, self.model, self.rules) = (asked, model, rules);
         self.server_ids.forget();
@@ -558,12 +577,14 @@ impl ChangeLine {
             workers.command(Command::Leave(id, place)).await;
             // A socket of the runtime API is the only one of its address.
             self.runtime.close(id);
+            self.peers.close(id);
         }
         let empty = self.listeners.look(now);
         let count = empty.len();
         for id in empty {
             workers.command(Command::Close(id)).await;
             self.runtime.close(id);
+            self.peers.close(id);
             self.listeners.closed(id);
         }
         count

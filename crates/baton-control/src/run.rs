@@ -11,6 +11,7 @@ use baton_config::Severity;
 use baton_kernel::output::{self, losses};
 use baton_kernel::process::{end_by, priority, reap_orphans};
 use baton_model::Level;
+use baton_peers::Start;
 use baton_proxy::Command;
 use baton_proxy::desk::ServiceCall;
 use tokio::sync::mpsc;
@@ -92,8 +93,10 @@ impl Control {
         let mut services = Services::new(&self);
         let mut code = 0;
         self.listen_for_the_end(&mut signals)?;
+        let is_successor = self.taking_over.is_some();
         match self.take_over(&desk.events).await {
             Ok(()) => {
+                self.line.peers().begin(if is_successor { Start::AfterOther } else { Start::Fresh });
                 self.begin_direct().await;
                 self.begin_service().await;
                 self.losses.check(&self.messages, self.line.model());

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From the loop of the running process down to what uses no other module.
-const ORDER: [&str; 40] = [
+const ORDER: [&str; 41] = [
     "run",
     "services",
     "metrics",
@@ -29,6 +29,7 @@ const ORDER: [&str; 40] = [
     "plan",
     "overrides",
     "direct",
+    "peers",
     "listeners",
     "retirement",
     "drain",

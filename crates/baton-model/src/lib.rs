@@ -20,6 +20,7 @@ mod global;
 mod log;
 mod options;
 mod overrides;
+mod peers;
 mod process;
 mod proxy;
 mod ring;
@@ -55,6 +56,7 @@ pub use options::{
 pub use overrides::{
     AdminState, Author, EffectiveServer, EndedOverride, Field, NO_LINE, Object, Override, Overrides, Setting,
 };
+pub use peers::{Peer, PeersSection};
 pub use process::{Capability, CpuMap, Process};
 pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role, StateFile};
 pub use ring::{Ring, RingServer, SyslogFraming};

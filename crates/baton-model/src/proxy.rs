@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, KeywordLines, Logging, RetryOn,
-    Ring, Rule, Ruleset, Server, Source, StatsPage, StickTable, TcpOptions, Timeouts, UserList,
+    Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, KeywordLines, Logging,
+    PeersSection, RetryOn, Ring, Rule, Ruleset, Server, Source, StatsPage, StickTable, TcpOptions, Timeouts, UserList,
 };
 
 /// Everything that was asked for.
@@ -21,6 +21,8 @@ pub struct Model {
     pub crt_stores: Vec<Arc<CrtStore>>,
     /// `ring` sections.
     pub rings: Vec<Arc<Ring>>,
+    /// `peers` sections. Names are unique.
+    pub peers: Vec<Arc<PeersSection>>,
     /// `userlist` sections. Names are unique.
     pub userlists: Vec<Arc<UserList>>,
 }
@@ -45,9 +47,15 @@ impl Model {
         self.has_direct() || self.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
     }
 
-    /// The stick tables of all proxies.
+    /// The stick tables of all proxies, and of `peers` sections.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<StickTable>> {
-        self.proxies.iter().filter_map(|proxy| proxy.table.as_ref())
+        let of_peers = self.peers.iter().flat_map(|section| &section.tables);
+        self.proxies.iter().filter_map(|proxy| proxy.table.as_ref()).chain(of_peers)
+    }
+
+    /// All proxies, and behind them the addresses and servers of `peers` sections: what has sockets and TLS.
+    pub fn with_peers(&self) -> impl Iterator<Item = &Arc<Proxy>> {
+        self.proxies.iter().chain(self.peers.iter().map(|section| &section.proxy))
     }
 
     /// The proxy with a backend's role of that name.

@@ -15,6 +15,13 @@ impl Model {
     ///
     /// `pause` is called after every 32 proxies: a thread that works in the background may yield its CPU there.
     pub fn share(&mut self, used: &Model, mut pause: impl FnMut()) {
+        for section in &mut self.peers {
+            if let Some(before) =
+                used.peers.iter().find(|before| before.is_same(section) && is_same(&before.proxy, &section.proxy))
+            {
+                *section = Arc::clone(before);
+            }
+        }
         let mut before = HashMap::with_capacity(used.proxies.len());
         for proxy in &used.proxies {
             before.entry((&*proxy.name, proxy.role)).or_insert(proxy);

@@ -42,7 +42,9 @@ const REDIAL_RANDOM_MS: (u64, u64) = (50, 2050);
 /// The process that takes over is dialled again after this.
 const SUCCESSOR_MS: u64 = 500;
 /// And for so long, if it does not answer.
-const SUCCESSOR_FOR_MS: u64 = 4000;
+const SUCCESSOR_FOR_MS: u64 = 2500;
+/// Peers that do not take what changed until the end within this time do not get it.
+const FLUSH_MS: u64 = 500;
 /// Changes of a table that are looked at in one go.
 const CHANGES_MAX: usize = 16_384;
 /// Changes that are kept without a look at whether their entries are still there.
@@ -116,6 +118,8 @@ pub struct Section {
     /// Shards of which a peer has taught all that it has.
     shards_learned: Vec<u32>,
     life: Life,
+    /// Links with other peers are closed then, of a process that ends.
+    flush_until: Option<u64>,
     effects: Vec<Effect>,
     random: u64,
     /// How often it was looked at whether time alone makes something happen.
@@ -209,7 +213,7 @@ struct SharedTable {
 }
 
 impl SharedTable {
-    fn new(settings: TableSettings, section: &str, place: usize) -> SharedTable {
+    fn new(settings: TableSettings, section: &str, place: usize, start: Start) -> SharedTable {
         let TableSettings { table, write_to } = settings;
         let configured = table.settings();
         let name = configured.name.clone();
@@ -222,7 +226,7 @@ impl SharedTable {
             log: UpdateLog::default(),
             shard_seed: XxHash64::oneshot(0, name.as_bytes()),
             is_received_only: configured.recv_only,
-            is_settled: false,
+            is_settled: start == Start::Continued,
             checked_at: CHANGES_UNCHECKED,
             table,
             write_to,
@@ -235,7 +239,7 @@ impl Section {
     pub fn new(settings: SectionSettings, tables: Vec<TableSettings>, start: Start, now: Now) -> Option<Section> {
         let now = now.as_millis();
         let local = settings.peers.iter().position(|peer| peer.name == settings.local)?;
-        let shared = |(place, table)| SharedTable::new(table, &settings.name, place);
+        let shared = |(place, table)| SharedTable::new(table, &settings.name, place, start);
         let tables: Vec<_> = tables.into_iter().enumerate().map(shared).collect();
         let peer = |_| Peer {
             link: None,
@@ -253,6 +257,7 @@ impl Section {
             resync: Resync::new(start, now),
             shards_learned: Vec::new(),
             life: Life::Serving,
+            flush_until: None,
             effects: Vec::new(),
             random: settings.seed,
             ticks: 0,
@@ -296,6 +301,35 @@ impl Section {
         &self.settings
     }
 
+    /// Whether anything is shared.
+    pub fn shares_anything(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
+    /// Whether these are its tables, with the settings that they have now.
+    pub fn has_tables(&self, tables: &[TableSettings]) -> bool {
+        let is_same = |one: &Option<Arc<Table>>, other: &Option<Arc<Table>>| match (one, other) {
+            (Some(one), Some(other)) => one.is(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let pairs = self.tables.iter().zip(tables).enumerate();
+        let all_same = |(place, (shared, settings)): (usize, (&SharedTable, &TableSettings))| {
+            let configured = settings.table.settings();
+            shared.table.is(&settings.table)
+                && is_same(&shared.write_to, &settings.write_to)
+                && shared.is_received_only == configured.recv_only
+                && shared.definition == definition::payload(place as u64 + 1, &shared.wire_name, &configured)
+        };
+        self.tables.len() == tables.len() && pairs.into_iter().all(all_same)
+    }
+
+    /// Peers with a connection, in whatever state, and those with a session.
+    pub fn sessions(&self) -> (usize, usize) {
+        let of_peers = self.links.values().filter(|link| link.peer.is_some());
+        let open = of_peers.clone().filter(|link| link.phase == Phase::Open);
+        (of_peers.count(), open.count())
+    }
+
     /// What has to be done since the last call.
     pub fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
@@ -324,31 +358,23 @@ impl Section {
         self.forget(id, now.as_millis());
     }
 
-    /// Whether all is done that [`Section::end`] and [`Section::teach_successor`] leave to do.
+    /// Whether all is done that [`Section::teach_successor`] leaves to do.
     pub fn is_ended(&self) -> bool {
-        self.life == Life::Ended && self.links.values().all(|link| link.phase != Phase::Open)
+        self.life == Life::Ended && self.links.is_empty()
     }
 
-    /// Another process takes over whose tables are these: links are closed when all that changed until now is sent, and nobody is dialled.
-    pub fn end(&mut self, now: Now) {
-        self.drain(now);
-        self.life = Life::Ended;
-        for (id, link) in &self.links {
-            if link.phase != Phase::Open || link.peer == Some(self.local) {
-                self.effects.push(Effect::Close(*id));
-            }
-        }
-        self.links.retain(|_, link| link.phase == Phase::Open && link.peer != Some(self.local));
-    }
-
-    /// The process ends, and if another one listens at its address, under its name, that one is taught all there is: links with other peers are closed.
+    /// The process ends. What changed until now is sent to other peers, and their links are closed. If another process listens at its address,
+    /// under its name, that one is taught all there is.
     pub fn teach_successor(&mut self, now: Now) {
+        self.drain(now);
         let now = now.as_millis();
-        self.close_all_at(now);
-        self.life = match self.resync {
-            Resync::Done if !self.tables.is_empty() => Life::Teaching { until: now + SUCCESSOR_FOR_MS, dial_at: now },
-            _ => Life::Ended,
+        let is_done = self.resync == Resync::Done && !self.tables.is_empty();
+        self.life = match is_done {
+            true => Life::Teaching { until: now + SUCCESSOR_FOR_MS, dial_at: now },
+            false => Life::Ended,
         };
+        self.flush_until = Some(now + FLUSH_MS);
+        self.close_if(now, |link, local| link.phase != Phase::Open || link.peer == Some(local));
         self.tick_at(now);
     }
 
@@ -358,10 +384,13 @@ impl Section {
     }
 
     fn close_all_at(&mut self, now: u64) {
-        let all: Vec<LinkId> = self.links.keys().copied().collect();
-        for id in all {
-            self.close(id, now);
-        }
+        self.close_if(now, |_, _| true);
+    }
+
+    fn close_if(&mut self, now: u64, is_over: impl Fn(&Link, usize) -> bool) {
+        let over = self.links.iter().filter(|(_, link)| is_over(link, self.local));
+        let over: Vec<LinkId> = over.map(|(id, _)| *id).collect();
+        over.into_iter().for_each(|id| self.close(id, now));
     }
 
     /// Takes notice of changed entries. Gives whether there were any.
@@ -402,7 +431,7 @@ impl Section {
             }
             Life::Ended => None,
         };
-        links.chain(life).min().unwrap_or(u64::MAX)
+        links.chain(life).chain(self.flush_until).min().unwrap_or(u64::MAX)
     }
 
     /// Time has passed.
@@ -413,6 +442,10 @@ impl Section {
     fn tick_at(&mut self, now: u64) {
         self.ticks += 1;
         self.watch_links(now);
+        if self.flush_until.is_some_and(|until| until <= now) {
+            self.flush_until = None;
+            self.close_if(now, |link, local| link.peer != Some(local));
+        }
         match self.life {
             Life::Waiting { until } if until <= now => self.life = Life::Serving,
             Life::Teaching { until, .. } if until <= now && self.peers[self.local].link.is_none() => {

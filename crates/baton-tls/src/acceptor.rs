@@ -348,7 +348,7 @@ impl Acceptors {
         files: &dyn Files,
     ) -> Result<PreparedAcceptors, Vec<AcceptorProblem>> {
         let binds = || {
-            let binds = model.proxies.iter().flat_map(|proxy| proxy.binds.iter().map(move |bind| (proxy, bind)));
+            let binds = model.with_peers().flat_map(|proxy| proxy.binds.iter().map(move |bind| (proxy, bind)));
             binds.filter_map(|(proxy, bind)| Some((proxy, &bind.source, bind.options.tls.as_ref()?)))
         };
         let mut problems = Vec::new();
@@ -356,7 +356,7 @@ impl Acceptors {
             let lines = index.contexts();
             lines.into_iter().flat_map(move |line| named_files(&overlaid(&tls.options, &line), source))
         });
-        let servers = model.proxies.iter().flat_map(|proxy| &proxy.servers);
+        let servers = model.with_peers().flat_map(|proxy| &proxy.servers);
         let servers = servers.filter_map(|server| Some((server.any_tls()?, &server.line)));
         let of_servers = servers.flat_map(|(tls, source)| {
             let named = [("ca-file", &tls.ca_file), ("crl-file", &tls.crl_file)];

@@ -201,7 +201,7 @@ pub(crate) fn parameters(call: &mut Call<'_, '_>, about: &str) -> Option<BindDra
 }
 
 /// One address text to addresses: one for each port of a range.
-pub(super) fn expand(text: &str, call: &mut Call<'_, '_>) -> Result<Vec<Address>, String> {
+pub(crate) fn expand(text: &str, call: &mut Call<'_, '_>) -> Result<Vec<Address>, String> {
     let (host, family, port) = match address::parse(text)? {
         Text::Unix(path) => return Ok(vec![Address::Unix(path)]),
         Text::Abstract(name) => return Ok(vec![Address::Abstract(name)]),

@@ -7,7 +7,7 @@ use baton_rules::suggestion;
 
 use super::rows::{gone, later, none};
 use super::server::tls::defaults as tls;
-use super::{Apply, GLOBAL, Keyword, Status, limits, process, stats};
+use super::{Apply, GLOBAL, Keyword, Status, limits, peers, process, stats};
 use crate::lower::{Call, DefaultPath, GlobalDraft, Prefix, log_target};
 
 pub(super) const fn row(
@@ -57,6 +57,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Master-worker mode: a master process holds the listening sockets.",
     ),
     row("max-spread-checks", "TIME", max_spread_checks, "Maximum time over which the first health checks are spread."),
+    row(
+        "localpeer",
+        "NAME",
+        peers::localpeer,
+        "This process's name in 'peers' sections; without it, that of the host.",
+    ),
     row("maxconn", "NUMBER", limits::maxconn, "Maximum number of concurrent connections of the process."),
     row(
         "maxsessrate",
@@ -161,7 +167,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("httpclient.ssl.ca-file", GLOBAL, "…", INTERNAL),
     none("httpclient.ssl.verify", GLOBAL, "…", INTERNAL),
     none("insecure-fork-wanted", GLOBAL, "…", "Baton never starts other programs while serving"),
-    none("localpeer", GLOBAL, "NAME", "peers are not supported yet"),
     none("lua-prepend-path", GLOBAL, "…", "Lua is not supported yet"),
     none("maxcompcpuusage", GLOBAL, "…", COMPRESSION),
     none("maxcomprate", GLOBAL, "…", COMPRESSION),
@@ -206,7 +211,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("tune.lua.task-timeout", GLOBAL, "…", "Lua is not supported yet"),
     none("tune.maxpollevents", GLOBAL, "…", INTERNAL),
     none("tune.pattern.cache-size", GLOBAL, "…", INTERNAL),
-    none("tune.peers.max-updates-at-once", GLOBAL, "…", "it configures peers, which is not supported yet"),
+    none(
+        "tune.peers.max-updates-at-once",
+        GLOBAL,
+        "…",
+        "each peer gets as many updates at once as its connection takes",
+    ),
     none("tune.pipesize", GLOBAL, "…", "pipes are 256 KiB, or what the system allows"),
     none("tune.pool-high-fd-ratio", GLOBAL, "…", "idle connections are bounded by 'pool-max-conn'"),
     none("tune.pool-low-fd-ratio", GLOBAL, "…", "idle connections are bounded by 'pool-max-conn'"),

@@ -92,6 +92,8 @@ pub(crate) struct ServerDraft {
     pub id: Option<u32>,
     /// The port is given, though relative.
     pub has_port: bool,
+    /// `shard`, of a peer.
+    pub shard: u32,
     /// What is said about TLS.
     pub tls: Own<TlsWords>,
     /// It comes by `add server`, which accepts fewer words.
@@ -115,6 +117,7 @@ impl ServerDraft {
             init_addr: None,
             id: None,
             has_port: false,
+            shard: 0,
             tls: Own::new(TlsWords::default()),
             is_dynamic: false,
         }
@@ -450,8 +453,8 @@ pub(crate) fn is_name(char: char) -> bool {
 #[test]
 fn drafts_are_begun_for_all_sections_that_work() {
     let done = crate::keywords::SECTIONS.iter().filter(|kind| kind.status == crate::keywords::Status::Done).count();
-    // `global`, `crt-store`, `http-errors`, `ring` and `userlist` are read otherwise.
-    assert_eq!(done, 9);
+    // `global`, `crt-store`, `http-errors`, `peers`, `ring` and `userlist` are read otherwise.
+    assert_eq!(done, 10);
 }
 
 /// Resolves a server's host by its `init-addr` methods. `Err` is a name that nobody knows, and so is `Ok(Some(_))`, where the

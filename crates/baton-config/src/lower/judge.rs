@@ -21,7 +21,7 @@ use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft}
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
-use crate::keywords::{failure, ring, server, statistics, tls, userlist};
+use crate::keywords::{failure, peers, ring, server, statistics, tls, userlist};
 use crate::own::Own;
 use crate::syntax::Line;
 
@@ -67,6 +67,11 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     tracking(&drafts, context);
     model.crt_stores = std::mem::take(&mut context.tls.stores).into_iter().map(Arc::new).collect();
     model.rings = ring::finish(&mut context.rings);
+    let mut peers = std::mem::take(&mut context.peers);
+    for section in &mut peers {
+        finish_proxy(&mut section.draft, &nobody, &global, &model.global, &mut judged, context);
+    }
+    model.peers = peers::finish(peers, context);
     tls::references(&model, &drafts, context);
     crate::free(drafts, context.env);
     model

@@ -14,6 +14,7 @@ use super::TableIndex;
 use crate::Options;
 use crate::diagnostic::{Report, Severity};
 use crate::environment::Environment;
+use crate::keywords::peers::PeersDraft;
 use crate::keywords::ring::Rings;
 use crate::keywords::tls::{self, FilePaths};
 use crate::keywords::userlist::UserListDraft;
@@ -41,6 +42,12 @@ pub(crate) struct Context<'a> {
     pub tls: tls::Defaults,
     /// `ring` sections so far, and where `log` lines name them.
     pub rings: Rings,
+    /// `peers` sections so far.
+    pub peers: Vec<PeersDraft>,
+    /// A `peers` section is being read.
+    pub in_peers: bool,
+    /// `localpeer`.
+    pub localpeer: Option<String>,
     /// `userlist` sections so far.
     pub userlists: Vec<UserListDraft>,
     /// The whole `userlist` sections, for the rules that name them.
@@ -79,6 +86,12 @@ impl Context<'_> {
         let message = format!("'{}' cannot handle unexpected argument '{}'.", line.word(0), line.word(args + 1));
         self.report.add(line.diagnostic(Severity::Alert, "extra-argument", args + 1, message));
         false
+    }
+
+    /// This process's name in `peers` sections: `-L`, else `localpeer`, else the name of the host.
+    pub fn local_peer(&self) -> String {
+        let given = self.options.local_peer.as_ref().or(self.localpeer.as_ref());
+        given.cloned().unwrap_or_else(|| self.env.hostname())
     }
 
     /// A name's first address.

@@ -32,10 +32,22 @@ pub(super) fn collect(drafts: &[Draft], context: &mut Context<'_>) {
         }
         context.tables.insert(table.name.clone(), table.clone());
     }
+    let mut of_peers = Vec::new();
+    for section in &context.peers {
+        for (table, line) in section.tables() {
+            context.tables.insert(table.name.clone(), table.clone());
+            if let Some(other) = &table.write_to {
+                of_peers.push((line.clone(), other.clone(), table.clone()));
+            }
+        }
+    }
+    for (line, name, table) in of_peers {
+        write_to(&line, &name, Some(&table), context);
+    }
     for (draft, line) in declared.into_values() {
         let table = draft.proxy.table.as_deref();
-        if let Some(section) = table.and_then(|table| table.peers.as_deref()) {
-            // No section of peers is read yet.
+        let section = table.and_then(|table| table.peers.as_deref());
+        if let Some(section) = section.filter(|section| !context.peers.iter().any(|other| other.is_named(section))) {
             let message = format!("Proxy '{}': unable to find sync peers '{section}'.", draft.proxy.name);
             context.report.add(late(line, Severity::Alert, "unknown-name", word(line, "peers"), message));
         }

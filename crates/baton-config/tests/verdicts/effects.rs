@@ -46,6 +46,11 @@ const MORE: &[Cases] = &[
             ("global unix-bind", "unix-bind prefix /tmp/ mode 600"),
         ],
     ),
+    ("global\n@\npeers p\n peer a 127.0.0.1:1\n peer b 127.0.0.1:2\n", &[("global localpeer", "localpeer a")]),
+    (
+        "global\n localpeer a\npeers p\n shards 3\n peer a 127.0.0.1:1\n peer b 127.0.0.1:2 @\n",
+        &[("server shard", "shard 2")],
+    ),
     (
         "global\n stats socket /tmp/x.sock @\n",
         &[

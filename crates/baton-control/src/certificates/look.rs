@@ -81,7 +81,7 @@ pub(super) fn look(store: &StoreView, outside: &Outside, work: &[Work], everythi
 
 /// Directories of certificates that are not watched.
 pub(super) fn unwatched(model: &Model, watched: &[PathBuf], outside: &Outside) -> Vec<Work> {
-    let binds = model.proxies.iter().filter(|proxy| !proxy.disabled).flat_map(|proxy| &proxy.binds);
+    let binds = model.with_peers().filter(|proxy| !proxy.disabled).flat_map(|proxy| &proxy.binds);
     let mut all: Vec<Work> = Vec::new();
     for source in binds.filter_map(|bind| bind.options.tls.as_ref()).flat_map(|tls| &tls.certificates) {
         if let CrtSource::Crt { path, .. } = source

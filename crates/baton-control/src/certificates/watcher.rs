@@ -334,7 +334,7 @@ impl Watcher {
 
 /// The directories that a configuration has watched, each once, in its order.
 fn directories(model: &Model, outside: &Outside) -> Vec<PathBuf> {
-    let binds = model.proxies.iter().filter(|proxy| !proxy.disabled).flat_map(|proxy| &proxy.binds);
+    let binds = model.with_peers().filter(|proxy| !proxy.disabled).flat_map(|proxy| &proxy.binds);
     let watching = binds.filter_map(|bind| bind.options.tls.as_ref()).filter(|tls| tls.watch);
     let mut all: Vec<PathBuf> = Vec::new();
     for source in watching.flat_map(|tls| &tls.certificates) {

@@ -71,7 +71,7 @@ impl Listeners {
             let Address::Inet(address) = bind.address else { return None };
             let place = Place::of(bind);
             let of_model = options::of(model, owner.frontend(), bind);
-            let comes_back = |leaving: &Leaving| leaving.can_resume(owner.is_stats(), &of_model);
+            let comes_back = |leaving: &Leaving| leaving.can_resume(owner.kind(), &of_model);
             if self.open.contains_key(&place) || self.retiring.at(&place).is_some_and(comes_back) {
                 return None;
             }

@@ -14,6 +14,7 @@ use socket2::SockRef;
 
 use super::lent::{Elsewhere, Lent};
 use super::paused::Pause;
+use super::place::OwnerKind;
 use super::{Known, Listener, Place};
 use crate::retirement::{LOOK_EVERY, QueueObservation, RetireStep, Retirement};
 
@@ -41,7 +42,7 @@ pub(super) struct Leaving {
     is_told: bool,
     /// A process that is about to take over has the sockets too.
     is_offered: bool,
-    is_stats: bool,
+    kind: OwnerKind,
     since: Instant,
     retirement: Retirement,
 }
@@ -74,7 +75,7 @@ impl Leaving {
                 Err(listening) => open_still.push(listening),
             }
         }
-        let Listener { id, shards, options, given, elsewhere, is_stats, .. } = listener;
+        let Listener { id, shards, options, given, elsewhere, kind, .. } = listener;
         let retirement = Retirement::start(now, open_still.is_empty());
         Leaving {
             place,
@@ -85,7 +86,7 @@ impl Leaving {
             options,
             given,
             elsewhere,
-            is_stats,
+            kind,
             lent,
             is_told: false,
             is_offered: false,
@@ -127,8 +128,8 @@ impl Leaving {
     }
 
     /// Whether the address can come back into service with these options.
-    pub(super) fn can_resume(&self, is_stats: bool, options: &ListenOptions) -> bool {
-        self.is_whole() && *options == self.options && is_stats == self.is_stats
+    pub(super) fn can_resume(&self, kind: OwnerKind, options: &ListenOptions) -> bool {
+        self.is_whole() && *options == self.options && kind == self.kind
     }
 
     /// Whether all of its sockets are ours, and of a kind that can come back into service.
@@ -191,7 +192,7 @@ impl Leaving {
     pub(super) fn back(self) -> Option<Listener> {
         let sockets = self.sockets.into_iter().map(Retiring::into_listening).chain(self.open_still).collect();
         let group = ListenerGroup::adopt(sockets, &self.options)?;
-        let Leaving { id, shards, options, given, is_stats, .. } = self;
+        let Leaving { id, shards, options, given, kind, .. } = self;
         Some(Listener {
             id,
             group,
@@ -201,7 +202,7 @@ impl Leaving {
             elsewhere: Elsewhere::Nobody,
             pause: None,
             is_disabled: false,
-            is_stats,
+            kind,
         })
     }
 

@@ -15,7 +15,7 @@ use super::bound::BoundGroup;
 use super::granted::Denied;
 use super::inherited::{Given, Known};
 use super::lent::Elsewhere;
-use super::place::{Place, Taken};
+use super::place::{OwnerKind, Place, Taken};
 use super::{Listener, Listeners, options};
 
 /// Sockets that are not in service yet.
@@ -36,7 +36,7 @@ impl Listeners {
         place: &Place,
         new: New,
         options: ListenOptions,
-        is_stats: bool,
+        kind: OwnerKind,
     ) -> Result<(), String> {
         let (group, given) = match new {
             New::Prepared(group) => (group.publish().map_err(|error| error.to_string())?, Vec::new()),
@@ -61,7 +61,7 @@ impl Listeners {
             elsewhere: Elsewhere::Nobody,
             pause: None,
             is_disabled: false,
-            is_stats,
+            kind,
         };
         self.open.insert(place.clone(), listener);
         Ok(())

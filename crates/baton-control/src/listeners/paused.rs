@@ -17,6 +17,7 @@ use socket2::SockRef;
 
 use super::leaving::Leaving;
 use super::lent::{self, Elsewhere};
+use super::place::OwnerKind;
 use super::{Listener, Listeners, Place};
 
 /// How long to wait until nobody is left in the queues. HAProxy tries for two seconds.
@@ -42,7 +43,7 @@ impl Listeners {
         lent::settle(self.open.values_mut(), now);
         for (place, listener) in &mut self.open {
             let is_ours = matches!(place.address, Address::Inet(_)) && listener.elsewhere == Elsewhere::Nobody;
-            if is_ours && !listener.is_stats && listener.pause.is_none() {
+            if is_ours && listener.kind == OwnerKind::Frontend && listener.pause.is_none() {
                 listener.pause = Some(Pause::Emptying { since: now });
                 is_new = true;
                 for socket in listener.group.shards() {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use baton_model::{Address, Bind, BindOptions, Model, Proxy, StatsSocket};
+use baton_model::{Address, Bind, BindOptions, Model, PeersSection, Proxy, StatsSocket};
 use baton_proxy::Refused;
 
 /// What makes a listening address another one: an address may be listened on by several interfaces, and in several network
@@ -49,6 +49,27 @@ pub(super) enum Owner {
     Frontend(Arc<Proxy>),
     /// The runtime API's.
     Stats(Box<StatsSocket>),
+    /// That of a `peers` section.
+    Peers(Arc<PeersSection>),
+}
+
+/// What kind of owner an address has. It keeps it as long as it is open.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum OwnerKind {
+    Frontend,
+    Stats,
+    Peers,
+}
+
+impl OwnerKind {
+    /// As messages name it.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            OwnerKind::Frontend => "a frontend",
+            OwnerKind::Stats => "the runtime API",
+            OwnerKind::Peers => "a peers section",
+        }
+    }
 }
 
 impl Owner {
@@ -57,22 +78,27 @@ impl Owner {
         match self {
             Owner::Frontend(proxy) => format!("{} {}", proxy.role.word(), proxy.name),
             Owner::Stats(_) => "stats socket".into(),
+            Owner::Peers(section) => format!("peers {}", section.name),
         }
     }
 
-    pub(super) fn is_stats(&self) -> bool {
-        matches!(self, Owner::Stats(_))
+    pub(super) fn kind(&self) -> OwnerKind {
+        match self {
+            Owner::Frontend(_) => OwnerKind::Frontend,
+            Owner::Stats(_) => OwnerKind::Stats,
+            Owner::Peers(_) => OwnerKind::Peers,
+        }
     }
 
     pub(super) fn frontend(&self) -> Option<&Proxy> {
         match self {
             Owner::Frontend(proxy) => Some(proxy),
-            Owner::Stats(_) => None,
+            Owner::Stats(_) | Owner::Peers(_) => None,
         }
     }
 }
 
-/// Every bind of the frontends that take part, and the sockets of the runtime API.
+/// Every bind of the frontends that take part, the sockets of the runtime API, and where `peers` sections listen.
 pub(super) fn wanted(model: &Model) -> Vec<(Owner, Bind)> {
     let enabled = model.proxies.iter().filter(|proxy| proxy.role.is_frontend() && !proxy.disabled);
     let binds = enabled
@@ -83,7 +109,15 @@ pub(super) fn wanted(model: &Model) -> Vec<(Owner, Bind)> {
         bind.options.shards = Some(1);
         (Owner::Stats(Box::new(socket.clone())), bind)
     });
-    binds.chain(stats).collect()
+    let enabled = model.peers.iter().filter(|section| !section.disabled);
+    let peers = enabled.flat_map(|section| section.proxy.binds.iter().map(move |bind| (section, bind)));
+    let peers = peers.map(|(section, bind)| {
+        let mut bind = bind.clone();
+        // One thread serves it.
+        bind.options.shards = Some(1);
+        (Owner::Peers(section.clone()), bind)
+    });
+    binds.chain(stats).chain(peers).collect()
 }
 
 /// `bind :80,:80` is one address: more sockets of it would change nothing. One with other options stays, and is refused.

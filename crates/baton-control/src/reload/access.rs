@@ -11,6 +11,7 @@ use baton_model::{Field, Model, Object};
 use baton_proxy::{Generation, ListenerId, Registry};
 use baton_tls::authorities::AuthorityFile;
 use baton_tls::store::StoreView;
+use tokio::sync::oneshot;
 
 use super::ChangeLine;
 use crate::certificates::Upcoming;
@@ -18,6 +19,7 @@ use crate::direct::{self, Direct, Foresight};
 use crate::listeners::{Gift, Granted, Listeners, Place};
 use crate::messages::Said;
 use crate::operators::{Runtime, figures};
+use crate::peers::Peers;
 use crate::protocol::ChangeRecord;
 use crate::tickets::TicketView;
 
@@ -257,6 +259,21 @@ impl ChangeLine {
     /// Overrides that changed since the last time, for the master to know.
     pub(crate) fn take_untold(&mut self) -> Vec<(Object, Field)> {
         std::mem::take(&mut self.untold)
+    }
+
+    /// The lines of `show peers`, as [`Peers::show`] gives them.
+    pub(crate) fn shown_peers(&self, section: &str, with_texts: bool) -> oneshot::Receiver<Option<String>> {
+        self.peers.show(section, with_texts)
+    }
+
+    /// Peers with a connection, and those with a session.
+    pub(crate) fn peer_sessions(&self) -> (usize, usize) {
+        self.peers.sessions()
+    }
+
+    /// Other processes with which stick tables are shared.
+    pub(crate) fn peers(&mut self) -> &mut Peers {
+        &mut self.peers
     }
 
     /// Whether a process that we took over from has not ended yet: it may still hold an address.

@@ -1,15 +1,8 @@
-//! Commands about what no configuration has here: caches, peers, resolvers. They answer
-//! as HAProxy does when there are none.
+//! Commands about what no configuration has here: caches, resolvers. They answer as HAProxy does when there are none.
 
 use crate::control::Control;
 use crate::operators::Call;
 use crate::operators::answer::CommandResponse;
-
-/// `show peers [dict|-] [<section>]`.
-pub(super) fn peers(_: &Control, call: &Call) -> CommandResponse {
-    let section = if matches!(call.arg(0), "dict" | "-") { call.arg(1) } else { call.arg(0) };
-    if section.is_empty() { CommandResponse::Done } else { CommandResponse::error("No such peers") }
-}
 
 /// `show resolvers [<section>]`.
 pub(super) fn resolvers(_: &Control, call: &Call) -> CommandResponse {

@@ -252,8 +252,8 @@ static ROWS: &[Row] = &[
     ),
     zero(54, "Unstoppable Jobs", "MGP", "Jobs that a graceful stop does not wait for"),
     row(55, "Listeners", "MGP", |facts| Value::count(facts.listeners()), "Listening addresses"),
-    zero(56, "ActivePeers", "MGP", "Peers that are connected"),
-    zero(57, "ConnectedPeers", "MGP", "Peers that were reached"),
+    row(56, "ActivePeers", "MGP", |facts| Value::count(facts.peers().0 as u64), "Peers with a connection"),
+    row(57, "ConnectedPeers", "MGP", |facts| Value::count(facts.peers().1 as u64), "Peers with a session"),
     row(
         58,
         "DroppedLogs",
@@ -459,6 +459,10 @@ impl Facts<'_> {
 
     fn listeners(&self) -> u64 {
         self.control.line.listeners().addresses().len() as u64
+    }
+
+    fn peers(&self) -> (usize, usize) {
+        self.control.line.peer_sessions()
     }
 
     fn tasks(&self) -> u64 {

@@ -17,6 +17,7 @@ pub(crate) mod info;
 mod inside;
 mod overridden;
 mod patterns;
+mod peers;
 mod process;
 mod schema;
 mod servers;

@@ -8,8 +8,8 @@ use socket2::Socket;
 use super::altering::{Altering, Staging};
 use super::overridden::{self, FileWork};
 use super::{
-    Begun, absent, change_server, cookies, dynamic_server, errors, frontends, give, info, inside, patterns, process,
-    schema, servers, sessions, ssl, stat, tables, variables, wait,
+    Begun, absent, change_server, cookies, dynamic_server, errors, frontends, give, info, inside, patterns, peers,
+    process, schema, servers, sessions, ssl, stat, tables, variables, wait,
 };
 use crate::control::Control;
 use crate::operators::answer::CommandResponse;
@@ -412,7 +412,13 @@ pub(super) static ROWS: &[Row<Act>] = &[
     row(&["show", "libs"], "", "the program and its libraries", Operator, Ask(inside::libraries)),
     row(&["show", "map"], "[[@<ver>] <map>]", "the maps, or the lines of one", User, Long(patterns::show)),
     row(&["show", "overrides"], "[json]", "settings made at run time", Operator, Ask(overridden::show)),
-    row(&["show", "peers"], "[dict|-] [<section>]", "the peers", User, Ask(absent::peers)),
+    row(
+        &["show", "peers"],
+        "[dict|-] [<section>]",
+        "the peers, and what they have of stick tables",
+        User,
+        Wait(peers::show),
+    ),
     row(&["show", "pools"], "", "memory in use", User, Ask(inside::pools)),
     row(&["show", "profiling"], "[<what>|<lines>]*", "there is none", Admin, Ask(inside::profiling)),
     row(&["show", "resolvers"], "[<section>]", "the resolvers", User, Ask(absent::resolvers)),

@@ -49,7 +49,7 @@ impl Section {
                 Lesson::None if is_taught || peer == self.local => {}
                 Lesson::None => {
                     is_all = writer.live(&mut link.session, &self.tables, &mut self.peers[peer].progress, shard);
-                    is_last |= is_all && self.life == super::Life::Ended;
+                    is_last |= is_all && self.flush_until.is_some();
                 }
             }
         }

@@ -14,6 +14,9 @@ use crate::update::{self, ReceivedKey};
 /// Bytes of a peer that are kept until a frame is whole; the caller brings no more than this at a time.
 pub const INPUT_MAX: usize = frame::FRAME_MAX;
 
+/// Bytes that wait for a peer that does not read, at most: then its link is closed.
+const OUTPUT_MAX: usize = 256 * 1024;
+
 impl Section {
     /// Bytes arrived on a connection.
     pub fn receive(&mut self, id: LinkId, bytes: &[u8], now: Now) {
@@ -26,6 +29,9 @@ impl Section {
             used += count;
         }
         self.acknowledge(id);
+        if self.links.get(&id).is_some_and(|link| link.output.len() > OUTPUT_MAX) {
+            self.close(id, now.as_millis());
+        }
         if let Some(link) = self.links.get_mut(&id).filter(|link| link.phase != Phase::Ending) {
             input.drain(..used);
             link.input = input;
@@ -235,7 +241,7 @@ impl Section {
         let values = &mut self.values;
         update::read_values(&mut fields, columns, &mut session.received_texts, values)?;
         received.last = number;
-        if shared.is_settled && self.resync.teacher() == Some(id) {
+        if shared.is_settled && (self.resync.teacher() == Some(id) || link.peer == Some(self.local)) {
             return Ok(());
         }
         // How many connections there are is each process's own.

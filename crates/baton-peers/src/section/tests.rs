@@ -310,15 +310,16 @@ fn the_process_before_teaches_the_next_one() {
     net.wires.clear();
     let now = net.now();
     old.section.teach_successor(now);
-    old.section.effects().retain(|effect| matches!(effect, Effect::Dial { .. }));
+    old.section.effects();
     net.nodes.push(Some(old));
     let (dialled, there) =
-        (*net.node(2).section.links.keys().next().expect("dialled"), net.node(0).section.accepted(now));
+        (*net.node(2).section.links.keys().next_back().expect("dialled"), net.node(0).section.accepted(now));
     net.wires.insert((2, dialled), (0, there));
     net.wires.insert((0, there), (2, dialled));
     net.node(2).section.connected(dialled, now);
     net.settle();
     assert_eq!((net.resync(0), net.gpc0(0, "k")), (Resync::Done, Some(4)));
+    net.run(600);
     assert!(net.node(2).section.is_ended());
 }
 
@@ -328,10 +329,14 @@ fn who_ends_sends_what_changed() {
     net.run(7000);
     net.count(0, "k", 3);
     let now = net.now();
-    net.node(0).section.end(now);
+    // Nobody takes over.
+    net.cut.push((0, 0));
+    net.node(0).section.teach_successor(now);
     net.settle();
     assert_eq!(net.gpc0(1, "k"), Some(3));
-    assert!(net.node(0).section.is_ended() && net.node(0).section.links.is_empty());
+    assert!(!net.node(0).section.is_ended());
+    net.run(2500);
+    assert!(net.node(0).section.is_ended());
 }
 
 #[test]
@@ -479,6 +484,15 @@ fn what_breaks_the_rules_ends_the_link() {
     skipped("0063");
     skipped("07c8 02 0000");
     skipped("0a8405 07 00000001");
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_closed() {
+    let mut alone = Alone::opened();
+    for _ in 0..200_000 {
+        alone.hears("0001");
+    }
+    assert_eq!(alone.section.effects(), [Effect::Close(alone.link)]);
 }
 
 #[test]

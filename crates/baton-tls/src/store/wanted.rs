@@ -35,8 +35,8 @@ pub struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     /// All that a model says, in its order.
     pub fn of(model: &'a Model) -> Wanted<'a> {
-        let binds = model.proxies.iter().flat_map(|proxy| &proxy.binds);
-        let others = model.proxies.iter().flat_map(|proxy| {
+        let binds = model.with_peers().flat_map(|proxy| &proxy.binds);
+        let others = model.with_peers().flat_map(|proxy| {
             proxy.servers.iter().filter_map(|server| Some((server.any_tls()?.crt.as_deref()?, &server.line)))
         });
         let GlobalTls { extra, issuers_chain_path, skip_self_issued_ca, .. } = &model.global.tls;

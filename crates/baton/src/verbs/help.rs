@@ -207,7 +207,7 @@ mod tests {
     fn a_keyword_is_shown_with_sections_arguments_and_support() {
         check("timeout client", &["timeout client TIME\n", "keyword of defaults, frontend, listen", "; supported"]);
         check("maxconn", &["keyword of global", "keyword of defaults", "option of server", "maxconn VALUE\n"]);
-        check("peers", &["section; not supported yet"]);
+        check("peers", &["section; supported"]);
         check("httplog", &["option httplog"]);
         check("req.hdr", &["req.hdr([STRING],[INTEGER]) (also hdr)", "sample fetch, string"]);
         check("hdr", &["req.hdr("]);

@@ -59,6 +59,7 @@ documents! {
     missing: "docs/missing.md",
     operate: "docs/operate.md",
     origin: "docs/origin.md",
+    peers: "docs/peers.md",
     performance: "docs/performance.md",
     proof: "docs/proof.md",
     prove: "docs/prove.md",

@@ -15,6 +15,7 @@ mod patterns;
 mod peers;
 mod rings;
 mod sessions;
+mod sharing;
 mod statistics;
 mod storm;
 #[path = "../support/mod.rs"]

@@ -40,6 +40,11 @@ impl Haproxy {
         haproxy
     }
 
+    /// Its PID.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Tells it to finish, and waits for its end.
     #[track_caller]
     pub fn stop(mut self) {

@@ -77,6 +77,7 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("rise", 1, rise, "Successful health checks until the server is up."),
     row("send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::V1), "A PROXY header, version 1, is sent first."),
     row("send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::V2), "A PROXY header, version 2, is sent first."),
+    row("shard", 1, shard, "In a 'peers' section: the shard whose entries this peer gets; 0: all (HAProxy 2.7)."),
     row("slowstart", 1, slowstart, "Time to reach full weight after coming up."),
     row("source", 1, source_parameter, "Source address of connections to the server."),
     row("stick", 0, |s, _, _| set(&mut s.server.non_stick, false), "Undoes 'non-stick'."),
@@ -304,6 +305,14 @@ fn minconn(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usiz
 
 fn maxqueue(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     server.server.maxqueue = number(call, at, 0, i64::from(i32::MAX)).unwrap_or_default();
+    1
+}
+
+fn shard(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.shard = number(call, at, 0, 1000).unwrap_or_default();
+    if !call.context.in_peers {
+        call.notice("no-effect", "'shard' has no effect outside of a 'peers' section".into());
+    }
     1
 }
 

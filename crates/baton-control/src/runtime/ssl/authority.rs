@@ -293,7 +293,7 @@ fn uses(model: &Model, path: &Path) -> usize {
     let is_it = |own: &Option<PathBuf>| own.as_deref() == Some(path);
     let of_options =
         |options: &TlsOptions| is_it(&options.ca_file) || is_it(&options.ca_verify_file) || is_it(&options.crl_file);
-    let binds = model.proxies.iter().flat_map(|proxy| &proxy.binds).filter_map(|bind| bind.options.tls.as_ref());
+    let binds = model.with_peers().flat_map(|proxy| &proxy.binds).filter_map(|bind| bind.options.tls.as_ref());
     let of_bind = |tls: &Arc<baton_model::BindTls>| {
         let lines = tls.certificates.iter().flat_map(|source| match source {
             CrtSource::List { lines, .. } => &lines[..],

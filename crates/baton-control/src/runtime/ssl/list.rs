@@ -49,7 +49,7 @@ fn plain(path: &Path) -> String {
 
 /// The number of a list's last line in its file.
 fn last_line(model: &Model, list: &Path) -> u32 {
-    let binds = model.proxies.iter().flat_map(|proxy| &proxy.binds).filter_map(|bind| bind.options.tls.as_ref());
+    let binds = model.with_peers().flat_map(|proxy| &proxy.binds).filter_map(|bind| bind.options.tls.as_ref());
     let lines = binds.flat_map(|tls| &tls.certificates).filter_map(|source| match source {
         CrtSource::List { path, lines } if path == list => lines.last(),
         _ => None,
@@ -251,7 +251,7 @@ fn try_delete(in_use: &ChangeLine, list: &Path, certificate: &str) -> Result<(Tr
     if line.is_default {
         let mut defaults = store.defaults(&line.entry);
         let model = in_use.model();
-        let using = || model.proxies.iter().flat_map(|proxy| &proxy.binds).filter(|bind| names(bind, list));
+        let using = || model.with_peers().flat_map(|proxy| &proxy.binds).filter(|bind| names(bind, list));
         defaults.dedup();
         defaults.retain(|source| using().any(|bind| bind.source == *source));
         let binds: String = defaults.iter().map(|source| format!("\n\t- {}:{}", source.file, source.line)).collect();
