@@ -3,6 +3,7 @@
 use super::parts::Part;
 use super::rows::{CHECKS, Metric, MetricForm, PROCESS, ProcessMetric, states_of};
 use super::scrape::{Objects, Scrape};
+use super::tables;
 use super::text;
 use crate::runtime::field::Value;
 use crate::runtime::stat::ObjectKind;
@@ -51,8 +52,7 @@ impl Exposition {
                 true
             }
             Part::Objects(kind) => self.write_objects(part.prefix(), kind, out),
-            // There are none.
-            Part::Tables => true,
+            Part::Tables => tables::write(&self.scrape.tables, (&mut self.metric, &mut self.object), out),
             Part::Own => match &self.scrape.own {
                 Some(own) => own.write(&mut self.object, out),
                 None => true,

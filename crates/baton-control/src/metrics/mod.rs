@@ -10,6 +10,7 @@ mod parts;
 mod query;
 mod rows;
 mod scrape;
+mod tables;
 mod text;
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::own::OwnValues;
 use super::parts::Part;
 use super::query::ScrapeQuery;
 use super::rows::{CHECKS, Metric, MetricForm, check_of, metrics_of, state_of, states_of};
+use super::tables::TableValues;
 use super::text;
 use crate::control::Control;
 use crate::runtime::field::{Field, Value};
@@ -102,6 +103,7 @@ pub struct Scrape {
     pub(super) process: Vec<(&'static Field, Value)>,
     /// By the numbers of their kinds.
     pub(super) objects: [Objects; 4],
+    pub(super) tables: Vec<TableValues>,
     pub(super) own: Option<OwnValues>,
     /// Counts the scrapes in progress.
     _held: Arc<()>,
@@ -132,6 +134,7 @@ impl Scrape {
             backend: None,
             process,
             objects: [Frontend, Backend, Server, Listener].map(Objects::new),
+            tables: if query.wants(Part::Tables) { TableValues::read(control) } else { Vec::new() },
             own,
             query,
             _held: control.scrapes.clone(),
@@ -150,6 +153,7 @@ impl Scrape {
             backend: None,
             process: Vec::new(),
             objects: [Frontend, Backend, Server, Listener].map(Objects::new),
+            tables: Vec::new(),
             own: None,
             _held: Arc::default(),
         }

@@ -203,9 +203,8 @@ static TABLES: LazyLock<HashMap<&str, Arc<Table>>> = LazyLock::new(|| {
         (name, Table::new(&settings).expect("there is memory"))
     };
     use DataType::*;
-    let all = DataType::ALL.map(|data| (data, stored(data)));
     let singles: Vec<DataType> =
-        all.iter().filter(|(data, _)| !matches!(data, Gpt | Gpc | GpcRate)).map(|(data, _)| *data).collect();
+        DataType::ALL.into_iter().filter(|data| !matches!(data, Gpt | Gpc | GpcRate)).collect();
     HashMap::from([
         table("ips", KeyType::Ip, &singles),
         table("px", KeyType::Ip, &[Gpc0]),
@@ -251,6 +250,11 @@ impl LiveState for FakeState {
     fn table_now(&self) -> Now {
         Now::from_millis(1_000_000)
     }
+}
+
+/// A stick table of that process.
+pub fn table(name: &str) -> Arc<Table> {
+    TABLES[name].clone()
 }
 
 pub fn rules(lines: &str) -> ProxyRules {
