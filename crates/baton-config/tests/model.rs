@@ -338,3 +338,41 @@ fn variables_that_were_set_are_told() {
     let variables: Vec<String> = loaded.variables.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
     assert_eq!(variables, ["A=Some(\"1\")", "B=None"]);
 }
+
+#[test]
+fn stick_rules_store_servers_in_the_tables_that_they_use() {
+    let text = "backend b\n mode http\n stick-table type ip size 10 store gpc1,gpc0\n stick match src\n stick on src table c\n\
+                backend c\n stick-table type ip size 10\nbackend d\n stick-table type ip size 10 store gpc0\n";
+    let stored = |model: &Model| {
+        let table = |proxy: &std::sync::Arc<Proxy>| {
+            let table = proxy.table.as_ref().expect("each has one");
+            table.stored.iter().map(|stored| stored.to_string()).collect::<Vec<_>>().join(",")
+        };
+        model.proxies.iter().map(table).collect::<Vec<_>>().join(" ")
+    };
+    check(text, stored, "server_id,gpc0,gpc1,server_key server_id,server_key gpc0");
+}
+
+/// As Debian's haproxy numbers them.
+#[test]
+fn servers_are_numbered_around_those_that_have_a_number() {
+    for (given, expected) in [
+        ("- - -", "1 2 3"),
+        ("11 - 13 -", "11 2 13 4"),
+        ("- 1 -", "2 1 4"),
+        ("2 - -", "2 3 4"),
+        ("3 - - -", "3 2 4 5"),
+        ("- - 5 - -", "1 2 5 4 6"),
+        ("1 - - 2 -", "1 3 4 2 6"),
+    ] {
+        let line = |(at, id): (usize, &str)| match id {
+            "-" => format!(" server s{at} 127.0.0.1:1\n"),
+            id => format!(" server s{at} 127.0.0.1:1 id {id}\n"),
+        };
+        let servers: String = given.split(' ').enumerate().map(line).collect();
+        let ids = |model: &Model| {
+            model.proxies[0].servers.iter().map(|server| server.id.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        check(&format!("backend b\n{servers}"), ids, expected);
+    }
+}

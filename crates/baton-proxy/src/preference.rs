@@ -69,7 +69,8 @@ impl Preference {
         }
         facts.client_cookie(match self.found {
             _ if !self.cookie_seen => b'N',
-            _ if self.ignore_persist => b'U',
+            // As of any cookie that is not what a server is chosen by.
+            _ if self.ignore_persist || self.server.is_some() => b'U',
             _ if self.cookie_expired.is_some() => self.cookie_expired.unwrap_or(b'E'),
             _ if self.cookie.is_none() => b'I',
             Some(Affinity::Kept) if down || self.avoid.is_some() => b'D',

@@ -372,13 +372,12 @@ fn servers(draft: &mut Draft, mut around: Surroundings<'_, '_>, context: &mut Co
     let mut next = 1;
     let mut list = Vec::with_capacity(draft.servers.len());
     for server in &mut draft.servers {
-        while ids.contains_key(&next) {
+        while server.id.is_none() && ids.contains_key(&next) {
             next += 1;
         }
-        server.server.id = server.id.unwrap_or_else(|| {
-            next += 1;
-            next - 1
-        });
+        server.server.id = server.id.unwrap_or(next);
+        // A server with a number of its own takes up a place in the count, too.
+        next += 1;
         judge_server(server, kind, &mut around, context);
         list.push(server.server.share());
     }

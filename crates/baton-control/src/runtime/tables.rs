@@ -45,7 +45,7 @@ pub(super) fn show(control: &Control, call: &Call) -> Begun {
         return Err(CommandResponse::Data(heads));
     }
     let table = named(control, call)?;
-    match selection(&table, call, "Showing", SHOW)? {
+    match selection(&table, call, "Showing keys from", SHOW)? {
         Selection::Key(key) => {
             permitted(call)?;
             let found = table.find(&key.as_key(), now(control));
@@ -73,7 +73,7 @@ pub(super) fn clear(control: &Control, call: &Call) -> Begun {
         return Err(CommandResponse::error(CLEAR));
     }
     let table = named(control, call)?;
-    let selection = selection(&table, call, "Removing", CLEAR)?;
+    let selection = selection(&table, call, "Removing keys from", CLEAR)?;
     permitted(call)?;
     let filter = match selection {
         Selection::Key(key) => {
@@ -104,7 +104,7 @@ fn set_in(control: &Control, call: &Call) -> Result<(), CommandResponse> {
     if call.arg(1).is_empty() {
         return Ok(());
     }
-    let Selection::Key(key) = selection(&table, call, "Inserting", SET)? else {
+    let Selection::Key(key) = selection(&table, call, "Inserting keys into", SET)? else {
         return Err(CommandResponse::error(SET));
     };
     permitted(call)?;
@@ -149,7 +149,7 @@ fn permitted(call: &Call) -> Result<(), CommandResponse> {
     if call.level < AccessLevel::Operator { Err(CommandResponse::error(DENIED)) } else { Ok(()) }
 }
 
-/// What stands behind the name of the table. `doing` is what is done with keys.
+/// What stands behind the name of the table. `doing` is what is done with its keys.
 fn selection(table: &Table, call: &Call, doing: &str, usage: &str) -> Result<Selection, CommandResponse> {
     match call.arg(1) {
         "" => Ok(Selection::All),
@@ -172,9 +172,7 @@ fn key(kind: KeyType, text: &str, doing: &str) -> Result<OwnedKey, String> {
         KeyType::Integer => text.parse().ok().map(OwnedKey::Integer),
         KeyType::String { .. } => Some(OwnedKey::String(text.as_bytes().into())),
         KeyType::Binary { .. } => {
-            return Err(format!(
-                "{doing} keys from tables of type other than ip, ipv6, string and integer is not supported"
-            ));
+            return Err(format!("{doing} tables of type other than ip, ipv6, string and integer is not supported"));
         }
     };
     key.ok_or_else(|| "Invalid key".into())

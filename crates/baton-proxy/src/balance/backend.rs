@@ -343,10 +343,16 @@ impl BackendState {
         self.lock().wanted(wanted, force, None).map(|_| ())
     }
 
-    /// The first server that is like this. They are looked at one by one.
-    pub fn find_server(&self, mut is: impl FnMut(&Server) -> bool) -> Option<Arc<ServerState>> {
+    /// The server with this id that is like this, or else the first one like this. Where servers have the ids of their positions, one is
+    /// looked at; else one after the other.
+    pub fn find_server(&self, id: u32, mut is: impl FnMut(&Server) -> bool) -> Option<Arc<ServerState>> {
         let directory = Arc::clone(&self.lock().directory);
-        directory.servers.iter().flatten().find(|server| is(&server.config())).cloned()
+        let guess = (id as usize).checked_sub(1).and_then(|at| directory.servers.get(at)?.as_ref());
+        let guess = guess.filter(|server| {
+            let config = server.config();
+            config.id == id && is(&config)
+        });
+        guess.or_else(|| directory.servers.iter().flatten().find(|server| is(&server.config()))).cloned()
     }
 
     /// The server of that name.

@@ -397,9 +397,11 @@ pub fn stick_stream(
     let own = &backend.plan.rules;
     if own.has(Ruleset::Stick) {
         let mut keys = std::mem::take(&mut exchange.progress.stick_keys);
-        rules::with_stream_response(core, exchange, backend, answered, true, |cx| {
-            sticking::response(own, cx, &mut keys);
-        });
+        if sticking::looks_at_responses(own) {
+            rules::with_stream_response(core, exchange, backend, answered, true, |cx| {
+                sticking::response(own, cx, &mut keys);
+            });
+        }
         exchange.progress.stick_keys = keys;
         sticking::bind(core, exchange, slot);
     }
@@ -444,7 +446,9 @@ pub fn response(
     if backend.plan.rules.has(Ruleset::Stick) && !has_begun {
         let mut keys = std::mem::take(&mut exchange.progress.stick_keys);
         let own = &backend.plan.rules;
-        rules::with_response(core, exchange, backend, server, |cx| sticking::response(own, cx, &mut keys));
+        if sticking::looks_at_responses(own) {
+            rules::with_response(core, exchange, backend, server, |cx| sticking::response(own, cx, &mut keys));
+        }
         exchange.progress.stick_keys = keys;
         sticking::bind(core, exchange, slot);
     }

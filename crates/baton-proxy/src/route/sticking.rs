@@ -51,6 +51,11 @@ pub fn request(
     choice
 }
 
+/// Whether there are rules about responses.
+pub fn looks_at_responses(rules: &ProxyRules) -> bool {
+    rules.stick().iter().any(StickRule::stores_responses)
+}
+
 /// Evaluates the rules about responses.
 pub fn response(rules: &ProxyRules, cx: &Context<'_>, keys: &mut StickKeys) {
     let of_request = keys.len();
@@ -102,15 +107,13 @@ fn key<'c>(rules: &'c ProxyRules, rule: &'c StickRule, cx: &'c Context<'_>) -> O
 
 /// The server that a key is bound to: by its name or address, which are the same in another process or backend; else by its id.
 fn bound(entry: &Tracked, backend: &BackendState) -> Option<Arc<ServerState>> {
+    let id = entry.get(DataType::ServerId, 0, Default::default()).and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
     let by_key = entry.server_key().and_then(|key| match entry.table().server_key() {
         ServerKey::Name => backend.server(&key),
         ServerKey::Address => {
             let address = key.parse().ok()?;
-            backend.find_server(|server| server.address.inet() == Some(address))
+            backend.find_server(id, |server| server.address.inet() == Some(address))
         }
     });
-    by_key.or_else(|| {
-        let id = entry.get(DataType::ServerId, 0, Default::default()).and_then(|id| u32::try_from(id).ok());
-        id.filter(|id| *id > 0).and_then(|id| backend.find_server(|server| server.id == id))
-    })
+    by_key.or_else(|| if id > 0 { backend.find_server(id, |server| server.id == id) } else { None })
 }

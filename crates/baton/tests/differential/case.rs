@@ -22,6 +22,7 @@
 //! - `gets [LISTENER] [keep] [tls ..]`: a line is `[METHOD] /target [xN] [| Header: value]..` (for `Host: example.com` unless it says another), each on a connection of its own that asks
 //!   to be closed (`keep`: all on one that stays).
 //! - `client [CONNECTION]`: steps (`script.rs`).
+//! - `commands [SOCKET]`: a line is a command of the runtime API, on a connection of its own to `${U1}`, a `stats socket` of the `cfg`.
 //! - `expressions`, `inputs KIND xN`: many expressions, evaluated for many generated inputs (`generate/mod.rs`).
 //! - `response [ORIGIN] [close | reset]`: the answer to the origin's next request; the last one is repeated.
 //! - `origin ORIGIN`: steps for the origin's next connection; the last such section serves all later ones too.
@@ -84,6 +85,7 @@ const OPTIONS: &[&str] = &[
     "ipv6",
     "injection",
     "own-bytes",
+    "tables",
 ];
 
 const HTTP: &str = "global
@@ -121,7 +123,8 @@ impl Case {
     /// see health checks: connections without bytes and requests for `/check` or `/health` are left out), `loose-ends` (do not compare how
     /// client connections ended), `upstream-ends` (do compare it for origin connections), `unordered` (compare the connections of
     /// an origin as a set), `notes` (also compare what is logged about servers and backends), `ipv6`
-    /// (needs ::1, is skipped without), `own-bytes` (what clients received has no port or folder in it that differs by run).
+    /// (needs ::1, is skipped without), `tables` (clients receive entries of stick tables: compared without their addresses in memory, by
+    /// their keys, and the time they have left roughly), `own-bytes` (what clients received has no port or folder in it that differs by run).
     pub fn has(&self, option: &str) -> bool {
         debug_assert!(OPTIONS.contains(&option), "{option} is not an option");
         self.options.iter().any(|word| word == option)
@@ -251,6 +254,16 @@ impl Case {
             "gets" => {
                 let listener = words.iter().find(|word| script::is_place(word)).copied().unwrap_or("L1");
                 self.gets(body, listener, words.contains(&"keep"), Secure::of(words))?;
+            }
+            "commands" => {
+                let socket = words.first().copied().unwrap_or("U1");
+                let start = self.script.iter().filter(|(_, step)| matches!(step, Step::Connect { .. })).count();
+                for (number, line) in body.lines().filter(|line| !line.trim().is_empty()).enumerate() {
+                    let name = format!("c{}", start + number);
+                    let bytes = format!("{line}\n").into_bytes();
+                    let steps = [Step::connect(socket, None), Step::Send(bytes), Step::WaitClose];
+                    self.script.extend(steps.map(|step| (name.clone(), step)));
+                }
             }
             "expressions" => self.cfg.push_str(&generate::rule(&self.name, body)?),
             "inputs" => {

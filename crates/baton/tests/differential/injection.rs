@@ -21,6 +21,16 @@ use Probe::{Lines, None as Nothing};
 
 const ACTIONS: &[(&str, Probe)] = &[
     ("accept", Nothing),
+    ("sc-add-gpc", Nothing),
+    ("sc-inc-gpc", Nothing),
+    ("sc-inc-gpc0", Nothing),
+    ("sc-inc-gpc1", Nothing),
+    ("sc-set-gpt", Nothing),
+    ("sc-set-gpt0", Nothing),
+    ("track-sc", Nothing),
+    ("track-sc0", Nothing),
+    ("track-sc1", Nothing),
+    ("track-sc2", Nothing),
     (
         "add-acl",
         Lines(&[

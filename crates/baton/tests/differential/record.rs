@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::case::Case;
 use crate::http;
-use crate::normal::Normal;
+use crate::normal::{self, Normal};
 use crate::origin;
 use crate::places::Places;
 use crate::world::{End, Past, State};
@@ -56,6 +56,7 @@ impl Record {
                     true => past.received.clone(),
                     false => http::join_responses(&past.received, &past.methods),
                 };
+                let bytes = if case.has("tables") { normal::entries(&bytes) } else { bytes };
                 let mut lines = match case.has("own-bytes") {
                     true => lines(&bytes),
                     false => lines(&normal.bytes(&bytes)),

@@ -35,8 +35,8 @@ fn config(folder: &Path, [metrics, web, tcp]: [SocketAddr; 3], origin: SocketAdd
          server down 127.0.0.1:9 check inter 50ms fall 1 backup\n server maint {origin} disabled\n server unchecked {origin} weight 3\n\
          backend rawback\n mode tcp\n server s {origin}\n\
          backend dead\n server x 127.0.0.1:9 check inter 50ms fall 1\n\
-         backend empty\n\
-         listen through\n bind {}/through.sock\n server s {origin}\n\
+         backend empty\n stick-table type string len 10 size 77\n\
+         listen through\n bind {}/through.sock\n stick-table type ip size 1k expire 1m\n server s {origin}\n\
          listen off\n disabled\n bind 127.0.0.1:9\n",
         folder.display(),
         folder.display()
@@ -165,6 +165,11 @@ fn families_and_series_are_haproxys() {
     let only = |one: &BTreeSet<String>, other: &BTreeSet<String>| one.difference(other).cloned().collect::<Vec<_>>();
     assert_eq!((only(&own, &others), only(&others, &own)), (vec![], vec![]));
     // States are HAProxy's, and so is what both count alike.
+    let is_counted_alike = |name: &&String| name.starts_with("haproxy_sticktable_");
+    assert_eq!(own.iter().filter(is_counted_alike).count(), 4);
+    for name in own.iter().filter(is_counted_alike) {
+        assert_eq!(baton.series[name], haproxy.series[name], "{name}");
+    }
     for name in own.iter().filter(|name| name.contains("state=\"") || name.contains("code=\"")) {
         assert_eq!(baton.series[name], haproxy.series[name], "{name}");
     }
@@ -337,6 +342,8 @@ const DASHBOARDS: &[&str] = &[
     "haproxy_backend_client_aborts_total",
     "haproxy_backend_server_aborts_total",
     "haproxy_backend_connection_attempts_total",
+    "haproxy_sticktable_size",
+    "haproxy_sticktable_used",
     "haproxy_backend_connection_reuses_total",
     "haproxy_backend_agg_server_status",
     "haproxy_backend_agg_server_check_status",
