@@ -83,7 +83,7 @@ impl Alone<'_> {
 }
 
 /// A process in which there is nothing.
-struct NoState;
+pub(crate) struct NoState;
 
 impl LiveState for NoState {
     fn figure(&self, _: Figure<'_>) -> Option<i64> {

@@ -27,6 +27,7 @@ mod alone;
 mod args;
 mod body;
 mod capture;
+mod check;
 mod compiled;
 mod condition;
 mod context;
@@ -66,6 +67,9 @@ mod wait;
 pub use alone::{Alone, with_bare_context};
 pub use body::Body;
 pub use capture::{CaptureSide, Captures};
+pub use check::{
+    CheckAssignment, CheckFacts, CheckValue, CheckVariables, check_expression, check_format, check_variable,
+};
 pub use compiled::CompiledRules;
 pub use condition::Condition;
 pub use context::{Context, Listener, LogLevel, ProxyName, Request, Response, RuleLine, TcpContent};

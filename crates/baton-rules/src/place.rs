@@ -51,6 +51,8 @@ pub enum RulePosition {
     Log,
     /// `set-var` of the `global` section, and `set var` at run time: there is no connection.
     Process,
+    /// Health checks, which have a server and what it sent, and no client.
+    Check,
 }
 
 impl RulePosition {
@@ -62,6 +64,7 @@ impl RulePosition {
             RulePosition::Response => 2 | 4 | 8 | 16 | 32,
             RulePosition::ErrorPage => 1 | 2 | 4 | 8 | 16 | 32,
             RulePosition::Log => 2 | 4 | 16 | 32,
+            RulePosition::Check => 4 | 8 | 16 | 32,
         }
     }
 
@@ -75,6 +78,7 @@ impl RulePosition {
             RulePosition::ErrorPage => "an error page",
             RulePosition::Log => "a log line",
             RulePosition::Process => "a setting of the process",
+            RulePosition::Check => "a health check",
         }
     }
 }

@@ -29,6 +29,8 @@ pub enum VariableScope {
     Request,
     /// `res.`: while the response is processed.
     Response,
+    /// `check.`: one health check. Elsewhere there are none.
+    Check,
 }
 
 /// A checked name with its scope, such as `txn.user`.
@@ -49,9 +51,7 @@ impl VariableName {
             "txn" => VariableScope::Transaction,
             "req" => VariableScope::Request,
             "res" => VariableScope::Response,
-            "check" => {
-                return Err(RuleError::new(format!("variables of scope '{scope}' are not supported yet")));
-            }
+            "check" => VariableScope::Check,
             _ => return Err(RuleError::new(format!("invalid variable name '{text}'")).hint(scopes)),
         };
         if name.is_empty() {
@@ -262,6 +262,8 @@ pub struct VariableScopes<'a> {
     session: &'a mut Variables,
     /// `txn.`, `req.` and `res.`; `None` before there is an exchange: setting one does nothing then, as in HAProxy.
     exchange: Option<&'a mut Variables>,
+    /// `check.`; `None` where there is no health check: setting one does nothing.
+    check: Option<&'a mut Variables>,
     pending: Pending,
 }
 
@@ -278,13 +280,28 @@ impl<'a> VariableScopes<'a> {
         session: &'a mut Variables,
         exchange: Option<&'a mut Variables>,
     ) -> VariableScopes<'a> {
-        VariableScopes { process, read: ReadValues::default(), session, exchange, pending: Pending::default() }
+        let (read, pending) = (ReadValues::default(), Pending::default());
+        VariableScopes { process, read, session, exchange, check: None, pending }
+    }
+
+    /// The variables of the process and of a health check.
+    pub(crate) fn of_check(
+        process: &'a ProcessVariables,
+        session: &'a mut Variables,
+        check: &'a mut Variables,
+    ) -> VariableScopes<'a> {
+        let (read, pending) = (ReadValues::default(), Pending::default());
+        VariableScopes { process, read, session, exchange: None, check: Some(check), pending }
     }
 
     /// Sets or forgets a variable where others may be borrowed.
     pub(crate) fn set_later(&self, name: &VariableName, value: Option<Sample<'static>>) {
-        let of_exchange = !matches!(name.scope, VariableScope::Process | VariableScope::Session);
-        if !(of_exchange && self.exchange.is_none()) {
+        let is_there = match name.scope {
+            VariableScope::Process | VariableScope::Session => true,
+            VariableScope::Check => self.check.is_some(),
+            VariableScope::Transaction | VariableScope::Request | VariableScope::Response => self.exchange.is_some(),
+        };
+        if is_there {
             self.pending.add(name, value.filter(|value| value.added_bytes() <= VARIABLE_BYTES_MAX));
         }
     }
@@ -314,6 +331,7 @@ impl<'a> VariableScopes<'a> {
             VariableScope::Transaction | VariableScope::Request | VariableScope::Response => {
                 self.exchange.as_deref()?
             }
+            VariableScope::Check => self.check.as_deref()?,
         };
         variables.position(name).map(|index| &variables.list[index].1)
     }
@@ -330,7 +348,9 @@ impl<'a> VariableScopes<'a> {
             return self.unset(name);
         }
         let process = self.process;
-        let count = self.session.list.len() + self.exchange.as_ref().map_or(0, |exchange| exchange.list.len());
+        let others = [&self.exchange, &self.check];
+        let others: usize = others.into_iter().flatten().map(|variables| variables.list.len()).sum();
+        let count = self.session.list.len() + others;
         let Some(variables) = self.of(name) else { return };
         match variables.position(name) {
             Some(index) => variables.list[index].1 = value,
@@ -351,7 +371,7 @@ impl<'a> VariableScopes<'a> {
         let own = match name.scope {
             VariableScope::Request | VariableScope::Response => 0,
             VariableScope::Transaction => 1,
-            VariableScope::Process | VariableScope::Session => 2,
+            VariableScope::Process | VariableScope::Session | VariableScope::Check => 2,
         };
         let new = |sum: usize| (sum + counted(value)).saturating_sub(before);
         let within = limits.within_process();
@@ -389,6 +409,7 @@ impl<'a> VariableScopes<'a> {
             VariableScope::Transaction | VariableScope::Request | VariableScope::Response => {
                 self.exchange.as_deref_mut()
             }
+            VariableScope::Check => self.check.as_deref_mut(),
         }
     }
 }
