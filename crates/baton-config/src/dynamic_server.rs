@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use baton_model::{CheckType, Global, Mode, Model, NO_LINE, Proxy, Role, Server};
+use baton_model::{Global, Mode, Model, NO_LINE, Proxy, Role, Server};
 use rustc_hash::FxHashMap;
 
 use crate::diagnostic::{Report, Severity};
@@ -234,15 +234,11 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
     draft.default_server.init_addr = Some(vec![InitAddr::None]);
     server::server(&mut draft, &mut Call::new(&line, 1, Prefix::None, "server", &mut context));
     let server = draft.servers.pop().map(|mut server| {
-        let steps = match &backend.check.kind {
-            CheckType::Http(steps) => &steps[..],
-            CheckType::Connect => &[],
-        };
         let mut around = tls::Surroundings {
             global: &model.global.tls,
             backend: &backend.name,
             http: backend.mode == Mode::Http,
-            steps,
+            steps: backend.check.kind.steps(),
             // What they hold is known to who has read them.
             files: &mut tls::JudgedFiles::unread(),
             last: None,

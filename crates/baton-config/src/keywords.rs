@@ -3,7 +3,7 @@
 
 mod balance;
 pub(crate) mod bind;
-mod check;
+pub(crate) mod check;
 mod cookie;
 pub(crate) mod direct;
 pub(crate) mod failure;
@@ -149,7 +149,12 @@ pub fn global_keywords() -> impl Iterator<Item = &'static Keyword> {
 
 /// The rows of the proxy sections.
 pub fn proxy_keywords() -> impl Iterator<Item = &'static Keyword> {
-    proxy::KEYWORDS.iter().chain(statistics::KEYWORDS).chain(direct::ROWS).chain(option::KEYWORDS)
+    proxy::KEYWORDS
+        .iter()
+        .chain(statistics::KEYWORDS)
+        .chain(direct::ROWS)
+        .chain(option::KEYWORDS)
+        .chain(check::KEYWORDS)
 }
 
 /// The words of `bind` lines: name, number of arguments, status, documentation.

@@ -50,17 +50,7 @@ pub const FEATURES: &[MissingFeature] = &[
     MissingFeature {
         name: "filters",
         title: "SPOE and filters",
-        names: &[
-            "filter*",
-            "spoe*",
-            "send-spoe-group",
-            "option spop-check",
-            "ot-group",
-            "opentracing",
-            "trace",
-            "traces",
-            "show trace",
-        ],
+        names: &["filter*", "spoe*", "send-spoe-group", "ot-group", "opentracing", "trace", "traces", "show trace"],
         instead: "a service behind a backend, or rules",
     },
     MissingFeature {
@@ -131,21 +121,18 @@ pub const FEATURES: &[MissingFeature] = &[
     },
     MissingFeature {
         name: "checks",
-        title: "checks and agents beyond HTTP and TCP",
+        title: "agents, and checks by way of SOCKS",
         names: &[
             "http-check*",
             "tcp-check*",
             "agent*",
-            "option *-check",
-            "option smtpchk",
-            "option ssl-hello-chk",
-            "external-check*",
             "check-via-socks4",
             "set server agent",
             "enable agent",
             "disable agent",
         ],
-        instead: "`option httpchk` with one request, or `check` alone",
+        instead: "health checks with an interface of the server's own (`option httpchk`, `option tcp-check`), and the runtime API for weights and \
+                  states",
     },
     MissingFeature {
         name: "email-alerts",
@@ -391,7 +378,7 @@ mod tests {
         check("proto fcgi", "fastcgi");
         check("proto", "http2");
         check("ssl_fc_client_traffic_secret_0", "tls-secrets");
-        check("option mysql-check", "checks");
+        check("agent-check", "checks");
         check("src_conn_cur", "stick-tables");
         check("wt6", "others");
     }

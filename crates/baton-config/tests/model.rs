@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use baton_config::{FixedEnvironment, Options, Severity, load};
-use baton_model::{Model, Proxy, Server, ServerTarget};
+use baton_model::{CheckConnect, CheckExpect, CheckStep, CheckText, CheckType, Model, Proxy, Server, ServerTarget};
 
 fn environment(text: &str) -> FixedEnvironment {
     let mut env = FixedEnvironment::with_file("/etc/a.cfg", text);
@@ -238,24 +238,82 @@ fn options_of_connections() {
 
 #[test]
 fn health_checks() {
-    let shown = |proxy: &Proxy| format!("{:?}", proxy.check.kind);
+    // Steps as words.
+    let shown = |proxy: &Proxy| {
+        let text = |text: &CheckText| match text {
+            CheckText::Plain(text) => text.clone(),
+            CheckText::Format(text) => format!("({text})"),
+        };
+        let step = |step: &CheckStep| match step {
+            CheckStep::Comment(text) => format!("# {text}"),
+            CheckStep::Connect(CheckConnect { port, ssl, .. }) => format!("connect {port:?} {ssl}"),
+            CheckStep::Send(send) => {
+                let (old, new) = (&send.old_headers, &send.headers);
+                format!("{} {} {} {old:?} {new:?}", send.method, text(&send.uri), send.version)
+            }
+            CheckStep::SendData(data) => format!("send {} {}", text(&data.text), data.is_binary),
+            CheckStep::Expect(expect) => {
+                let CheckExpect { negated, kind, pattern, min_recv, ok_status, comment, .. } = expect;
+                format!("expect {negated} {kind} {pattern:?} {min_recv:?} {ok_status:?} {comment:?}")
+            }
+            CheckStep::SetVariable { target, value } => format!("set {target} {}", text(value)),
+            CheckStep::UnsetVariable(name) => format!("unset {name}"),
+        };
+        match &proxy.check.kind {
+            CheckType::Http(steps) => format!("http: {}", steps.iter().map(step).collect::<Vec<_>>().join(", ")),
+            CheckType::Tcp(steps) => format!("tcp: {}", steps.iter().map(step).collect::<Vec<_>>().join(", ")),
+            other => format!("{other:?}"),
+        }
+    };
     check_backend("http-check expect status 200", shown, "Connect");
-    check_backend(
-        "option httpchk",
-        shown,
-        "Http([Send(HttpCheckSend { method: \"OPTIONS\", uri: \"/\", version: \"HTTP/1.0\", headers: [], body: None })])",
-    );
-    check_backend(
-        r"option httpchk GET /x HTTP/1.1\r\nHost:\ h",
-        shown,
-        "Http([Send(HttpCheckSend { method: \"GET\", uri: \"/x\", version: \"HTTP/1.1\", headers: [(\"Host\", \"h\")], body: None })])",
-    );
+    check_backend("option httpchk", shown, "http: OPTIONS / HTTP/1.0 [] []");
+    check_backend(r"option httpchk GET /x HTTP/1.1\r\nHost:\ h", shown, "http: GET /x HTTP/1.1 [(\"Host\", \"h\")] []");
     check_backend(
         "option httpchk\n http-check connect port 8\n http-check send meth GET uri /y hdr a b\n http-check expect ! string z",
         shown,
-        "Http([Connect { port: Some(8), send_proxy: false, ssl: false, sni: None, alpn: None, default: false }, Send(HttpCheckSend { method: \"GET\", uri: \"/y\", version: \
-         \"HTTP/1.0\", headers: [(\"a\", \"b\")], body: None }), Expect { negated: true, kind: \"string\", pattern: [\"z\"] }])",
+        "http: connect Some(Number(8)) false, GET /y HTTP/1.0 [] [(\"a\", \"b\")], \
+         expect true string [\"z\"] None None None",
     );
+    check_backend(
+        "option tcp-check\n tcp-check set-var(check.a) int(1)\n tcp-check connect ssl\n server s 127.0.0.1:1 verify none\n \
+         tcp-check send-binary 0a\n tcp-check comment c\n \
+         tcp-check expect min-recv 3 comment d ok-status L6OK rstring ^a",
+        shown,
+        "tcp: set check.a int(1), connect None true, send 0a true, # c, \
+         expect false rstring [\"^a\"] Some(3) Some(\"L6OK\") Some(\"d\")",
+    );
+    check_backend("option redis-check", shown, "Protocol(Redis)");
+    check_backend("option smtpchk EHLO a.b", shown, "Protocol(Smtp { hello: \"EHLO a.b\" })");
+    check_backend(
+        "option mysql-check user bob pre-41",
+        shown,
+        "Protocol(MySql { user: Some(\"bob\"), is_before_41: true })",
+    );
+    check_backend("option redis-check\n option tcp-check\n tcp-check send x", shown, "tcp: send x false");
+}
+
+#[test]
+fn health_checks_of_defaults() {
+    let check = |defaults: &str, backend: &str, expect: &str| {
+        let text = format!("defaults\n mode http\n {defaults}\nbackend b\n {backend}\n");
+        let shown = |model: &Model| format!("{:?}", model.proxies[0].check.kind.steps());
+        let whole = format!("defaults\n mode http\nbackend b\n {expect}\n");
+        let steps = |text: &str| {
+            let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
+            shown(&loaded.model.expect("it is well"))
+        };
+        assert_eq!(steps(&text), steps(&whole), "{defaults} | {backend}");
+    };
+    let tcp = "option tcp-check\n tcp-check connect\n tcp-check send dx";
+    check(tcp, "", tcp);
+    check(tcp, "option tcp-check", tcp);
+    check(tcp, "tcp-check connect\n tcp-check send own", "option tcp-check\n tcp-check connect\n tcp-check send own");
+    check(tcp, "option httpchk", "option httpchk");
+    check("tcp-check send dx", "option tcp-check", "option tcp-check");
+    check("option httpchk /d", "", "option httpchk /d");
+    check("option httpchk /d\n http-check send hdr a b", "option httpchk /e", "option httpchk /e");
+    check("option httpchk /d\n http-check expect status 404", "option tcp-check", "option tcp-check");
+    check("option httpchk /d", "http-check send meth GET", "option httpchk\n http-check send meth GET");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The words of TLS with servers: what they become in the model, and what is said about them.
 
 use baton_config::{FixedEnvironment, Options, Severity, load};
-use baton_model::{CheckStep, CheckType, Server, ServerTls, TlsVersion};
+use baton_model::{CheckConnect, CheckStep, CheckType, Server, ServerTls, TlsVersion};
 use baton_prove::certificates::{Authority, CertificateSpec};
 use tempfile::TempDir;
 
@@ -114,7 +114,7 @@ fn a_step_of_a_check_may_be_encrypted_by_itself() {
     let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text.as_str()));
     let model = loaded.model.expect("good");
     let CheckType::Http(steps) = &model.proxies[0].check.kind else { panic!("it speaks HTTP") };
-    let [CheckStep::Connect { ssl: true, sni: Some(name), alpn: Some(alpn), .. }, ..] = &steps[..] else {
+    let [CheckStep::Connect(CheckConnect { ssl: true, sni: Some(name), alpn: Some(alpn), .. }), ..] = &steps[..] else {
         panic!("{steps:?}")
     };
     assert_eq!((name.as_str(), alpn.len()), ("a", 1));

@@ -262,7 +262,7 @@ impl ChangeLine {
             rules: Arc::default(),
             generation: None,
             listeners: Listeners::new(cores),
-            checker: Checker::new(log),
+            checker: Checker::new(Arc::clone(&registry), log),
             runtime: Runtime::new(commands, registry.sums.clone()),
             registry,
             direct: Direct::default(),

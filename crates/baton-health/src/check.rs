@@ -135,6 +135,11 @@ impl Check {
         &self.settings
     }
 
+    /// The state as `http-check send-state` says it.
+    pub fn sent_state(&self) -> String {
+        self.health.sent_words()
+    }
+
     /// The state that results have led to.
     pub fn state(&self) -> HealthState {
         self.health.state()

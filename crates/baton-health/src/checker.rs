@@ -7,9 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use baton_kernel::process;
 use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
+use baton_proxy::Registry;
 use baton_proxy::balance::{Admin, BackendState, HealthState, ServerState};
 use baton_proxy::supervise;
+use baton_rules::CheckFiles;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -18,8 +21,10 @@ use tokio::time;
 use crate::check::{Check, CheckEffect, CheckEvent, Key};
 use crate::following::Following;
 use crate::health::{Health, Verdict};
-use crate::plan::{Origin, Plan};
+use crate::live::CheckSubject;
+use crate::plan::{self, Origin, Plan};
 use crate::probe::probe;
+use crate::script::Script;
 use crate::text::{self, LogChecks, Why};
 use crate::vip::{self, VirtualAddresses};
 use crate::{Prober, Report};
@@ -93,6 +98,7 @@ pub struct Recalled {
 
 /// What all tasks use.
 struct Shared {
+    registry: Arc<Registry>,
     log: Box<dyn Fn(Event)>,
     /// Who tracks a server.
     following: RefCell<Following<Rc<Follower>>>,
@@ -103,6 +109,9 @@ struct Shared {
     /// Servers went up or down, or checks failed, since that was asked last.
     has_news: Cell<bool>,
     news: Notify,
+    /// `node`, or the host's name.
+    node: RefCell<Rc<str>>,
+    hostname: String,
 }
 
 /// A server that tracks another one.
@@ -141,20 +150,26 @@ struct Task {
     plan: Plan,
     check: RefCell<Check>,
     log_checks: LogChecks,
+    /// The backend's `id`.
+    backend_id: u32,
     /// When another process would have made the next one.
     recalled_due: Option<Duration>,
 }
 
 impl Checker {
-    /// No checks yet; `log` gets every line.
-    pub fn new(log: impl Fn(Event) + 'static) -> Checker {
+    /// No checks yet, of a process with this registry; `log` gets every line.
+    pub fn new(registry: Arc<Registry>, log: impl Fn(Event) + 'static) -> Checker {
+        let hostname = process::hostname();
         let shared = Rc::new(Shared {
             log: Box::new(log),
+            registry,
             following: RefCell::default(),
             prober: RefCell::default(),
             vip_fault: RefCell::default(),
             has_news: Cell::new(false),
             news: Notify::new(),
+            node: RefCell::new(Rc::from(hostname.as_str())),
+            hostname,
         });
         Checker {
             shared,
@@ -194,6 +209,8 @@ impl Checker {
         for name in gone {
             self.forget(&name);
         }
+        let node = model.global.node.as_deref().unwrap_or(&self.shared.hostname);
+        *self.shared.node.borrow_mut() = Rc::from(node);
         let mut changed: Vec<ChangedBackend> = changed.into_iter().collect();
         let spread = model.global.spread_checks;
         let has_same_spread = std::mem::replace(&mut self.spread, spread) == spread;
@@ -268,6 +285,8 @@ impl Checker {
         let mut before = self.checked.remove(&proxy.name).map(|before| before.checks).unwrap_or_default();
         self.with_vips.remove(&proxy.name);
         let (mut checks, mut fresh) = (FxHashMap::default(), Vec::new());
+        // The steps are the same for all servers.
+        let mut script = None;
         let vips = vips.of_backend(proxy);
         for (server, state) in servers(backend) {
             let old = before.remove(&server.name);
@@ -285,7 +304,11 @@ impl Checker {
                 old => {
                     let key: Key = (Arc::clone(&proxy.name), Arc::clone(&server.name));
                     let recalled = recalled.get(&key);
-                    let set = Set { proxy, server, spread: self.spread, vips };
+                    let script = script.get_or_insert_with(|| {
+                        let files = CheckFiles { hostname: self.shared.hostname.clone() };
+                        Arc::new(plan::script(proxy, &files))
+                    });
+                    let set = Set { proxy, server, script, spread: self.spread, vips };
                     fresh.push((origin, Task::new(key, set, state, old.as_ref(), recalled)));
                 }
             }
@@ -455,6 +478,7 @@ fn unchecked(server: &Server, state: &ServerState) {
 struct Set<'m> {
     proxy: &'m Proxy,
     server: &'m Server,
+    script: &'m Arc<Script>,
     spread: u32,
     vips: Vec<vip::ProbeTarget>,
 }
@@ -462,7 +486,7 @@ struct Set<'m> {
 impl Task {
     fn new(
         key: Key,
-        Set { proxy, server, spread, vips }: Set<'_>,
+        Set { proxy, server, script, spread, vips }: Set<'_>,
         state: Arc<ServerState>,
         old: Option<&Running>,
         recalled: Option<&Recalled>,
@@ -480,7 +504,8 @@ impl Task {
             key,
             is_listen: proxy.role == Role::Listen,
             server: state,
-            plan: Plan::new(proxy, server, connector, vips),
+            plan: Plan::new(proxy, server, script, connector, vips),
+            backend_id: proxy.id,
             check: RefCell::new(check),
             log_checks,
             recalled_due: recalled.and_then(|kept| kept.due).map(|due| due.min(settings.inter)),
@@ -512,7 +537,17 @@ async fn run(shared: Rc<Shared>, task: Rc<Task>) {
             }
         };
         if shared.happen(&task, event) {
-            let mut report = probe(&task.plan).await;
+            let state = task.check.borrow().sent_state();
+            let node = Rc::clone(&*shared.node.borrow());
+            let subject = CheckSubject {
+                server: &task.server,
+                backend: &task.key.0,
+                backend_id: task.backend_id,
+                state: &state,
+                node: &node,
+                registry: &shared.registry,
+            };
+            let mut report = probe(&task.plan, &subject).await;
             if report.status.verdict() != Verdict::Failed {
                 shared.ask_for_vips(&task, &mut report).await;
             }

@@ -173,6 +173,17 @@ impl Health {
         }
     }
 
+    /// HAProxy's words for a server: `UP`, `UP 1/3` while that may change, `NOLB 2/3`, `DOWN 1/2`.
+    pub fn sent_words(&self) -> String {
+        let word = if self.stopping { "NOLB" } else { "UP" };
+        match self.counter.checked_sub(self.rise) {
+            Some(_) if self.counter == self.most() => word.into(),
+            Some(above) => format!("{word} {}/{}", above + 1, self.fall),
+            None if self.counter == 0 => "DOWN".into(),
+            None => format!("DOWN {}/{}", self.counter, self.rise),
+        }
+    }
+
     fn set(&mut self, settings: &CheckSettings) {
         self.rise = settings.rise.max(1);
         self.fall = settings.fall.max(1);

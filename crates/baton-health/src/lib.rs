@@ -16,15 +16,20 @@
 mod check;
 mod checker;
 pub mod expect;
+mod external;
 mod following;
 pub mod health;
+mod live;
+mod matching;
 mod patience;
 mod plan;
 mod probe;
 mod prober;
+mod protocol;
 mod proxy_header;
 mod report;
 mod response;
+mod script;
 pub mod text;
 mod vip;
 

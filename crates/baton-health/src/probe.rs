@@ -1,14 +1,18 @@
-//! One check: connect, speak, judge.
+//! One check: connect, speak, judge. The steps are a script's ([`Script`](crate::script::Script)).
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
-use baton_kernel::Endpoint;
+use baton_http::is_only_ours;
 use baton_kernel::connect::{self, ConnectStep};
-use baton_model::Address;
+use baton_model::{Address, ServerTarget};
 use baton_proxy::dialer;
+use baton_rules::{CheckFacts, CheckVariables, Context, Expr, Format, ProxyName, Sample};
 use baton_tls::{Failure, Refusal, Target, is_wrong_name, rustls};
 use socket2::{Domain, SockRef};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
@@ -16,12 +20,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use crate::expect::Judgement;
-use crate::health::Verdict;
+use crate::expect::{Expect, Judgement};
+use crate::live::{CheckSubject, LiveCheck, random};
+use crate::matching::{Finding, NOT_HEX, Standing, from_hex};
 use crate::patience::{Exhausted, Patience};
-use crate::plan::{Connection, Exchange, Plan, Tls};
+use crate::plan::{Plan, Tls};
 use crate::proxy_header;
-use crate::response::Response;
+use crate::response::{RESPONSE_BYTES_MAX, Response};
+use crate::script::{Action, Bytes, Connect, Expectation, Matching, Port, Request, ScriptKind, Step};
 use crate::{Report, Status};
 
 /// Where the next check begins to look for a free port in a `source` with a range of ports.
@@ -33,104 +39,523 @@ trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
 /// Runs a check. Never longer than its timeouts, our own delays aside.
-pub(crate) async fn probe(plan: &Plan) -> Report {
-    let started = Instant::now();
-    let mut report = Report::new(Status::L4Connection);
-    let mut patience = Patience::new(plan.connect);
-    for connection in &plan.connections {
-        // Each connection has its own time, unless there is one for the whole check.
-        if plan.read.is_some() {
-            patience = Patience::new(plan.connect);
-        }
-        report = connect_and_speak(plan, connection, &mut patience).await;
-        if report.status.verdict() == Verdict::Failed {
-            break;
-        }
+pub(crate) async fn probe(plan: &Plan, subject: &CheckSubject<'_>) -> Report {
+    if let Some(external) = &plan.external {
+        return external.run(subject, Patience::new(plan.read.unwrap_or(plan.connect))).await;
     }
+    let started = Instant::now();
+    let mut dialogue = Dialogue {
+        plan,
+        scene: Scene { plan, subject, variables: RefCell::default(), ends: None },
+        patience: Patience::new(plan.connect),
+        stream: None,
+        is_linger: false,
+        outgoing: Vec::new(),
+        received: Received::Nothing,
+        is_over: false,
+    };
+    let mut report = dialogue.run().await;
+    // Only these say more by a code.
+    report.code = match report.status {
+        Status::L7Ok | Status::L7Conditional | Status::L7Status => Some(report.code.unwrap_or(0)),
+        _ => None,
+    };
     report.duration = Some(started.elapsed());
     report
 }
 
-async fn connect_and_speak(plan: &Plan, connection: &Connection, patience: &mut Patience) -> Report {
-    let Some(address) = &plan.address else { return Report::new(Status::L4Connection).info("no address") };
-    let opened = patience.wait(connect(plan, address, connection.port)).await;
-    let (mut stream, ends) = match opened {
-        Err(Exhausted) => return Report::new(Status::L4Timeout),
-        Ok(Err(why)) => return Report::new(Status::L4Connection).info(why),
-        Ok(Ok(opened)) => opened,
-    };
-    let header = proxy_header::header(connection.send_proxy, ends);
-    if !header.is_empty() {
-        match patience.wait(stream.write_all(&header)).await {
-            Err(Exhausted) => return Report::new(Status::L4Timeout),
-            Ok(Err(error)) => return Report::new(Status::L4Connection).info(words(&error)),
-            Ok(Ok(())) => {}
-        }
-    }
-    if let Some(tls) = &connection.tls {
-        stream = match patience.wait(agree(tls, stream)).await {
-            Err(Exhausted) => return Report::new(Status::L6Timeout),
-            Ok(Err(why)) => return Report::new(Status::L6Response).info(why),
-            Ok(Ok(stream)) => stream,
-        };
-    }
-    let mut reading = plan.read.map(Patience::new);
-    let patience = reading.as_mut().unwrap_or(patience);
-    let mut report = Report::new(if connection.tls.is_some() { Status::L6Ok } else { Status::L4Ok });
-    for exchange in &connection.exchanges {
-        report = match patience.wait(speak(plan, stream.as_mut(), exchange)).await {
-            Err(Exhausted) => Report::new(Status::L7Timeout),
-            Ok(report) => report,
-        };
-        if report.status.verdict() == Verdict::Failed {
-            break;
-        }
-    }
-    report
+/// A check under way.
+struct Dialogue<'p> {
+    plan: &'p Plan,
+    scene: Scene<'p>,
+    patience: Patience,
+    stream: Option<Box<dyn Stream>>,
+    /// The connection is closed in order.
+    is_linger: bool,
+    outgoing: Vec<u8>,
+    received: Received,
+    /// The server has closed, or there is no room for more.
+    is_over: bool,
 }
 
-async fn speak(plan: &Plan, stream: &mut dyn Stream, exchange: &Exchange) -> Report {
-    if let Err(error) = stream.write_all(&exchange.request).await {
-        return Report::new(Status::L7Response).info(words(&error));
+/// What has come since something was sent last.
+enum Received {
+    Nothing,
+    Raw(Vec<u8>),
+    Http(Box<Response>),
+}
+
+impl Received {
+    fn raw(&self) -> &[u8] {
+        match self {
+            Received::Raw(bytes) => bytes,
+            Received::Nothing | Received::Http(_) => &[],
+        }
     }
-    let mut response = Response::new(exchange.to);
-    loop {
-        if let Some(report) = judge(plan, exchange, &response, response.is_complete()) {
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Received::Nothing => true,
+            Received::Raw(bytes) => bytes.is_empty(),
+            Received::Http(response) => response.is_empty(),
+        }
+    }
+}
+
+/// What a step leads to: an end of the check, or the next step.
+type Stepped = Result<(), Report>;
+
+impl Dialogue<'_> {
+    async fn run(&mut self) -> Report {
+        let script = Arc::clone(&self.plan.script);
+        let mut passed = None;
+        for step in &script.steps {
+            let stepped = match &step.action {
+                Action::Connect(connect) => self.connect(step, connect).await,
+                Action::Send(bytes) => self.send(bytes),
+                Action::Request(request) => self.request(request),
+                Action::Expect(expectation) => match self.expect(step, expectation).await {
+                    Ok(report) => {
+                        passed = Some(report);
+                        Ok(())
+                    }
+                    Err(report) => Err(report),
+                },
+                Action::Set(assignment) => {
+                    self.scene.with(&mut self.received, |cx| assignment.run(cx));
+                    Ok(())
+                }
+                Action::Unset(name) => {
+                    self.scene.with(&mut self.received, |cx| cx.variables.unset(name));
+                    Ok(())
+                }
+                Action::Broken(reason) => Err(Report::new(Status::L7Response).info(reason.as_str())),
+            };
+            if let Err(report) = stepped {
+                return report;
+            }
+        }
+        if let Some(step) = script.steps.last()
+            && let Err(report) = self.flush(step).await
+        {
             return report;
         }
-        let mut part = [0; 4096];
-        let room = part.len().min(response.room());
-        match stream.read(&mut part[..room]).await {
-            Err(error) if response.is_empty() => return Report::new(Status::L7Response).info(words(&error)),
-            // The server has closed, or there is no room for more.
-            Err(_) | Ok(0) => {
-                return judge(plan, exchange, &response, true).unwrap_or(Report::new(Status::L7Response));
+        self.close().await;
+        let passed = passed.unwrap_or_else(|| {
+            let is_encrypted = self.plan.connections.last().is_some_and(|connection| connection.tls.is_some());
+            Report::new(match (script.only_connects(), is_encrypted) {
+                (false, _) => Status::L7Ok,
+                (true, true) => Status::L6Ok,
+                (true, false) => Status::L4Ok,
+            })
+        });
+        let says_kind = script.kind == ScriptKind::Tcp && script.steps.iter().any(|step| step.number.is_some());
+        if says_kind && passed.info.is_empty() { passed.info("(tcp-check)") } else { passed }
+    }
+
+    async fn connect(&mut self, step: &Step, connect: &Connect) -> Stepped {
+        self.flush(step).await?;
+        self.close().await;
+        // Each connection has its own time, unless there is one for the whole check.
+        if self.plan.read.is_some() {
+            self.patience = Patience::new(self.plan.connect);
+        }
+        let fail = |status, why: &str| Err(self.scene.failed(step, status, why));
+        let Some(connection) = self.plan.connections.get(connect.index) else {
+            return fail(Status::L4Connection, "no connection");
+        };
+        let Some(mut address) = connect.address().or(self.plan.address.as_ref()).cloned() else {
+            return fail(Status::L4Connection, "no address");
+        };
+        if let Address::Inet(inet) = &mut address {
+            let computed = match &connect.port {
+                Some(Port::Number(port)) => Some(*port),
+                Some(Port::Expression(expr)) => self.scene.number(&mut self.received, expr),
+                None => None,
+            };
+            let usual = match &self.plan.address {
+                Some(Address::Inet(usual)) => usual.port(),
+                _ => 0,
+            };
+            inet.set_port(computed.filter(|port| *port > 0).unwrap_or(match inet.port() {
+                0 => usual,
+                port => port,
+            }));
+        }
+        (self.received, self.is_over, self.is_linger) = (Received::Nothing, false, connect.settings.linger);
+        let opened = self.patience.wait(open(self.plan, &address, self.is_linger)).await;
+        let (mut stream, ends) = match opened {
+            Err(Exhausted) => return Err(self.scene.failed(step, Status::L4Timeout, "")),
+            Ok(Err(why)) => return Err(self.scene.failed(step, Status::L4Connection, &why)),
+            Ok(Ok(opened)) => opened,
+        };
+        self.scene.ends = ends;
+        let header = proxy_header::header(connection.send_proxy, ends);
+        if !header.is_empty() {
+            match self.patience.wait(stream.write_all(&header)).await {
+                Err(Exhausted) => return Err(self.scene.failed(step, Status::L4Timeout, "")),
+                Ok(Err(error)) => return Err(self.scene.failed(step, Status::L4Connection, &words(&error))),
+                Ok(Ok(())) => {}
             }
-            Ok(count) => {
-                if response.push(&part[..count]).is_err() {
-                    return Report::new(Status::L7Response);
+        }
+        if let Some(tls) = &connection.tls {
+            stream = match self.patience.wait(agree(tls, stream)).await {
+                Err(Exhausted) => return Err(self.scene.failed(step, Status::L6Timeout, "")),
+                Ok(Err(why)) => return Err(self.scene.failed(step, Status::L6Response, &why)),
+                Ok(Ok(stream)) => stream,
+            };
+        }
+        self.stream = Some(stream);
+        if let Some(read) = self.plan.read {
+            self.patience = Patience::new(read);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, bytes: &Bytes) -> Stepped {
+        let text = self.scene.bytes(&mut self.received, bytes);
+        match text {
+            Some(text) => self.outgoing.extend_from_slice(&text),
+            None => return Err(Report::new(Status::L7Response).info(NOT_HEX)),
+        }
+        self.received = Received::Raw(Vec::new());
+        Ok(())
+    }
+
+    fn request(&mut self, request: &Request) -> Stepped {
+        let bytes = self.scene.request(&mut self.received, request);
+        self.outgoing.extend_from_slice(&bytes);
+        self.received = Received::Http(Box::new(Response::new(request.to)));
+        Ok(())
+    }
+
+    /// Sends what was collected.
+    async fn flush(&mut self, step: &Step) -> Stepped {
+        if self.outgoing.is_empty() {
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut self.outgoing);
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let sent = self.patience.wait(async {
+            stream.write_all(&bytes).await?;
+            stream.flush().await
+        });
+        match sent.await {
+            Err(Exhausted) => Err(self.scene.failed(step, Status::L7Timeout, "")),
+            Ok(Err(error)) => Err(self.scene.failed(step, Status::SocketError, &words(&error))),
+            Ok(Ok(())) => Ok(()),
+        }
+    }
+
+    async fn expect(&mut self, step: &Step, expectation: &Expectation) -> Result<Report, Report> {
+        self.flush(step).await?;
+        loop {
+            let standing = self.judge(step, expectation);
+            if let Some(result) = standing {
+                return result;
+            }
+            let room = match &self.received {
+                Received::Nothing => RESPONSE_BYTES_MAX,
+                Received::Raw(bytes) => RESPONSE_BYTES_MAX.saturating_sub(bytes.len()),
+                Received::Http(response) => response.room(),
+            };
+            let mut part = [0; 4096];
+            let room = part.len().min(room);
+            let Some(stream) = &mut self.stream else {
+                return Err(self.scene.failed(step, Status::L4Connection, "no connection"));
+            };
+            match self.patience.wait(stream.read(&mut part[..room])).await {
+                Err(Exhausted) => return Err(self.scene.failed(step, expectation.timeout, "")),
+                Ok(Err(error)) if self.received.is_empty() => {
+                    return Err(self.scene.failed(step, Status::SocketError, &words(&error)));
+                }
+                Ok(Err(_) | Ok(0)) => self.is_over = true,
+                Ok(Ok(count)) => self.take(&part[..count])?,
+            }
+        }
+    }
+
+    /// More has come.
+    fn take(&mut self, part: &[u8]) -> Stepped {
+        match &mut self.received {
+            Received::Nothing => self.received = Received::Raw(part.to_vec()),
+            Received::Raw(bytes) => bytes.extend_from_slice(part),
+            Received::Http(response) => {
+                response.push(part).map_err(|_| Report::new(Status::L7Response))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes of what has come, if it decides.
+    fn judge(&mut self, step: &Step, expectation: &Expectation) -> Option<Result<Report, Report>> {
+        match &expectation.matching {
+            Matching::Http(expect) => self.judge_http(step, expectation, expect),
+            Matching::Raw(_) | Matching::Protocol(_) if self.received.is_empty() => {
+                let status = expectation.error.unwrap_or(Status::L7Response);
+                let number = step.number.unwrap_or_default();
+                let comment = step.comment.as_ref().map(|text| format!(" comment: '{text}'")).unwrap_or_default();
+                let told = format!("TCPCHK got an empty response at step {number}{comment}");
+                self.is_over.then(|| Err(Report::new(status).info(told)))
+            }
+            Matching::Raw(pattern) => {
+                let (received, scene) = (&mut self.received, &self.scene);
+                let bytes = received.raw().to_vec();
+                let mut render = |format: &Format| scene.text(received, format);
+                match pattern.judge(expectation.negated, expectation.min_recv, &bytes, self.is_over, &mut render) {
+                    Standing::Pending => None,
+                    Standing::Met => Some(Ok(self.passed(expectation, None))),
+                    Standing::Failed(told) => {
+                        let told = match told.strip_prefix("TCPCHK ") {
+                            Some(_) => format!("{told} at step {}", step.number.unwrap_or_default()),
+                            None => told,
+                        };
+                        Some(Err(self.unmet(step, expectation, Report::new(Status::L7Response).info(told))))
+                    }
                 }
             }
+            Matching::Protocol(judge) => match judge(self.received.raw(), self.is_over) {
+                Finding::Pending => None,
+                Finding::Passed(info) => {
+                    let report = self.passed(expectation, None).info(info);
+                    Some(Ok(Report { is_only_logged: true, ..report }))
+                }
+                Finding::Failed(status, code, info) => {
+                    let code = u16::try_from(code).ok();
+                    Some(Err(Report { code, ..Report::new(status) }.info(info)))
+                }
+            },
+        }
+    }
+
+    fn judge_http(
+        &mut self,
+        step: &Step,
+        expectation: &Expectation,
+        expect: &Expect,
+    ) -> Option<Result<Report, Report>> {
+        let Received::Http(response) = &self.received else {
+            return Some(Err(Report::new(Status::L7Response)));
+        };
+        let is_over = self.is_over || response.is_complete();
+        let Some(head) = response.head().cloned() else {
+            return is_over.then(|| Err(Report::new(Status::L7Response)));
+        };
+        if self.plan.script.disable_on_404 && head.status == 404 {
+            return Some(Ok(Report { code: Some(404), ..Report::new(Status::L7Conditional) }));
+        }
+        let content = response.content().to_vec();
+        let (received, scene) = (&mut self.received, &self.scene);
+        let mut render = |format: &Format| scene.text(received, format);
+        match expect.judge(&head, &content, is_over, &mut render) {
+            Judgement::Pending => None,
+            Judgement::Met => Some(Ok(self.passed(expectation, Some(head.status)))),
+            Judgement::Failed(report) => Some(Err(self.unmet(step, expectation, report))),
+        }
+    }
+
+    /// An expectation is met: what that says of the check, if nothing follows.
+    fn passed(&mut self, expectation: &Expectation, code: Option<u16>) -> Report {
+        if !expectation.is_last {
+            return Report { code, ..Report::new(Status::L7Ok) };
+        }
+        let info = match (&expectation.on_success, expectation.success, expectation.describe) {
+            (Some(format), ..) => lossy(&self.scene.text(&mut self.received, format)),
+            (None, Some(text), _) => text.into(),
+            (None, None, Some(describe)) if expectation.describes_success => describe(self.received.raw()),
+            (None, None, _) => String::new(),
+        };
+        let code = self.code(expectation).or(code);
+        Report { code, ..Report::new(expectation.ok) }.info(info)
+    }
+
+    /// An expectation is not met, and this would be said if its line said nothing.
+    fn unmet(&mut self, step: &Step, expectation: &Expectation, usual: Report) -> Report {
+        let mut info = match (&expectation.on_error, expectation.describe) {
+            (Some(format), _) => lossy(&self.scene.text(&mut self.received, format)),
+            (None, Some(describe)) => describe(self.received.raw()),
+            (None, None) => usual.info.clone(),
+        };
+        if let Some(comment) = &step.comment {
+            info += &format!(" comment: {comment}");
+        }
+        let status = expectation.error.unwrap_or(usual.status);
+        let code = self.code(expectation).or(usual.code);
+        Report { code, ..Report::new(status) }.info(info)
+    }
+
+    fn code(&mut self, expectation: &Expectation) -> Option<u16> {
+        if let Some(count) = expectation.count {
+            return u16::try_from(count(self.received.raw())?).ok();
+        }
+        self.scene.number(&mut self.received, expectation.code.as_ref()?)
+    }
+
+    async fn close(&mut self) {
+        if let Some(mut stream) = self.stream.take()
+            && self.is_linger
+        {
+            // What fails here was judged already.
+            let _ = self.patience.wait(stream.shutdown()).await;
         }
     }
 }
 
-/// What comes of a response, if what is there of it decides.
-fn judge(plan: &Plan, exchange: &Exchange, response: &Response, is_over: bool) -> Option<Report> {
-    let head = response.head()?;
-    let passed = |status| Some(Report { code: Some(head.status), ..Report::new(status) });
-    if plan.disable_on_404 && head.status == 404 {
-        return passed(Status::L7Conditional);
+fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
+}
+
+/// What a check's expressions see, and how its failures are described.
+struct Scene<'p> {
+    plan: &'p Plan,
+    subject: &'p CheckSubject<'p>,
+    variables: RefCell<CheckVariables>,
+    /// The ends of its connection.
+    ends: Ends,
+}
+
+impl Scene<'_> {
+    fn with<T>(&self, received: &mut Received, evaluate: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        let CheckSubject { server, backend, backend_id, registry, .. } = *self.subject;
+        let live = LiveCheck { server, ends: self.ends, registry };
+        let (raw, response) = match received {
+            Received::Nothing => (None, None),
+            Received::Raw(bytes) => (Some(&bytes[..]), None),
+            Received::Http(response) => (None, response.parts()),
+        };
+        let name = server.name().clone();
+        let facts = CheckFacts {
+            now: SystemTime::now(),
+            backend: ProxyName { name: backend, id: backend_id },
+            server: &name,
+            live: &live,
+            received: raw,
+            response,
+            process: &registry.variables,
+            random: &random,
+        };
+        self.variables.borrow_mut().with(facts, evaluate)
     }
-    for expect in &exchange.expects {
-        match expect.as_ref().map(|expect| expect.judge(head, response.content(), is_over)) {
-            Ok(Judgement::Met) => {}
-            Ok(Judgement::Pending) => return None,
-            Ok(Judgement::Failed(report)) => return Some(report),
-            Err(why) => return Some(Report::new(Status::L7Response).info(why.as_str())),
+
+    fn text(&self, received: &mut Received, format: &Format) -> Vec<u8> {
+        let mut text = Vec::new();
+        match format.constant() {
+            Some(constant) => text.extend_from_slice(constant),
+            None => self.with(received, |cx| format.write(cx, &mut text)),
+        }
+        text
+    }
+
+    /// `None`: what should be hexadecimal is not.
+    fn bytes(&self, received: &mut Received, bytes: &Bytes) -> Option<Vec<u8>> {
+        match bytes {
+            Bytes::Plain(bytes) => Some(bytes.clone()),
+            Bytes::Format(format) => Some(self.text(received, format)),
+            Bytes::HexFormat(format) => from_hex(&self.text(received, format)),
         }
     }
-    passed(Status::L7Ok)
+
+    fn number<T: TryFrom<i64>>(&self, received: &mut Received, expr: &Expr) -> Option<T> {
+        let number = self.with(received, |cx| match expr.eval(cx)? {
+            // Bytes that were received: the digits that they begin with.
+            Sample::Bin(bytes) => Sample::Str(bytes).into_int(),
+            sample => sample.into_int(),
+        });
+        T::try_from(number?).ok()
+    }
+
+    /// A request as HAProxy writes it: names in lower case, `content-length` with a body, and `connection: close` from HTTP/1.1 on.
+    fn request(&self, received: &mut Received, request: &Request) -> Vec<u8> {
+        let mut text = |bytes: &Bytes| self.bytes(received, bytes).unwrap_or_default();
+        let fields: Vec<_> = request.fields.iter().map(|(name, value)| (name, text(value))).collect();
+        let host = fields.iter().find(|(name, _)| *name == "host").map(|(_, value)| &value[..]);
+        let uri = with_authority(text(&request.uri), host);
+        let body = request.body.as_ref().map(text);
+        let mut out = [request.method.as_bytes(), b" ", &uri, b" ", request.version.as_bytes(), b"\r\n"].concat();
+        let mut names_connection = false;
+        for (name, value) in &fields {
+            if *name == "connection" {
+                // That it is closed is said below.
+                names_connection |= !value.eq_ignore_ascii_case(b"close");
+                if is_only_ours(value) {
+                    continue;
+                }
+            }
+            out.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
+        }
+        if self.plan.script.sends_state {
+            out.extend_from_slice(self.state().as_bytes());
+        }
+        if let Some(body) = &body {
+            out.extend_from_slice(format!("content-length: {}\r\n", body.len()).as_bytes());
+        }
+        if request.version == "HTTP/1.1" && !names_connection {
+            out.extend_from_slice(b"connection: close\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&body.unwrap_or_default());
+        out
+    }
+
+    /// `http-check send-state`.
+    fn state(&self) -> String {
+        let CheckSubject { server, backend, state, node, .. } = self.subject;
+        let (address, port) = match &server.config().address.target {
+            ServerTarget::Fixed(Address::Inet(inet)) => (inet.ip().to_string(), inet.port().to_string()),
+            ServerTarget::Fixed(_) => ("unix".into(), "unix".into()),
+            ServerTarget::ClientDestination(inet) => (inet.ip().to_string(), inet.port().to_string()),
+            ServerTarget::Unresolved { port } => ("-".into(), port.to_string()),
+        };
+        let (mut weights, mut served) = (0, 0);
+        if let Some(backend) = server.backend() {
+            for other in backend.servers() {
+                weights += if other.is_usable() { other.effective_weight() } else { 0 };
+                served += other.served();
+            }
+        }
+        format!(
+            "x-haproxy-server-state: {state}; address={address}; port={port}; name={backend}/{}; node={node}; \
+             weight={}/{weights}; scur={}/{served}; qcur={}\r\n",
+            server.name(),
+            server.effective_weight(),
+            server.served(),
+            server.queued(),
+        )
+    }
+
+    /// A failure at a step: of `tcp-check` lines it says which.
+    fn failed(&self, step: &Step, status: Status, why: &str) -> Report {
+        if self.plan.script.kind != ScriptKind::Tcp {
+            return Report::new(status).info(why);
+        }
+        let place = match step.number {
+            None => " at initial connection step of tcp-check".to_owned(),
+            Some(number) => {
+                let action = match &step.action {
+                    Action::Connect(connect) => connect.words(),
+                    Action::Expect(expectation) => match &expectation.matching {
+                        Matching::Raw(pattern) => pattern.words(),
+                        Matching::Http(_) | Matching::Protocol(_) => "expect".into(),
+                    },
+                    Action::Send(_) | Action::Request(_) => "send".into(),
+                    Action::Set(_) | Action::Unset(_) | Action::Broken(_) => "set-var".into(),
+                };
+                format!(" at step {number} of tcp-check ({action})")
+            }
+        };
+        let comment = step.comment.as_ref().map(|text| format!(" comment: '{text}'")).unwrap_or_default();
+        Report::new(status).info(format!("{why}{place}{comment}"))
+    }
+}
+
+/// An absolute target follows `Host`.
+fn with_authority(uri: Vec<u8>, host: Option<&[u8]>) -> Vec<u8> {
+    let Some(host) = host else { return uri };
+    let Some(scheme) = uri.windows(3).position(|part| part == b"://").filter(|_| !uri.starts_with(b"/")) else {
+        return uri;
+    };
+    let path = uri[scheme + 3..].iter().position(|byte| *byte == b'/').map_or(&b"/"[..], |at| &uri[scheme + 3 + at..]);
+    [&uri[..scheme + 3], host, path].concat()
 }
 
 /// The handshake, or why there is none, as HAProxy says it and with the reason behind.
@@ -154,28 +579,27 @@ async fn agree(tls: &Tls, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, St
 type Ends = Option<(SocketAddr, SocketAddr)>;
 
 /// Connects as traffic does ([`Dialer`](baton_proxy::dialer::Dialer)).
-async fn connect(plan: &Plan, address: &Address, port: Option<u16>) -> Result<(Box<dyn Stream>, Ends), String> {
-    let mut peer = dialer::endpoint(address).ok_or("a descriptor cannot be checked")?;
-    if let (Endpoint::Inet(inet), Some(port)) = (&mut peer, port) {
-        inet.set_port(port);
-    }
+async fn open(plan: &Plan, address: &Address, is_linger: bool) -> Result<(Box<dyn Stream>, Ends), String> {
+    let peer = dialer::endpoint(address).ok_or("a descriptor cannot be checked")?;
     let started = plan.dialer.start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed)).map_err(|error| {
         match error.step {
             ConnectStep::Connect => words(&error.source),
             ConnectStep::Socket | ConnectStep::Option(_) | ConnectStep::Source => words_of(&error.to_string()),
         }
     })?;
-    established(started.into_fd()).await.map_err(|error| words(&error))
+    established(started.into_fd(), is_linger).await.map_err(|error| words(&error))
 }
 
-async fn established(fd: OwnedFd) -> io::Result<(Box<dyn Stream>, Ends)> {
+async fn established(fd: OwnedFd, is_linger: bool) -> io::Result<(Box<dyn Stream>, Ends)> {
     let is_unix = SockRef::from(&fd).domain()? == Domain::UNIX;
     if is_unix {
         return Ok((Box::new(UnixStream::from_std(fd.into())?), None));
     }
     let stream = TcpStream::from_std(fd.into())?;
     // Closing resets, so that checks leave no TIME_WAIT behind; a failure only costs such an entry.
-    let _ = stream.set_zero_linger();
+    if !is_linger {
+        let _ = stream.set_zero_linger();
+    }
     let finished = || match connect::finished(&stream)? {
         true => Ok(()),
         false => Err(io::ErrorKind::WouldBlock.into()),

@@ -31,9 +31,20 @@ pub enum Status {
     L7Response,
     /// A wrong status or header.
     L7Status,
+    /// The connection failed after it was there.
+    SocketError,
+    /// The program of an external check says so.
+    ProgramOk,
+    /// The program failed, or says that the server does.
+    ProgramError,
+    /// The program took too long.
+    ProgramTimeout,
     /// Errors of traffic (`observe`).
     Analyze,
 }
+
+/// The longest description of a result, in bytes.
+const INFO_BYTES_MAX: usize = 127;
 
 impl Status {
     /// The short word of statistics.
@@ -48,7 +59,7 @@ impl Status {
 
     /// The status of a short word.
     pub fn of_word(word: &str) -> Option<Status> {
-        const ALL: [Status; 12] = [
+        const ALL: [Status; 16] = [
             Status::L4Ok,
             Status::L4Timeout,
             Status::L4Connection,
@@ -60,6 +71,10 @@ impl Status {
             Status::L7Timeout,
             Status::L7Response,
             Status::L7Status,
+            Status::SocketError,
+            Status::ProgramOk,
+            Status::ProgramError,
+            Status::ProgramTimeout,
             Status::Analyze,
         ];
         ALL.into_iter().find(|status| status.word() == word)
@@ -68,7 +83,7 @@ impl Status {
     /// What it means for the server.
     pub fn verdict(self) -> Verdict {
         match self {
-            Status::L4Ok | Status::L6Ok | Status::L7Ok => Verdict::Passed,
+            Status::L4Ok | Status::L6Ok | Status::L7Ok | Status::ProgramOk => Verdict::Passed,
             Status::L7Conditional => Verdict::Conditional,
             Status::L4Timeout
             | Status::L4Connection
@@ -77,6 +92,9 @@ impl Status {
             | Status::L7Timeout
             | Status::L7Response
             | Status::L7Status
+            | Status::SocketError
+            | Status::ProgramError
+            | Status::ProgramTimeout
             | Status::Analyze => Verdict::Failed,
         }
     }
@@ -94,6 +112,10 @@ impl Status {
             Status::L7Timeout => ("L7TOUT", "Layer7 timeout"),
             Status::L7Response => ("L7RSP", "Layer7 invalid response"),
             Status::L7Status => ("L7STS", "Layer7 wrong status"),
+            Status::SocketError => ("SOCKERR", "Socket error"),
+            Status::ProgramOk => ("PROCOK", "External check passed"),
+            Status::ProgramError => ("PROCERR", "External check error"),
+            Status::ProgramTimeout => ("PROCTOUT", "External check timeout"),
             Status::Analyze => ("HANA", "Health analyze"),
         }
     }
@@ -104,10 +126,12 @@ impl Status {
 pub struct Report {
     /// How it ended.
     pub status: Status,
-    /// The status code of an HTTP answer.
+    /// The status code of a response.
     pub code: Option<u16>,
     /// What else there is to say; empty when nothing.
     pub info: String,
+    /// `info` is for the log only.
+    pub is_only_logged: bool,
     /// How long it took; `None` for what is no check of ours.
     pub duration: Option<Duration>,
 }
@@ -115,12 +139,18 @@ pub struct Report {
 impl Report {
     /// A result without code and words; the duration is filled in by the probe.
     pub fn new(status: Status) -> Report {
-        Report { status, code: None, info: String::new(), duration: None }
+        Report { status, code: None, info: String::new(), is_only_logged: false, duration: None }
     }
 
     /// Adds a description.
     pub fn info(mut self, info: impl Into<String>) -> Report {
         self.info = info.into();
+        // A reader of statistics takes a line for a server.
+        if self.info.contains(char::is_control) {
+            self.info = self.info.replace(char::is_control, " ");
+        }
+        let end = (0..=INFO_BYTES_MAX.min(self.info.len())).rev().find(|at| self.info.is_char_boundary(*at));
+        self.info.truncate(end.unwrap_or(0));
         self
     }
 
@@ -130,8 +160,8 @@ impl Report {
         if let Some(code) = self.code {
             text += &format!(", code: {code}");
         }
-        if !self.info.is_empty() && self.status.verdict() == Verdict::Failed {
-            text += &format!(", info: \"{}\"", self.info);
+        if !self.info.is_empty() {
+            text += &format!(", info: \"{}\"", escaped(&self.info));
         }
         if let Some(duration) = self.duration {
             text += &format!(", check duration: {}ms", duration.as_millis());
@@ -146,7 +176,7 @@ impl Report {
             status: self.status.word(),
             description: self.status.description(),
             code: self.code,
-            info: self.info.clone(),
+            info: if self.is_only_logged { String::new() } else { self.info.clone() },
             duration: self.duration.unwrap_or_default(),
             health: health.counter(),
             rise,
@@ -154,4 +184,16 @@ impl Report {
             failed,
         }
     }
+}
+
+/// What could end a line or the quotes is written as `<XX>`, as HAProxy does.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'"' | ..0x20 | 0x7f.. => out.push_str(&format!("<{byte:02X}>")),
+            _ => out.push(char::from(byte)),
+        }
+    }
+    out
 }

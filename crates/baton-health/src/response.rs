@@ -25,6 +25,8 @@ pub struct Response {
     /// The head that is judged: the first one.
     head: Option<Head>,
     parser: ResponseHead,
+    /// The head that is judged, where another one was parsed after it.
+    interim: Option<Box<ResponseHead>>,
     body: Body,
     /// The body without its framing.
     content: Vec<u8>,
@@ -61,7 +63,7 @@ impl Response {
         // A check that sends `Upgrade` among its fields may expect 101.
         let to = ResponseTo { upgrade: true, ..to };
         let (head, parser) = (None, ResponseHead::new());
-        Response { to, bytes: Vec::new(), at: 0, head, parser, body: Body::Awaited, content: Vec::new() }
+        Response { to, bytes: Vec::new(), at: 0, head, parser, interim: None, body: Body::Awaited, content: Vec::new() }
     }
 
     /// Whether nothing has come.
@@ -77,6 +79,13 @@ impl Response {
     /// The head, once it is complete.
     pub fn head(&self) -> Option<&Head> {
         self.head.as_ref()
+    }
+
+    /// The parsed head that is judged, the bytes that it was parsed from, and what has come of the body.
+    pub fn parts(&mut self) -> Option<(&mut ResponseHead, &[u8], &[u8])> {
+        self.head.as_ref()?;
+        let head = self.interim.as_deref_mut().unwrap_or(&mut self.parser);
+        Some((head, &self.bytes, &self.content))
     }
 
     /// What has come of the body.
@@ -109,6 +118,8 @@ impl Response {
                     self.at += length;
                     if !self.parser.is_interim() {
                         self.body = Body::of(self.parser.framing, &limits);
+                    } else if self.interim.is_none() {
+                        self.interim = Some(Box::new(std::mem::replace(&mut self.parser, ResponseHead::new())));
                     }
                 }
             }

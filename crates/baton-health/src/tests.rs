@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_model::{
-    Address, Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, InitState, Model, Observe, OnError, Proxy,
-    Role, Server,
+    Address, Check, CheckExpect, CheckSettings, CheckStep, CheckType, HttpCheckSend, InitState, Model, Observe,
+    OnError, Proxy, Role, Server,
 };
+use baton_proxy::Registry;
 use baton_proxy::balance::{Admin, BackendState, HealthState, Observed, ServerState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -86,7 +87,7 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let (send, lines) = mpsc::unbounded_channel();
-        let checker = Checker::new(move |event| {
+        let checker = Checker::new(Arc::new(Registry::new(1, Instant::now())), move |event| {
             let _ = send.send(event);
         });
         Bench { checker, backends: HashMap::new(), same: HashSet::new(), lines }
@@ -254,7 +255,12 @@ fn contents_are_judged_when_the_server_closed() {
     run(async {
         let peer = Scripted::new("HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nbody").await;
         let mut bench = Bench::new();
-        let expect = CheckStep::Expect { negated: true, kind: "string".into(), pattern: vec!["body".into()] };
+        let expect = CheckStep::Expect(CheckExpect {
+            negated: true,
+            kind: "string".into(),
+            pattern: vec!["body".into()],
+            ..CheckExpect::default()
+        });
         let steps = vec![CheckStep::Send(HttpCheckSend::default()), expect];
         let mut settings = proxy("app", CheckType::Http(steps), vec![server("s1", peer.address, quick())]);
         settings.check.log = true;

@@ -79,7 +79,7 @@ mod tests {
     use crate::Status;
 
     fn report(status: Status, code: Option<u16>, info: &str) -> Report {
-        Report { status, code, info: info.into(), duration: Some(Duration::ZERO) }
+        Report { code, duration: Some(Duration::ZERO), ..Report::new(status) }.info(info)
     }
 
     fn check(state: HealthState, why: Why<'_>, left: Transition, expect: &str) {
@@ -107,14 +107,14 @@ mod tests {
         );
         check(
             HealthState::Stopping,
-            Why::Check(&report(Status::L7Conditional, Some(404), "Not Found"), LogChecks::Off),
+            Why::Check(&report(Status::L7Conditional, Some(404), ""), LogChecks::Off),
             none,
             "Server app/s1 is stopping, reason: Layer7 check conditionally passed, code: 404, check duration: 0ms. \
              0 active and 0 backup servers online. 0 sessions requeued, 0 total in queue.",
         );
         check(
             HealthState::Up,
-            Why::Check(&report(Status::L7Ok, Some(200), "OK"), LogChecks::Off),
+            Why::Check(&report(Status::L7Ok, Some(200), ""), LogChecks::Off),
             one,
             "Server app/s1 is UP, reason: Layer7 check passed, code: 200, check duration: 0ms. \
              1 active and 0 backup servers online. 0 sessions requeued, 0 total in queue.",
@@ -133,7 +133,7 @@ mod tests {
             "Server app/s1 is DOWN via b_a/s1. 0 active and 1 backup servers left. Running on backup. \
              0 sessions active, 0 requeued, 0 remaining in queue.",
         );
-        let line = check_line("app", "s1", &report(Status::L7Status, Some(404), "Not Found"), "0/2 DOWN");
+        let line = check_line("app", "s1", &report(Status::L7Status, Some(404), ""), "0/2 DOWN");
         assert_eq!(
             line,
             "Health check for server app/s1 failed, reason: Layer7 wrong status, code: 404, info: \"Not Found\", \

@@ -4,15 +4,20 @@
 mod module_order;
 
 /// From the shell around checks down to what uses no other module.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 21] = [
     "checker",
     "following",
     "check",
     "text",
     "probe",
     "plan",
+    "external",
+    "live",
     "vip",
     "prober",
+    "protocol",
+    "script",
+    "matching",
     "expect",
     "response",
     "report",

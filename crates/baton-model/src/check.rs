@@ -1,4 +1,4 @@
-//! Health checks (configuration manual, 4.2 `option httpchk`, `http-check`, 5.2 `check` and its companions).
+//! Health checks (configuration manual, 4.2 `option httpchk`, `http-check`, `tcp-check`, 5.2 `check` and its companions).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,8 @@ pub struct Check {
     pub log: bool,
     /// `http-check disable-on-404`.
     pub disable_on_404: bool,
+    /// `http-check send-state`.
+    pub send_state: bool,
 }
 
 /// The check's protocol.
@@ -24,37 +26,164 @@ pub enum CheckType {
     Connect,
     /// `option httpchk`: the steps in order; an expectation that is missing at the end is `status 200-399`.
     Http(Vec<CheckStep>),
+    /// `option tcp-check`: the steps in order.
+    Tcp(Vec<CheckStep>),
+    /// A protocol with an option of its own.
+    Protocol(CheckProtocol),
+    /// `option external-check`: a program decides.
+    External(ExternalCheck),
 }
 
-/// One `http-check` line.
+impl CheckType {
+    /// The steps of `http-check` and `tcp-check` lines.
+    pub fn steps(&self) -> &[CheckStep] {
+        match self {
+            CheckType::Http(steps) | CheckType::Tcp(steps) => steps,
+            CheckType::Connect | CheckType::Protocol(_) | CheckType::External(_) => &[],
+        }
+    }
+}
+
+/// A protocol whose dialogue is known.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum CheckProtocol {
+    /// `option ldap-check`.
+    Ldap,
+    /// `option mysql-check [user NAME [post-41|pre-41]]`.
+    MySql {
+        /// `user`: a handshake is completed.
+        user: Option<String>,
+        /// `pre-41`: in the form of servers before 4.1.
+        is_before_41: bool,
+    },
+    /// `option pgsql-check user NAME`.
+    PostgreSql {
+        /// The user.
+        user: String,
+    },
+    /// `option redis-check`.
+    Redis,
+    /// `option smtpchk`.
+    Smtp {
+        /// The greeting, such as `HELO localhost`.
+        hello: String,
+    },
+    /// `option spop-check`.
+    Spop,
+    /// `option ssl-hello-chk`.
+    SslHello,
+}
+
+/// `option external-check`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ExternalCheck {
+    /// `external-check command`.
+    pub command: String,
+    /// `external-check path`: `PATH` of the command.
+    pub path: Option<String>,
+}
+
+/// One `http-check` or `tcp-check` line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CheckStep {
-    /// `http-check connect`: a (new) connection, `port` overriding the server's.
-    Connect {
-        /// `port`.
-        port: Option<u16>,
-        /// `send-proxy`.
-        send_proxy: bool,
-        /// `ssl`.
-        ssl: bool,
-        /// `sni`.
-        sni: Option<String>,
-        /// `alpn`.
-        alpn: Option<Vec<String>>,
-        /// `default`: what is not said here is as the server's line says.
-        default: bool,
-    },
+    /// `comment`: what the next step is about.
+    Comment(String),
+    /// `connect`: a (new) connection.
+    Connect(CheckConnect),
     /// `http-check send`, or what `option httpchk METHOD URI VERSION` says.
     Send(HttpCheckSend),
-    /// `http-check expect [!] KIND PATTERN`; the words after `expect`, compiled by `baton-control`.
-    Expect {
-        /// `!`: must not match.
-        negated: bool,
-        /// `status`, `rstatus`, `string`, `rstring`, `hdr`, `fhdr`.
-        kind: String,
-        /// The pattern's words.
-        pattern: Vec<String>,
+    /// `tcp-check send` and its relatives.
+    SendData(CheckData),
+    /// `expect`.
+    Expect(CheckExpect),
+    /// `set-var(…)` and `set-var-fmt(…)`.
+    SetVariable {
+        /// What stands in the parentheses: a name, and conditions.
+        target: String,
+        /// An expression, or a format for `set-var-fmt`.
+        value: CheckText,
     },
+    /// `unset-var(NAME)`.
+    UnsetVariable(String),
+}
+
+/// A text as it stands in the file, or one that is computed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum CheckText {
+    /// As it is; of `set-var` an expression.
+    Plain(String),
+    /// A format.
+    Format(String),
+}
+
+/// `connect`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CheckConnect {
+    /// `port`.
+    pub port: Option<CheckPort>,
+    /// `addr`.
+    pub addr: Option<Address>,
+    /// `send-proxy`.
+    pub send_proxy: bool,
+    /// `ssl`.
+    pub ssl: bool,
+    /// `sni`.
+    pub sni: Option<String>,
+    /// `alpn`.
+    pub alpn: Option<Vec<String>>,
+    /// `linger`: closed without a reset.
+    pub linger: bool,
+    /// `default`: what is not said here is as the server's line says.
+    pub default: bool,
+    /// `comment`.
+    pub comment: Option<String>,
+}
+
+/// `connect port`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum CheckPort {
+    /// This one.
+    Number(u16),
+    /// The value of an expression.
+    Expression(String),
+}
+
+/// `tcp-check send`, `send-lf`, `send-binary`, `send-binary-lf`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CheckData {
+    /// What is sent.
+    pub text: CheckText,
+    /// It is in hexadecimal digits.
+    pub is_binary: bool,
+    /// `comment`.
+    pub comment: Option<String>,
+}
+
+/// `expect`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CheckExpect {
+    /// `!`: must not match.
+    pub negated: bool,
+    /// `status`, `rstatus`, `string`, `rstring`, `string-lf`, `hdr`, `fhdr`, `binary`, `rbinary`, `binary-lf`.
+    pub kind: String,
+    /// The pattern's words.
+    pub pattern: Vec<String>,
+    /// `min-recv`: the least number of bytes that decide; then they do.
+    pub min_recv: Option<u32>,
+    /// `comment`.
+    pub comment: Option<String>,
+    /// `ok-status`, such as `L7OK`.
+    pub ok_status: Option<String>,
+    /// `error-status`.
+    pub error_status: Option<String>,
+    /// `tout-status`.
+    pub timeout_status: Option<String>,
+    /// `on-success`, a format.
+    pub on_success: Option<String>,
+    /// `on-error`, a format.
+    pub on_error: Option<String>,
+    /// `status-code`, an expression.
+    pub status_code: Option<String>,
 }
 
 /// The request of a check.
@@ -63,23 +192,29 @@ pub struct HttpCheckSend {
     /// Method, `OPTIONS` by default.
     pub method: String,
     /// URI, `/` by default.
-    pub uri: String,
+    pub uri: CheckText,
     /// Version text, `HTTP/1.0` by default.
     pub version: String,
-    /// `hdr NAME VALUE`, in order. HAProxy's old way to write headers behind the version is split into these too.
+    /// `hdr NAME VALUE`, in order; values are formats.
     pub headers: Vec<(String, String)>,
+    /// HAProxy's old way to write headers behind the version: as they are.
+    pub old_headers: Vec<(String, String)>,
     /// `body`.
-    pub body: Option<String>,
+    pub body: Option<CheckText>,
+    /// `comment`.
+    pub comment: Option<String>,
 }
 
 impl Default for HttpCheckSend {
     fn default() -> Self {
         HttpCheckSend {
             method: "OPTIONS".into(),
-            uri: "/".into(),
+            uri: CheckText::Plain("/".into()),
             version: "HTTP/1.0".into(),
             headers: Vec::new(),
+            old_headers: Vec::new(),
             body: None,
+            comment: None,
         }
     }
 }

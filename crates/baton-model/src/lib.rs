@@ -39,7 +39,8 @@ pub use address::{Address, Family};
 pub use balance::{Algorithm, Avalanche, Balance, HashFunction, HashType, UriHash};
 pub use bind::{Bind, BindKey, BindOptions, SocketMode};
 pub use check::{
-    Check, CheckSettings, CheckStep, CheckType, HttpCheckSend, InitState, MarkedDown, MarkedUp, Observe, OnError,
+    Check, CheckConnect, CheckData, CheckExpect, CheckPort, CheckProtocol, CheckSettings, CheckStep, CheckText,
+    CheckType, ExternalCheck, HttpCheckSend, InitState, MarkedDown, MarkedUp, Observe, OnError,
 };
 pub use cookie::{Cookie, CookieMode};
 pub use diff::{ChangeSet, Effects, Impact, ObjectChange, diff};

@@ -18,6 +18,7 @@ use crate::problem::RuleError;
 use crate::process::ProcessVariables;
 use crate::sample::Sample;
 use crate::settings::RuleSettings;
+use crate::tracking::{TrackedCounters, TrackedScopes};
 use crate::variable::{SetCondition, VariableName, VariableScope, VariableScopes, Variables};
 
 /// A value that a check computes.
@@ -69,7 +70,16 @@ pub struct CheckFacts<'a> {
 /// # Errors
 /// It is malformed, or asks for what a check does not have.
 pub fn check_expression(text: &str, files: &dyn Files) -> Result<Expr, RuleError> {
+    no_tables(text)?;
     Expr::compile(text, RulePosition::Check, files)
+}
+
+/// Stick tables are not looked up by checks.
+fn no_tables(text: &str) -> Result<(), RuleError> {
+    match text.contains("table_") {
+        true => Err(RuleError::new("stick tables cannot be used in health checks")),
+        false => Ok(()),
+    }
 }
 
 /// Compiles a format of a check: what is sent, or a description. It may have several lines, its values may not.
@@ -77,6 +87,8 @@ pub fn check_expression(text: &str, files: &dyn Files) -> Result<Expr, RuleError
 /// # Errors
 /// It is malformed, or asks for what a check does not have.
 pub fn check_format(text: &str, files: &dyn Files) -> Result<Format, RuleError> {
+    let mut expressions = text.match_indices("%[").map(|(at, _)| &text[at..]);
+    expressions.try_for_each(|expression| no_tables(expression.split(']').next().unwrap_or_default()))?;
     Format::compile_lines(text, RulePosition::Check, files)
 }
 
@@ -107,7 +119,7 @@ impl CheckAssignment {
         };
         let Some(value) = value else { return };
         let known = cx.variables.value(&self.name);
-        if self.conditions.iter().all(|condition| condition.holds(known, &value)) {
+        if self.conditions.iter().all(|condition| condition.holds(&self.name, known, &value)) {
             cx.variables.set(&self.name, value);
         }
     }
@@ -132,10 +144,9 @@ impl CheckVariables {
     /// Evaluates with these variables and what is known.
     pub fn with<T>(&mut self, facts: CheckFacts<'_>, evaluate: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let CheckFacts { now, backend, server, live, received, response, process, random } = facts;
-        let response = response.map(|(head, bytes, body)| Response {
-            head: ResponseMut::new(head, bytes),
-            body: Body::Plain(body),
-        });
+        let response = response
+            .map(|(head, bytes, body)| Response { head: ResponseMut::new(head, bytes), body: Body::Plain(body) });
+        let mut tracked = TrackedCounters::default();
         let mut cx = Context {
             now,
             client: None,
@@ -168,6 +179,7 @@ impl CheckVariables {
             log_level: None,
             matches_hash: &|_, _| false,
             last_rule: None,
+            tracked: TrackedScopes::new(&mut tracked, None),
             random,
             scratch: &mut Vec::new(),
         };

@@ -85,7 +85,7 @@ pub use live::{
 };
 pub use log::{DateSpelling, Fact, LogSource, NoLog, UniqueId};
 pub use nearest::{nearest, suggestion};
-pub use outside::{BufferLimits, Files, NameReference, NoFiles, ReferenceKind};
+pub use outside::{BufferLimits, CheckFiles, Files, NameReference, NoFiles, ReferenceKind};
 pub use place::RulePosition;
 pub use problem::{RuleDiagnostic, RuleError};
 pub use process::{KeptProcessVariable, PROCESS_VARIABLES_MAX, ProcessVariables};

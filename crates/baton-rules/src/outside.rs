@@ -124,3 +124,20 @@ impl Files for NoFiles {
         Err(io::ErrorKind::NotFound.into())
     }
 }
+
+/// The outside of a health check's expressions: the host's name and the environment, and no files.
+#[derive(Clone, Debug, Default)]
+pub struct CheckFiles {
+    /// The host's name.
+    pub hostname: String,
+}
+
+impl Files for CheckFiles {
+    fn read(&self, _: &str) -> io::Result<Vec<u8>> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "health checks read no files"))
+    }
+
+    fn hostname(&self) -> String {
+        self.hostname.clone()
+    }
+}

@@ -1,175 +1,262 @@
-//! `http-check` (configuration manual, 4.2).
+//! `http-check` and `tcp-check` lines and the options that say how servers are checked (configuration manual, 4.2).
 
-use baton_model::CheckStep;
-use baton_rules::suggestion;
+mod expect;
+mod protocol;
+mod step;
 
-use crate::keywords::server::tls::protocols;
-use crate::lower::{Call, Draft, Subject};
+use baton_model::{CheckStep, CheckText, CheckType, ExternalCheck, HttpCheckSend};
 
-pub(crate) fn check_404(draft: &mut Draft, call: &mut Call<'_, '_>) {
+use super::rows::row;
+use super::{BACK, DEFAULTS, Keyword, Sections};
+use crate::lower::{Call, Draft};
+
+const BE: Sections = DEFAULTS | BACK;
+
+pub(crate) static KEYWORDS: &[Keyword] = &[
+    row("option httpchk", BE, "[[METHOD] URI [VERSION]]", httpchk, "HTTP health checks."),
+    row("option external-check", BE, "", external_check, "Health checks by a program, see 'external-check command'."),
+    row("external-check command", BE, "PROGRAM", command, "The program of 'option external-check'."),
+    row("external-check path", BE, "PATH", command_path, "PATH of that program."),
+    row("option ldap-check", BE, "", protocol::ldap, "Health checks by LDAPv3: an anonymous bind."),
+    row(
+        "option mysql-check",
+        BE,
+        "[user NAME [post-41|pre-41]]",
+        protocol::mysql,
+        "Health checks by MySQL's protocol: its greeting, and with a user a log-in.",
+    ),
+    row("option pgsql-check", BE, "user NAME", protocol::pgsql, "Health checks by PostgreSQL's protocol."),
+    row("option redis-check", BE, "", protocol::redis, "Health checks by Redis' protocol: PING."),
+    row("option smtpchk", BE, "[HELLO DOMAIN]", protocol::smtp, "Health checks by SMTP: HELO or EHLO, and QUIT."),
+    row("option spop-check", BE, "", protocol::spop, "Health checks of agents of SPOE, in 'mode tcp'."),
+    row("option ssl-hello-chk", BE, "", protocol::ssl_hello, "Health checks by a hello of SSL 3.0."),
+    row("option tcp-check", BE, "", tcp_check, "Health checks by 'tcp-check' lines."),
+    row("http-check comment", BE, "TEXT", step::comment, "Comment on the next step of a health check."),
+    row(
+        "http-check connect",
+        BE,
+        "[default] [port P] [addr A] [ssl] [sni S] [alpn L] [send-proxy] [linger] [comment C]",
+        step::connect,
+        "Opens a connection of a health check.",
+    ),
+    row(
+        "http-check disable-on-404",
+        BE,
+        "",
+        disable_on_404,
+        "A 404 response takes a server out of load balancing but keeps its persistent clients.",
+    ),
+    row(
+        "http-check expect",
+        BE,
+        "[min-recv N] [comment C] [ok-status S] [error-status S] [tout-status S] [on-success F] [on-error F] \
+         [status-code E] [!] KIND PATTERN",
+        expect::expect,
+        "Expected response.",
+    ),
+    row(
+        "http-check send",
+        BE,
+        "[meth M] [uri U|uri-lf F] [ver V] [hdr N F]… [body B|body-lf F] [comment C]",
+        step::http_send,
+        "The request of a health check.",
+    ),
+    row("http-check send-state", BE, "", send_state, "Health checks tell a server how it is seen, in a header."),
+    row(
+        "http-check set-var*",
+        BE,
+        "(NAME[,CONDITION…]) EXPRESSION|FORMAT",
+        step::set_var,
+        "Variable of a health check.",
+    ),
+    row("http-check unset-var*", BE, "(NAME)", step::unset_var, "Forgets a variable of a health check."),
+    row("tcp-check comment", BE, "TEXT", step::comment, "Comment on the next step of a health check."),
+    row(
+        "tcp-check connect",
+        BE,
+        "[default] [port P] [addr A] [ssl] [sni S] [alpn L] [send-proxy] [linger] [comment C]",
+        step::connect,
+        "Opens a connection of a health check.",
+    ),
+    row(
+        "tcp-check expect",
+        BE,
+        "[min-recv N] [comment C] [ok-status S] [error-status S] [tout-status S] [on-success F] [on-error F] \
+         [status-code E] [!] KIND PATTERN",
+        expect::expect,
+        "What a server has to send.",
+    ),
+    row("tcp-check send", BE, "TEXT [comment C]", step::send, "Sends a text."),
+    row("tcp-check send-binary", BE, "DIGITS [comment C]", step::send, "Sends bytes, in hexadecimal digits."),
+    row("tcp-check send-binary-lf", BE, "FORMAT [comment C]", step::send, "Sends bytes whose digits a format gives."),
+    row("tcp-check send-lf", BE, "FORMAT [comment C]", step::send, "Sends what a format gives."),
+    row(
+        "tcp-check set-var*",
+        BE,
+        "(NAME[,CONDITION…]) EXPRESSION|FORMAT",
+        step::set_var,
+        "Variable of a health check.",
+    ),
+    row("tcp-check unset-var*", BE, "(NAME)", step::unset_var, "Forgets a variable of a health check."),
+];
+
+/// What a section has said about checks so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CheckDraft {
+    pub kind: CheckKind,
+    pub http: StepsDraft,
+    pub tcp: StepsDraft,
+    /// The request of `option httpchk`.
+    pub request: Option<HttpCheckSend>,
+    /// `external-check command` and `external-check path`.
+    pub command: Option<String>,
+    pub path: Option<String>,
+}
+
+/// The option that describes a check.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) enum CheckKind {
+    #[default]
+    None,
+    Http,
+    Tcp,
+    Protocol(baton_model::CheckProtocol),
+    External,
+}
+
+/// Lines of `http-check` or of `tcp-check`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepsDraft {
+    pub steps: Vec<CheckStep>,
+    /// They are of this section, not of its `defaults`.
+    pub is_own: bool,
+}
+
+impl CheckDraft {
+    /// A section begins with those of its `defaults`: steps hold as long as it has none of its own, and only with their option.
+    pub fn begin(&mut self) {
+        if self.kind != CheckKind::Http {
+            (self.http.steps, self.request) = (Vec::new(), None);
+        }
+        if self.kind != CheckKind::Tcp {
+            self.tcp.steps = Vec::new();
+        }
+        (self.http.is_own, self.tcp.is_own) = (false, false);
+    }
+
+    /// The lines that one more is added to.
+    fn own(&mut self, is_http: bool) -> &mut Vec<CheckStep> {
+        if is_http && !self.http.is_own {
+            self.request = None;
+        }
+        let draft = if is_http { &mut self.http } else { &mut self.tcp };
+        if !draft.is_own {
+            *draft = StepsDraft { steps: Vec::new(), is_own: true };
+        }
+        &mut draft.steps
+    }
+
+    /// What it all amounts to.
+    pub fn kind(&self) -> CheckType {
+        match &self.kind {
+            CheckKind::None => CheckType::Connect,
+            CheckKind::Tcp => CheckType::Tcp(self.tcp.steps.clone()),
+            CheckKind::Protocol(protocol) => CheckType::Protocol(protocol.clone()),
+            CheckKind::External => CheckType::External(ExternalCheck {
+                command: self.command.clone().unwrap_or_default(),
+                path: self.path.clone(),
+            }),
+            CheckKind::Http => {
+                let mut steps = self.http.steps.clone();
+                let connects = steps.iter().any(|step| matches!(step, CheckStep::Connect(_)));
+                if !steps.iter().any(|step| matches!(step, CheckStep::Send(_))) {
+                    // The request of the option comes first, or over the connection that is asked for.
+                    let is_later = |step: &CheckStep| matches!(step, CheckStep::Expect(_) | CheckStep::Comment(_));
+                    let at = steps.iter().position(is_later).filter(|_| !connects).unwrap_or(steps.len());
+                    steps.insert(at, CheckStep::Send(self.request.clone().unwrap_or_default()));
+                }
+                CheckType::Http(steps)
+            }
+        }
+    }
+}
+
+/// Whether a line of a check is one of HTTP.
+fn is_http(call: &Call<'_, '_>) -> bool {
+    call.name.starts_with("http-check")
+}
+
+fn disable_on_404(draft: &mut Draft, call: &mut Call<'_, '_>) {
     draft.proxy.check.disable_on_404 |= call.at_most(0);
 }
 
-pub(crate) fn check_connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    let (mut port, mut send_proxy, mut ssl, mut default) = (None, false, false, false);
-    let (mut sni, mut alpn) = (None, None);
-    let mut index = 0;
-    while index < call.args() {
-        match call.arg(index) {
-            "port" => {
-                index += 1;
-                let value = call.number_at(call.first + index, "http-check connect port", 1, 65535);
-                let Some(value) = value else { return };
-                port = u16::try_from(value).ok();
-            }
-            "send-proxy" => send_proxy = true,
-            "default" => default = true,
-            "ssl" => ssl = true,
-            "sni" => {
-                index += 1;
-                match call.arg(index) {
-                    "" => {
-                        let message = "'http-check connect' : 'sni' expects a string as argument.";
-                        return call.error(call.first + index, "missing-argument", message.into());
-                    }
-                    name => sni = Some(name.to_string()),
-                }
-            }
-            "alpn" => {
-                index += 1;
-                call.about = Subject::Text("'http-check connect' : ".into());
-                alpn = protocols(call, call.first + index, "alpn");
-                if alpn.is_none() {
-                    return;
-                }
-                call.about = Subject::Nothing;
-            }
-            "linger" => {}
-            "comment" => index += 1,
-            word @ ("addr" | "proto" | "via-socks4") => {
-                let message = format!("'http-check connect {word}' is not supported yet");
-                return call.error(call.first + index, "not-yet", message);
-            }
-            odd => {
-                let message = format!(
-                    "'http-check connect' : expects 'comment', 'port', 'send-proxy', 'ssl', 'sni', 'alpn', 'linger' or 'default' but got \
-                     '{odd}' as argument."
-                );
-                let known = ["comment", "port", "send-proxy", "ssl", "sni", "alpn", "linger", "default"];
-                return call.not_one_of(index, message, known);
-            }
-        }
-        index += 1;
-    }
-    draft.check_steps.push(CheckStep::Connect { port, send_proxy, ssl, sni, alpn, default });
+fn send_state(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    draft.proxy.check.send_state |= call.at_most(0);
 }
 
-pub(crate) fn check_send(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    let mut request = draft.check_request.clone().unwrap_or_default();
-    request.headers.clear();
-    request.body = None;
-    let mut index = 0;
-    while index < call.args() {
-        let value = call.arg(index + 1);
-        match call.arg(index) {
-            "hdr" => {
-                if value.is_empty() || call.arg(index + 2).is_empty() {
-                    let message = "'http-check send' : 'hdr' expects <name> and <value> as arguments.";
-                    return call.wrong(index + 1, message.into());
-                }
-                request.headers.push((value.into(), call.arg(index + 2).into()));
-                index += 1;
-            }
-            word @ ("meth" | "uri" | "ver" | "body" | "comment") => {
-                if value.is_empty() {
-                    return call.wrong(index + 1, format!("'http-check send' : '{word}' expects a value as argument."));
-                }
-                match word {
-                    "meth" => request.method = value.into(),
-                    "uri" => request.uri = value.into(),
-                    "ver" => request.version = value.into(),
-                    "body" => request.body = Some(value.into()),
-                    _ => {}
-                }
-            }
-            word @ ("uri-lf" | "body-lf") => {
-                let message = format!("'http-check send {word}' is not supported yet");
-                return call.error(call.first + index, "not-yet", message);
-            }
-            odd => {
-                let message = format!(
-                    "'http-check send' : expects 'comment', 'meth', 'uri', 'ver', 'hdr' or 'body' but got '{odd}' as \
-                     argument."
-                );
-                return call.not_one_of(index, message, ["comment", "meth", "uri", "ver", "hdr", "body"]);
-            }
-        }
-        index += 2;
+fn tcp_check(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) {
+        draft.check.kind = CheckKind::Tcp;
     }
-    draft.check_steps.push(CheckStep::Send(request));
 }
 
-pub(crate) fn check_expect(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    let mut index = 0;
-    let negated = call.arg(0) == "!";
-    if negated {
-        index += 1;
+fn external_check(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) {
+        draft.check.kind = CheckKind::External;
     }
-    let (negated, kind) = match call.arg(index).strip_prefix('!') {
-        Some(kind) if !kind.is_empty() => (!negated, kind),
-        _ => (negated, call.arg(index)),
-    };
-    if kind.is_empty() {
-        let message = "'http-check expect' : expects at least a matching pattern as arguments.";
-        return call.error(call.first + index, "missing-argument", message.into());
+}
+
+fn command(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if let Some(command) = call.only("a program as an argument") {
+        draft.check.command = Some(command.into());
     }
-    let known = ["status", "rstatus", "string", "rstring", "hdr", "fhdr"];
-    if !known.contains(&kind) {
-        let later = ["min-recv", "comment", "ok-status", "error-status", "tout-status", "on-success", "on-error"];
-        let (id, message) = match later.contains(&kind) || matches!(kind, "string-lf" | "status-code") {
-            true => ("not-yet", format!("'http-check expect {kind}' is not supported yet")),
-            false => (
-                "bad-value",
-                format!(
-                    "'http-check expect' : only supports [!]string, [!]rstring, [!]status, [!]rstatus, [!]hdr and [!]fhdr but got '{kind}' as argument."
-                ),
-            ),
-        };
-        let hint = suggestion(kind, known).filter(|_| id == "bad-value");
-        return call.error_with(call.first + index, id, message, hint);
+}
+
+fn command_path(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if let Some(path) = call.only("a list of directories as an argument") {
+        draft.check.path = Some(path.into());
     }
-    let pattern: Vec<String> = call.rest().split_off((index + 1).min(call.args()));
-    if pattern.is_empty() {
-        let message = format!("'http-check expect' : '{kind}' expects a <pattern> as argument.");
-        return call.error(call.first + index + 1, "missing-argument", message);
+}
+
+/// `option httpchk`, `… URI`, `… METHOD URI`, `… METHOD URI VERSION`, with headers behind the version as in old files.
+fn httpchk(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    if !call.at_most(3) {
+        return;
     }
-    if kind == "status" && !is_status_list(&pattern[0]) {
-        let message = format!("'http-check expect' : invalid list of status codes '{}'.", pattern[0]);
-        return call.wrong(index + 1, message);
+    let mut request = HttpCheckSend::default();
+    match call.args() {
+        0 => {}
+        1 => request.uri = CheckText::Plain(call.arg(0).into()),
+        _ => {
+            request.method = call.arg(0).into();
+            request.uri = CheckText::Plain(call.arg(1).into());
+        }
     }
-    if !matches!(kind, "hdr" | "fhdr") && pattern.len() > 1 {
-        let message = format!("'http-check expect' : unexpected argument '{}'.", pattern[1]);
-        return call.error(call.first + index + 2, "extra-argument", message);
+    let mut lines = call.arg(2).split("\r\n");
+    if let Some(version) = lines.next().filter(|version| !version.is_empty()) {
+        request.version = version.into();
     }
-    if matches!(kind, "rstatus" | "rstring")
-        && let Err(error) = regex::bytes::RegexBuilder::new(&pattern[0]).unicode(false).build()
+    let extra: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+    let body: Vec<&str> = lines.collect();
+    for line in &extra {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        request.old_headers.push((name.trim().into(), value.trim().into()));
+    }
+    if !body.is_empty() {
+        request.body = Some(CheckText::Plain(body.join("\r\n")));
+    }
+    if call.arg(2).contains("\r\n") {
+        let message = "'option httpchk' : hiding headers or body at the end of the version string is deprecated. \
+                       Please, consider to use 'http-check send' directive instead.";
+        call.warn(call.first + 2, "deprecated", message.into());
+    }
+    draft.check.kind = CheckKind::Http;
+    // The first request was written before.
+    if let Some(CheckStep::Send(first)) =
+        draft.check.own(true).iter_mut().find(|step| matches!(step, CheckStep::Send(_)))
     {
-        let reason = error.to_string();
-        let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_string();
-        let message = format!("'http-check expect' : regex '{}' is invalid ({reason}).", pattern[0]);
-        return call.wrong(index + 1, message);
+        (first.method, first.uri, first.version) =
+            (request.method.clone(), request.uri.clone(), request.version.clone());
     }
-    draft.check_steps.push(CheckStep::Expect { negated, kind: kind.into(), pattern });
-}
-
-/// `200`, `200,204`, `200-299,404`.
-fn is_status_list(text: &str) -> bool {
-    text.split(',').all(|part| {
-        let (low, high) = part.split_once('-').unwrap_or((part, part));
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        match (low.parse::<u16>(), high.parse::<u16>()) {
-            (Ok(low), Ok(high)) => digits(part.split('-').next().unwrap_or_default()) && low <= high && low >= 100,
-            _ => false,
-        }
-    })
+    draft.check.request = Some(request);
 }

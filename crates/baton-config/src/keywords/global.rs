@@ -56,6 +56,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         master_worker,
         "Master-worker mode: a master process holds the listening sockets.",
     ),
+    row("external-check", "", external_check, "Permits 'option external-check'."),
+    row(
+        "insecure-fork-wanted",
+        "",
+        insecure_fork,
+        "Says that programs are started on purpose, as 'option external-check' does.",
+    ),
     row("max-spread-checks", "TIME", max_spread_checks, "Maximum time over which the first health checks are spread."),
     row(
         "localpeer",
@@ -160,13 +167,11 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("zero-warning", "", zero_warning, "Warnings refuse the configuration."),
     none("busy-polling", GLOBAL, "…", POLLER),
     none("expose-experimental-directives", GLOBAL, "…", "there are no experimental directives"),
-    none("external-check", GLOBAL, "…", "it only permits external checks, which are not supported yet"),
     none("h2-workaround-bogus-websocket-clients", GLOBAL, "…", "it configures HTTP/2, which is not supported yet"),
     none("httpclient.resolvers.id", GLOBAL, "…", INTERNAL),
     none("httpclient.resolvers.prefer", GLOBAL, "…", INTERNAL),
     none("httpclient.ssl.ca-file", GLOBAL, "…", INTERNAL),
     none("httpclient.ssl.verify", GLOBAL, "…", INTERNAL),
-    none("insecure-fork-wanted", GLOBAL, "…", "Baton never starts other programs while serving"),
     none("lua-prepend-path", GLOBAL, "…", "Lua is not supported yet"),
     none("maxcompcpuusage", GLOBAL, "…", COMPRESSION),
     none("maxcomprate", GLOBAL, "…", COMPRESSION),
@@ -330,6 +335,16 @@ fn hard_stop_after(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 
 fn grace(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     global.model.grace = duration(call);
+}
+
+fn external_check(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.permits_external_checks |= call.at_most(0);
+}
+
+fn insecure_fork(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if call.at_most(0) {
+        global.wants_forks = call.prefix == Prefix::None;
+    }
 }
 
 fn max_spread_checks(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {

@@ -1,6 +1,6 @@
 //! The `option` keywords (configuration manual, 4.2).
 
-use baton_model::{ForwardedFor, HttpCheckSend, LogFormat, Redispatch, RestrictedNames, Ruleset};
+use baton_model::{ForwardedFor, LogFormat, Redispatch, RestrictedNames, Ruleset};
 use baton_rules::suggestion;
 
 use super::log;
@@ -96,7 +96,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     ),
     row("option http-server-close", ALL, "", server_close, "Close server connections after each response."),
     none("option http-use-proxy-header", FE, "", "HAProxy 2.6 ignores Proxy-Connection too"),
-    row("option httpchk", BE, "[[METHOD] URI [VERSION]]", httpchk, "HTTP health checks."),
     row("option httpclose", ALL, "", close, "Close the connections of both sides after each response."),
     row("option httpslog", ALL, "", httpslog, "HTTP log format with facts about TLS."),
     row("option httplog", ALL, "[clf]", httplog, "HTTP log format."),
@@ -142,17 +141,8 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("option disable-h2-upgrade", FE, "", "connections are always HTTP/1"),
     none("option idle-close-on-response", FE, "", "idle connections are closed gracefully anyway"),
     later("option checkcache", BE),
-    later("option external-check", BE),
     later("option h1-case-adjust-bogus-client", FE),
     later("option h1-case-adjust-bogus-server", BE),
-    later("option ldap-check", BE),
-    later("option mysql-check", BE),
-    later("option pgsql-check", BE),
-    later("option redis-check", BE),
-    later("option smtpchk", BE),
-    later("option spop-check", BE),
-    later("option ssl-hello-chk", BE),
-    later("option tcp-check", BE),
     gone(
         "option forceclose",
         ALL,
@@ -340,40 +330,4 @@ fn forwarded(call: &mut Call<'_, '_>, header: &str, has_if_none: bool) -> Option
         index += 1;
     }
     Some(value)
-}
-
-/// `option httpchk`, `… URI`, `… METHOD URI`, `… METHOD URI VERSION`, with headers behind the version as in old files.
-fn httpchk(draft: &mut Draft, call: &mut Call<'_, '_>) {
-    if !call.at_most(3) {
-        return;
-    }
-    let mut request = HttpCheckSend::default();
-    match call.args() {
-        0 => {}
-        1 => request.uri = call.arg(0).into(),
-        _ => {
-            request.method = call.arg(0).into();
-            request.uri = call.arg(1).into();
-        }
-    }
-    let mut lines = call.arg(2).split("\r\n");
-    if let Some(version) = lines.next().filter(|version| !version.is_empty()) {
-        request.version = version.into();
-    }
-    let extra: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
-    let body: Vec<&str> = lines.collect();
-    for line in &extra {
-        let (name, value) = line.split_once(':').unwrap_or((line, ""));
-        request.headers.push((name.trim().into(), value.trim().into()));
-    }
-    if !body.is_empty() {
-        request.body = Some(body.join("\r\n"));
-    }
-    if call.arg(2).contains("\r\n") {
-        let message = "'option httpchk' : hiding headers or body at the end of the version string is deprecated. \
-                       Please, consider to use 'http-check send' directive instead.";
-        call.warn(call.first + 2, "deprecated", message.into());
-    }
-    draft.http_check = true;
-    draft.check_request = Some(request);
 }

@@ -6,7 +6,6 @@ use baton_model::{ErrorPage, Mode, Reuse, Ruleset, StateFile, Timeouts};
 use baton_rules::suggestion;
 
 use super::balance::{balance, hash_balance_factor, hash_type};
-use super::check::{check_404, check_connect, check_expect, check_send};
 use super::cookie::cookie;
 use super::failure::{errorfile, errorfiles, errorloc, http_error, retry_on};
 use super::log;
@@ -92,23 +91,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "ACTION …",
         |d, c| rule(d, c, Ruleset::HttpAfterResponse),
         "Rules for all responses.",
-    ),
-    row("http-check connect", BE, "[port N] [send-proxy] …", check_connect, "Opens a connection of a health check."),
-    row(
-        "http-check disable-on-404",
-        BE,
-        "",
-        check_404,
-        "A 404 response takes a server out of load balancing but keeps \
-                                                         its persistent clients.",
-    ),
-    row("http-check expect", BE, "[!] KIND PATTERN", check_expect, "Expected response."),
-    row(
-        "http-check send",
-        BE,
-        "[meth M] [uri U] [ver V] [hdr N V]… [body B]",
-        check_send,
-        "The request of a health check.",
     ),
     row("http-error", ALL, "status CODE …", http_error, "Response for an error, as 'http-request return' has it."),
     row(
@@ -300,7 +282,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("clitcpka-cnt", FE, "…", KEEPALIVE),
     none("clitcpka-idle", FE, "…", KEEPALIVE),
     none("clitcpka-intvl", FE, "…", KEEPALIVE),
-    none("http-check comment", BE, "…", "it only names the next step in messages"),
     none("max-keep-alive-queue", BE, "…", "a queued request never waits for an idle connection"),
     none("srvtcpka-cnt", BE, "…", KEEPALIVE),
     none("srvtcpka-idle", BE, "…", KEEPALIVE),
@@ -308,14 +289,8 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("compression", ALL),
     later("dispatch", BACK),
     later("email-alert", ALL),
-    later("external-check command", BE),
-    later("external-check path", BE),
     later("filter", FRONT | BACK),
-    later("http-check send-state", BE),
-    later("http-check set-var*", BE),
-    later("http-check unset-var*", BE),
     later("persist", BE),
-    later("tcp-check", BE),
     later("use-fcgi-app", BACK),
     gone("appsession", ALL, "'appsession' is not supported anymore since HAProxy 1.6."),
     gone(

@@ -15,7 +15,7 @@ use crate::dynamic_server::{self, quoted};
 use crate::lower::{Call, Draft, MAX_OBJECTS, ServerDraft, Subject, is_name, server_words};
 
 use parameters::INDEX;
-pub(crate) use parameters::{all, row as parameter};
+pub(crate) use parameters::{all, check_address, row as parameter};
 
 /// How many words belong to this one on a `server` line; none to one that is unknown.
 pub(crate) fn arguments(word: &str) -> usize {

@@ -344,8 +344,8 @@ pub(super) fn service_ports(drafts: &mut [Draft]) {
 pub(super) fn check_port(server: &mut ServerDraft, own: &DirectDraft, kind: &CheckType, context: &mut Context<'_>) {
     let (check, service) = (&server.server.check, own.service_port);
     let is_given = check.port.is_some() || matches!(check.addr, Some(Address::Inet(address)) if address.port() > 0);
-    let is_step = |step: &CheckStep| matches!(step, CheckStep::Connect { port: Some(_), .. });
-    let is_said = is_given || matches!(kind, CheckType::Http(steps) if steps.iter().any(is_step));
+    let is_step = |step: &CheckStep| matches!(step, CheckStep::Connect(connect) if connect.port.is_some());
+    let is_said = is_given || kind.steps().iter().any(is_step);
     if let (Some(port), Some(line), true) = (service, &server.line, check.enabled && own.is_udp && !is_said) {
         let message = format!(
             "'server {}' : 'check' uses TCP, but the service on port {port} is UDP: a server without TCP on that port \

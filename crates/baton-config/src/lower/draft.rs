@@ -5,14 +5,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, CheckStep, CrtLine, ErrorPage, Global, HttpCheckSend, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role,
-    Server, ServerTarget, SocketMode, Source,
+    Address, CrtLine, ErrorPage, Global, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server, ServerTarget,
+    SocketMode, Source,
 };
 use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
 
 use super::{Context, MAX_OBJECTS, name_of};
 use crate::diagnostic::Severity;
+use crate::keywords::check::CheckDraft;
 use crate::keywords::direct::DirectDraft;
 use crate::keywords::server::tls::TlsWords;
 use crate::keywords::{Sections, server};
@@ -28,6 +29,10 @@ pub(crate) struct GlobalDraft {
     /// `unix-bind`: put before the path of every unix socket to listen on, and its owner and mode where a line has none.
     pub unix_prefix: String,
     pub unix_socket: SocketMode,
+    /// `external-check`.
+    pub permits_external_checks: bool,
+    /// `insecure-fork-wanted`.
+    pub wants_forks: bool,
 }
 
 /// Which kind of section a draft is.
@@ -183,10 +188,8 @@ pub(crate) struct Draft {
     pub server_close: bool,
     /// The section has a `stats` line of its own: nothing of its page comes from a `defaults` section.
     pub has_own_stats: bool,
-    /// `option httpchk`: checks speak HTTP, and the request it describes.
-    pub http_check: bool,
-    pub check_request: Option<HttpCheckSend>,
-    pub check_steps: Vec<CheckStep>,
+    /// How servers are checked.
+    pub check: CheckDraft,
     /// `cookie … dynamic`.
     pub cookie_dynamic: bool,
     /// `dynamic-cookie-key`.
@@ -229,9 +232,7 @@ impl Draft {
             close: false,
             server_close: false,
             has_own_stats: false,
-            http_check: false,
-            check_request: None,
-            check_steps: Vec::new(),
+            check: CheckDraft::default(),
             cookie_dynamic: false,
             dynamic_cookie_key: None,
             transparent: false,
@@ -440,6 +441,7 @@ pub(crate) fn begin(section: &Section, drafts: &mut Drafts, context: &mut Contex
     draft.valid = valid;
     draft.referenced = false;
     draft.has_own_stats = false;
+    draft.check.begin();
     Some(draft)
 }
 

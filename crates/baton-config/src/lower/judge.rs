@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, CheckStep, CheckType, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy,
-    Role, Rule, Ruleset, Server, Source,
+    Address, Algorithm, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule, Ruleset,
+    Server, Source,
 };
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -20,6 +20,7 @@ use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
+use crate::keywords::check::CheckKind;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
 use crate::keywords::{failure, peers, ring, server, statistics, tls, userlist};
 use crate::own::Own;
@@ -206,7 +207,8 @@ fn finish_proxy(
         }
     }
     tls::certificates(proxy, &draft.ssl_lines, &draft.uses, context);
-    proxy.check.kind = check(draft);
+    proxy.check.kind = draft.check.kind();
+    external_check(proxy, draft, global, context);
     if proxy.mode == Mode::Direct {
         let (own, kind) = (&draft.direct, &proxy.check.kind);
         draft.servers.iter_mut().for_each(|server| direct::check_port(server, own, kind, context));
@@ -218,10 +220,7 @@ fn finish_proxy(
     proxy.servers = match proxy.role.is_backend() {
         false => Vec::new(),
         true => {
-            let steps = match &proxy.check.kind {
-                CheckType::Http(steps) => &steps[..],
-                CheckType::Connect => &[],
-            };
+            let steps = proxy.check.kind.steps();
             let around = Surroundings { global: &model.tls, backend: &proxy.name, http, steps, files, last: None };
             fast_open(proxy, draft, context);
             servers(draft, around, context)
@@ -294,22 +293,6 @@ fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
 /// Where the line of a rule is kept.
 pub(super) fn key(source: &Source) -> (u32, Arc<str>) {
     (source.line, source.file.clone())
-}
-
-/// The check of a backend: what `option httpchk` and `http-check` lines amount to.
-fn check(draft: &Draft) -> CheckType {
-    match draft.http_check {
-        false => CheckType::Connect,
-        true => {
-            let mut steps = draft.check_steps.clone();
-            if !steps.iter().any(|step| matches!(step, CheckStep::Send(_))) {
-                // The request of `option httpchk` comes first, behind a connection that is asked for.
-                let at = usize::from(matches!(steps.first(), Some(CheckStep::Connect { .. })));
-                steps.insert(at, CheckStep::Send(draft.check_request.clone().unwrap_or_default()));
-            }
-            CheckType::Http(steps)
-        }
-    }
 }
 
 /// `option transparent`: connections without a server.
@@ -487,7 +470,40 @@ fn drop_http(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>) {
 }
 
 /// The rows that add steps to a health check.
-const CHECK_ROWS: [&str; 3] = ["http-check expect", "http-check send", "http-check connect"];
+
+/// `option external-check` needs a permission and a program.
+fn external_check(proxy: &Proxy, draft: &Draft, global: &GlobalDraft, context: &mut Context<'_>) {
+    let (kind, name) = (draft.kind.label(), &proxy.name);
+    if draft.check.kind != CheckKind::External || !proxy.role.is_backend() {
+        let line = ["external-check command", "external-check path"]
+            .into_iter()
+            .find_map(|row| draft.lines.get(row).map(|line| (row, line)).filter(|_| proxy.role.is_backend()));
+        if let Some((row, line)) = line {
+            let message = format!("'{row}' will be ignored for {kind} '{name}' (requires 'option external-check').");
+            context.report.add(late(line, Severity::Warning, "idle-rules", 0, message));
+        }
+        return;
+    }
+    let line = draft.lines.get("option external-check").or_else(|| draft.inherited.get("option external-check"));
+    let line = line.unwrap_or(&draft.head);
+    let about = format!("Proxy '{name}' : 'option external-check'");
+    if !global.permits_external_checks {
+        let message = format!("{about} unable to find required 'global.external-check'.");
+        let mut diagnostic = late(line, Severity::Alert, "no-permission", 0, message);
+        diagnostic.hint = Some("write 'external-check' in the global section, if programs may be started".into());
+        context.report.add(diagnostic);
+    }
+    if draft.check.command.is_none() {
+        let message = format!("{about} unable to find required 'external-check command'.");
+        context.report.add(late(line, Severity::Alert, "missing-command", 0, message));
+    }
+    if !global.wants_forks {
+        let message = format!(
+            "Proxy '{name}' : 'insecure-fork-wanted' not enabled in the global section, 'option external-check' will likely fail."
+        );
+        context.report.add(late(line, Severity::Warning, "no-fork-wanted", 0, message));
+    }
+}
 
 /// Lines that say something about what the proxy does not do.
 fn idle_settings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
@@ -495,14 +511,16 @@ fn idle_settings(proxy: &Proxy, draft: &Draft, context: &mut Context<'_>) {
     let mut warn = |line: &Line, id: &'static str, message: String| {
         context.report.add(late(line, Severity::Warning, id, 0, message));
     };
-    let own_check = CHECK_ROWS.iter().find_map(|row| draft.lines.get(row));
-    if let Some(line) = own_check
-        && proxy.role.is_backend()
-        && !draft.http_check
-    {
-        let message =
-            format!("{kind} '{name}' uses http-check rules without 'option httpchk', so the rules are ignored.");
-        warn(line, "idle-rules", message);
+    let ignored = [
+        ("http-check", "option httpchk", draft.check.http.is_own && draft.check.kind != CheckKind::Http),
+        ("tcp-check", "option tcp-check", draft.check.tcp.is_own && draft.check.kind != CheckKind::Tcp),
+    ];
+    for (rules, option, is_ignored) in ignored {
+        let line = draft.lines.iter().find(|(keyword, _)| keyword.starts_with(rules));
+        if let Some((_, line)) = line.filter(|_| is_ignored && proxy.role.is_backend()) {
+            let message = format!("{kind} '{name}' uses {rules} rules without '{option}', so the rules are ignored.");
+            warn(line, "idle-rules", message);
+        }
     }
     if proxy.role.is_frontend() && draft.format.is_some() && draft.logs.is_empty() {
         let line = ["option httplog", "option httpslog", "option tcplog", "log-format"]

@@ -3,6 +3,7 @@
 
 mod browser;
 mod certificates;
+mod checks;
 mod conversation;
 mod growth;
 mod hostile;

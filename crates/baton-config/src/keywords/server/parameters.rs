@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::address::{self, Port, Text};
 use crate::keywords::source::source_words;
 use crate::keywords::{Parameter, Status, direct};
-use crate::lower::{Call, InitAddr, ServerDraft};
+use crate::lower::{Call, Context, InitAddr, ServerDraft};
 use crate::values::Unit;
 
 pub(crate) type ApplyServer = fn(&mut ServerDraft, &mut Call<'_, '_>, usize) -> usize;
@@ -156,22 +156,24 @@ fn delay(call: &mut Call<'_, '_>, at: usize) -> Option<std::time::Duration> {
     Some(time)
 }
 
-fn addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
-    let text = call.line.word(at + 1);
-    let found = match address::parse(text) {
-        Ok(Text::Unix(path)) => Ok(Address::Unix(path)),
-        Ok(Text::Abstract(name)) => Ok(Address::Abstract(name)),
-        Ok(Text::Inet { host, family, port }) => {
+/// An address that checks go to.
+pub(crate) fn check_address(text: &str, context: &mut Context<'_>) -> Result<Address, String> {
+    match address::parse(text)? {
+        Text::Unix(path) => Ok(Address::Unix(path)),
+        Text::Abstract(name) => Ok(Address::Abstract(name)),
+        Text::Inet { host, family, port } => {
             let port = if let Port::One(port) = port { port } else { 0 };
-            match address::literal(&host, family).or_else(|| call.context.resolve(&host, family)) {
+            match address::literal(&host, family).or_else(|| context.resolve(&host, family)) {
                 Some(ip) => Ok(Address::Inet((ip, port).into())),
                 None => Err(format!("invalid address: '{host}' in '{text}'")),
             }
         }
-        Ok(Text::Fd(_)) => Err(format!("a file descriptor is not acceptable here in '{text}'")),
-        Err(message) => Err(message),
-    };
-    match found {
+        Text::Fd(_) => Err(format!("a file descriptor is not acceptable here in '{text}'")),
+    }
+}
+
+fn addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match check_address(call.line.word(at + 1), call.context) {
         Ok(address) => server.server.check.addr = Some(address),
         Err(message) => call.error(at + 1, "bad-address", format!("'addr' : {message}.")),
     }

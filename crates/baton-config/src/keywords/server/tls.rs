@@ -336,7 +336,7 @@ pub(crate) fn judge(
     let words = server.tls.share();
     let check = &server.server.check;
     let asked_by_step =
-        check.enabled && around.steps.iter().any(|step| matches!(step, CheckStep::Connect { ssl: true, .. }));
+        check.enabled && around.steps.iter().any(|step| matches!(step, CheckStep::Connect(connect) if connect.ssl));
     let needed = words.on || words.checks == Some(true) || asked_by_step;
     let elsewhere = check.addr.is_some() || check.port.is_some();
     if needed {
