@@ -225,6 +225,7 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
         peers: Vec::new(),
         in_peers: false,
         localpeer: None,
+        resolvers: Vec::new(),
         objects: 0,
     };
     context.tls.bases = BaseDirectories::of(&model.global.tls);

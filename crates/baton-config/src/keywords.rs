@@ -14,6 +14,7 @@ pub(crate) mod option;
 pub(crate) mod peers;
 mod process;
 pub(crate) mod proxy;
+pub(crate) mod resolvers;
 pub(crate) mod ring;
 mod rows;
 mod rule;
@@ -138,7 +139,7 @@ pub const SECTIONS: &[SectionKind] = &[
     section("namespace_list", Status::NotYet, "Network namespaces."),
     section("peers", Status::Done, "Other processes to share stick tables with."),
     section("program", Status::NotYet, "A program started with the master."),
-    section("resolvers", Status::NotYet, "Name servers for resolution at run time."),
+    section("resolvers", Status::Done, "Name servers for resolution at run time."),
     section("ring", Status::Done, "A buffer of log lines, which are sent to syslog servers by TCP."),
 ];
 

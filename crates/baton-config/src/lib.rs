@@ -162,6 +162,7 @@ fn judge(options: &Options, env: &dyn Environment, syntax: &Syntax, report: Repo
         peers: Vec::new(),
         in_peers: false,
         localpeer: None,
+        resolvers: Vec::new(),
         objects: 0,
     };
     let model = lower::lower(syntax, &mut context);

@@ -83,9 +83,9 @@ pub const FEATURES: &[MissingFeature] = &[
     },
     MissingFeature {
         name: "resolvers",
-        title: "resolvers and the HTTP client",
-        names: &["do-resolve", "resolvers", "httpclient*", "resolve-*", "resolv*", "show resolvers"],
-        instead: "names are resolved at the start and by a reload",
+        title: "the HTTP client",
+        names: &["do-resolve", "httpclient*"],
+        instead: "`resolvers` on the lines of servers",
     },
     MissingFeature {
         name: "http2",

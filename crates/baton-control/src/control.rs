@@ -1,6 +1,7 @@
 //! The running process: signals, questions and time come in, the change path answers.
 
 mod directing;
+mod discovering;
 mod pace;
 mod pausing;
 mod readings;

@@ -86,8 +86,8 @@ impl Pending {
                 };
                 operator(format!("{}: {what}", reference.title()))
             }
-            // What checks and sessions would do by themselves.
-            Change::TicketKeyExpired | Change::SessionEnded(_) => None,
+            // What checks, sessions and name servers would do by themselves, some of them every second.
+            Change::TicketKeyExpired | Change::SessionEnded(_) | Change::Discovered(_) => None,
             Change::HealthForced(whose, _) => operator(format!("{}: health set", server(whose))),
             Change::ServerSessionsEnded(whose) => operator(format!("{}: sessions ended", server(whose))),
             Change::DynamicCookie { backend, wanted } => operator(match wanted {
@@ -133,7 +133,11 @@ impl History {
                 what = format!("{what}: refused: {}", reason.trim_end());
                 true
             }
-            Changed::Certificates(_) | Changed::Done(_) | Changed::Servers(_) | Changed::Version(_) => false,
+            Changed::Certificates(_)
+            | Changed::Done(_)
+            | Changed::Servers(_)
+            | Changed::Discovered(_)
+            | Changed::Version(_) => false,
         };
         self.push(ChangeRecord { at_s, what, by, is_refused });
     }

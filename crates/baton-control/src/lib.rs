@@ -18,6 +18,7 @@ mod certificates;
 pub mod control;
 pub mod control_socket;
 pub mod direct;
+pub mod discovery;
 pub mod drain;
 pub mod early_signals;
 pub mod encryption;

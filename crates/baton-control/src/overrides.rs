@@ -1,5 +1,6 @@
 //! What operators set at run time, as others see it: between processes, in `baton status` and in plans it is an [`OverrideRecord`].
 
+pub mod discovered;
 pub mod entries;
 pub mod fragment;
 

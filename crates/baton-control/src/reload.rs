@@ -9,6 +9,7 @@ mod change;
 mod clearing;
 mod cookies;
 mod counters;
+mod discovering;
 pub(crate) mod figures;
 mod limits;
 mod overriding;
@@ -26,7 +27,7 @@ use baton_health::{ChangedBackend, Checker};
 use baton_kernel::cells::CellMemory;
 use baton_kernel::process::limits::OpenFiles;
 use baton_kernel::process::priority;
-use baton_model::{CpuMap, EndedOverride, Field, Model, Object, Overrides, Source};
+use baton_model::{CpuMap, Discovered, EndedOverride, Field, Model, Object, Overrides, Source};
 use baton_proxy::{Command, Generation, ListenerId, Refused, Registry, Workers};
 use baton_rules::{CompiledRules, Files};
 use baton_tls::store::Store;
@@ -37,6 +38,7 @@ use crate::apart::Apart;
 use crate::capacity::Capacity;
 use crate::certificates::Upcoming;
 use crate::direct::{Direct, Foreseen, Foresight};
+use crate::discovery::NameResolver;
 use crate::encryption::{self, TlsShared};
 use crate::environment::Outside;
 use crate::handover;
@@ -53,6 +55,7 @@ use crate::tidy::Tidy;
 
 pub(crate) use self::change::{Change, Changed};
 pub(crate) use self::cookies::DynamicCookie;
+pub(crate) use self::discovering::DiscoveredChange;
 use self::figures::LastReload;
 pub(crate) use self::patterns::EntryNews;
 
@@ -120,6 +123,10 @@ pub struct ChangeLine {
     told_variables: variables::ToldVariables,
     /// The last changes of processes before this one, until somebody takes them.
     history_before: Vec<ChangeRecord>,
+    /// What DNS says of servers.
+    discovered: Arc<Discovered>,
+    /// Name servers that are asked, on this thread.
+    names: NameResolver,
 }
 
 /// A configuration.
@@ -190,6 +197,8 @@ pub struct Read {
     asked: Arc<Model>,
     /// By which servers that model differs from the files.
     overrides: Arc<Overrides>,
+    /// By which addresses of DNS besides.
+    discovered: Arc<Discovered>,
     /// Servers that were added and cannot be used with these files.
     left_out: Vec<String>,
     /// Certificates and keys, beside those in use; `None` when the files are no good anyway.
@@ -219,12 +228,13 @@ pub fn read_all(
     options: &Options,
     outside: &Outside,
     (encryption, direct): (&TlsShared, &Foresight),
-    (used, overrides): (&Configuration, Arc<Overrides>),
+    (used, overrides, discovered): (&Configuration, Arc<Overrides>, Arc<Discovered>),
 ) -> Read {
     let mut loaded = read(options, outside);
-    // Without servers that were added or deleted, what is to be in use is what the files say.
-    let asked = loaded.model.clone().filter(|_| servers::changes_lines(&overrides));
-    let in_force = loaded.model.as_mut().map(|model| servers::put_in_force(model, &overrides, outside));
+    // Without servers that were added or deleted, and without DNS, what is to be in use is what the files say.
+    let is_other = servers::changes_lines(&overrides) || !discovered.is_empty();
+    let asked = loaded.model.clone().filter(|_| is_other);
+    let in_force = loaded.model.as_mut().map(|model| servers::put_in_force(model, (&overrides, &discovered), outside));
     let left_out = in_force.unwrap_or_default();
     let model = loaded.model.as_ref().filter(|model| has_listener(model));
     let encryption = model.map(|model| encryption.prepare(model, outside));
@@ -240,7 +250,7 @@ pub fn read_all(
         }
     };
     let asked = Arc::new(asked);
-    Read { loaded, asked, overrides, left_out, encryption, direct }
+    Read { loaded, asked, overrides, discovered, left_out, encryption, direct }
 }
 
 impl ChangeLine {
@@ -264,6 +274,8 @@ impl ChangeLine {
             listeners: Listeners::new(cores),
             checker: Checker::new(Arc::clone(&registry), log),
             runtime: Runtime::new(commands, registry.sums.clone()),
+            discovered: Arc::default(),
+            names: NameResolver::new(&registry),
             registry,
             direct: Direct::default(),
             peers: Peers::default(),
@@ -329,17 +341,18 @@ impl ChangeLine {
         read: Read,
         outside: &Outside,
     ) -> Result<(Ready, Plan, Vec<Message>), (Vec<Message>, Vec<Refused>)> {
-        let Read { loaded, asked, overrides, mut left_out, encryption, direct } = read;
+        let Read { loaded, asked, overrides, discovered, mut left_out, encryption, direct } = read;
         let pid = std::process::id();
         let mut messages: Vec<_> = loaded.diagnostics.iter().map(|diagnostic| Message::of(diagnostic, pid)).collect();
         let Some(mut model) = loaded.model else { return Err((messages, Vec::new())) };
         let now = self.registry.overrides();
-        let encryption = match servers::are_lines_same(&overrides, &now) {
+        let is_same = servers::are_lines_same(&overrides, &now) && *discovered == *self.discovered;
+        let encryption = match is_same {
             true => encryption,
-            // Servers were added or deleted while the files were read.
+            // Servers were added or deleted, or DNS has moved some, while the files were read.
             false => {
                 model = Model::clone(&asked);
-                left_out = servers::put_in_force(&mut model, &now, outside);
+                left_out = servers::put_in_force(&mut model, (&now, &self.discovered), outside);
                 model.share(&self.model, priority::yield_cpu);
                 Some(self.encryption().prepare(&model, outside))
             }
@@ -403,12 +416,12 @@ impl ChangeLine {
     ) -> Result<Ready, Vec<Refused>> {
         self.direct.foresight(&self.registry).against(&configuration.model)?;
         let overrides = self.registry.overrides();
-        if !servers::changes_lines(&overrides) {
+        if !servers::changes_lines(&overrides) && self.discovered.is_empty() {
             return self.prepare_again(configuration, outside, now);
         }
         let Configuration { asked, rules, .. } = configuration;
         let mut model = Model::clone(&asked);
-        let left_out = servers::put_in_force(&mut model, &overrides, outside);
+        let left_out = servers::put_in_force(&mut model, (&overrides, &self.discovered), outside);
         let ready = self.prepare_again(Configuration { asked, model: Arc::new(model), rules }, outside, now)?;
         Ok(Ready { left_out, ..ready })
     }
@@ -562,6 +575,7 @@ impl ChangeLine {
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
         (self.asked, self.model, self.rules) = (asked, model, rules);
         self.server_ids.forget();
+        self.settle_names(Instant::now());
         self.settle_limits();
         self.settle_frontends();
     }

@@ -23,6 +23,7 @@ use crate::control::Control;
 use crate::control::reloading::{Planning, Waiting};
 use crate::control::service::Found;
 use crate::direct::{self, leaves_something};
+use crate::discovery::NameEvent;
 use crate::drain::Drain;
 use crate::endpoint::{self, Desk, PendingRequest};
 use crate::handover::giver;
@@ -57,6 +58,8 @@ enum Event {
     Conversation(giver::GiverEvent),
     /// `mode direct`: a server's state changed, or the kernel was asked and answered.
     Direct(Option<direct::KeeperReply>),
+    /// A name server responded, or a rule asks for an address.
+    Name(NameEvent),
     /// Log lines were lost, or something panicked.
     LinesLost,
     HealthNews,
@@ -138,6 +141,7 @@ impl Control {
                 Event::Resume => self.resume().await,
                 Event::Master(heard) => self.obey(heard, &desk).await,
                 Event::Direct(answer) => self.step_direct(answer),
+                Event::Name(event) => self.hear_of_name(event),
                 Event::LinesLost | Event::HealthNews => {}
                 Event::OrphanEnded => reap_orphans(),
                 Event::HardStop(number) => {
@@ -153,6 +157,7 @@ impl Control {
             services.step(&mut self).await;
             self.step_readings();
             self.step_pause().await;
+            self.step_names().await;
             self.rotate_tickets().await;
             self.look_at_certificates();
             self.losses.report(&self.messages);
@@ -212,7 +217,7 @@ impl Control {
         };
         let (reading, servant) = (self.readings.task(), &self.servant);
         let news = self.line.checker().news();
-        let (runtime, direct) = self.line.sources();
+        let (runtime, direct, names) = self.line.sources();
         let certificates = &mut self.certificates;
         let is_looking = certificates.is_looking();
         let loaded = async {
@@ -246,6 +251,7 @@ impl Control {
             Some(call) = services.next() => Event::Service(call),
             Some(event) = conversations.recv() => Event::Conversation(event),
             answer = direct.next() => Event::Direct(answer),
+            event = names.next() => Event::Name(event),
             number = the_end(&mut signals.end) => Event::HardStop(number),
             () = a_child_ended(&mut signals.child) => Event::OrphanEnded,
             event = certificates.next() => Event::Certificates(event),
@@ -268,6 +274,7 @@ impl Control {
             .chain(self.line.tickets().due())
             .chain(self.losses.due())
             .chain(self.health.due())
+            .chain(self.names_due())
             .chain(self.line.entries_due())
             .chain(self.entries.due())
             .chain(self.line.variables_due())

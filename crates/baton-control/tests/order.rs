@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From the loop of the running process down to what uses no other module.
-const ORDER: [&str; 41] = [
+const ORDER: [&str; 42] = [
     "run",
     "services",
     "metrics",
@@ -28,6 +28,7 @@ const ORDER: [&str; 41] = [
     "protocol",
     "plan",
     "overrides",
+    "discovery",
     "direct",
     "peers",
     "listeners",

@@ -16,6 +16,7 @@ mod check;
 mod cookie;
 pub mod diff;
 mod direct;
+mod discovered;
 mod global;
 mod log;
 mod options;
@@ -23,6 +24,7 @@ mod overrides;
 mod peers;
 mod process;
 mod proxy;
+mod resolvers;
 mod ring;
 mod rule;
 mod server;
@@ -48,6 +50,7 @@ pub use direct::{
     Direct, DirectBind, EngineChoice, Forwarding, IpvsTuning, ManageVip, OnExit, Place, Scheduler, Stickiness, Sync,
     Tunnel, XdpWhere, direct_pairs,
 };
+pub use discovered::{Discovered, DiscoveredServer, DiscoveredService};
 pub use global::Global;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
 pub use options::{
@@ -60,6 +63,7 @@ pub use overrides::{
 pub use peers::{Peer, PeersSection};
 pub use process::{Capability, CpuMap, Process};
 pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role, StateFile};
+pub use resolvers::{HoldTimes, NameServer, Resolution, Resolvers};
 pub use ring::{Ring, RingServer, SyslogFraming};
 pub use rule::{Rule, Ruleset, Service};
 pub use server::{NetAddress, ProxyProtocol, Server, ServerAddress, ServerTarget, SourceAddress};

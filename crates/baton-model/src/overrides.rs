@@ -385,10 +385,10 @@ impl AdminState {
 }
 
 impl EffectiveServer {
-    /// As the file has it.
+    /// As the file has it, with the weight by DNS.
     pub fn of(server: &Server) -> EffectiveServer {
         let admin = AdminState { maintenance: server.disabled, drain: false };
-        EffectiveServer { weight: server.weight, admin }
+        EffectiveServer { weight: server.weight_by_dns.unwrap_or(server.weight), admin }
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::{
     Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, KeywordLines, Logging,
-    PeersSection, RetryOn, Ring, Rule, Ruleset, Server, Source, StatsPage, StickTable, TcpOptions, Timeouts, UserList,
+    PeersSection, Resolvers, RetryOn, Ring, Rule, Ruleset, Server, Source, StatsPage, StickTable, TcpOptions, Timeouts,
+    UserList,
 };
 
 /// Everything that was asked for.
@@ -23,6 +24,8 @@ pub struct Model {
     pub rings: Vec<Arc<Ring>>,
     /// `peers` sections. Names are unique.
     pub peers: Vec<Arc<PeersSection>>,
+    /// `resolvers` sections. Names are unique.
+    pub resolvers: Vec<Arc<Resolvers>>,
     /// `userlist` sections. Names are unique.
     pub userlists: Vec<Arc<UserList>>,
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, CheckSettings, Family, Forwarding, ServerTls, Source, Written};
+use crate::{Address, CheckSettings, Family, Forwarding, Resolution, ServerTls, Source, Written};
 
 /// One server, `default-server` settings already applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +16,12 @@ pub struct Server {
     pub id: u32,
     /// Where it is.
     pub address: ServerAddress,
+    /// `resolvers` and its companions: how it is found by DNS at run time.
+    pub resolution: Option<Arc<Resolution>>,
     /// `weight`, 0 to 256.
     pub weight: u32,
+    /// The weight by an SRV record, which counts instead of `weight`. Not of the files: [`DiscoveredServer`](crate::DiscoveredServer) puts it here.
+    pub weight_by_dns: Option<u32>,
     /// `backup`.
     pub backup: bool,
     /// `disabled`: starts in maintenance.
@@ -69,7 +73,9 @@ impl Server {
             name: name.into(),
             id,
             address: ServerAddress::literal(address.into()),
+            resolution: None,
             weight: 1,
+            weight_by_dns: None,
             backup: false,
             disabled: false,
             maxconn: 0,
@@ -103,7 +109,7 @@ impl Server {
 /// Where a server is: the address in use, and the name it came from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerAddress {
-    /// The host as written, with what it may resolve to; resolved when the file is read.
+    /// The host as written, with what it may resolve to; resolved when the file is read, and by DNS at run time.
     pub host: NetAddress,
     /// What to connect to.
     pub target: ServerTarget,
@@ -119,8 +125,8 @@ pub enum ServerTarget {
     Fixed(Address),
     /// `*`, `0.0.0.0` or `::`, kept here as written, with its port: the IP address that the client connected to.
     ClientDestination(SocketAddr),
-    /// A name that did not resolve, with its port. Nothing is connected to it: the server is in maintenance until a
-    /// reload finds an address.
+    /// A name that did not resolve, with its port. Nothing is connected to it: the server is in maintenance until DNS, if it is asked at run
+    /// time, or a reload finds an address.
     Unresolved {
         /// The port as written.
         port: u16,

@@ -36,6 +36,7 @@ mod log;
 mod logged;
 mod messages;
 mod mux;
+mod names;
 mod netscaler;
 mod pages;
 mod parse;
@@ -71,6 +72,7 @@ pub mod workers;
 pub use captures::Capture;
 pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerPlan, PreparedServers, Refused};
 pub use log::{LogWriter, ProcessFacts, Sinks, log_target_is_there};
+pub use names::NameRequest;
 pub use proxy_protocol::{Addresses, write_header};
 pub use state::{
     BackendFigures, Counted, CountedMemory, Counter, CounterBlock, FrontendService, FrontendState, Limit, ListenerId,

@@ -23,6 +23,7 @@ use rustc_hash::{FxBuildHasher, FxHashSet};
 use crate::balance::BackendState;
 use crate::captures::{CaptureCount, LastCapture};
 use crate::desk::ServiceDesk;
+use crate::names::NameDesk;
 use crate::sums::ProcessSums;
 use crate::upstream::ServerTlsContext;
 
@@ -345,6 +346,8 @@ pub struct Registry {
     pub pipes: Arc<AtomicUsize>,
     /// Requests that Baton answers itself, for the change path's thread.
     pub desk: ServiceDesk,
+    /// Names whose addresses rules ask for, for the change path's thread.
+    pub names: NameDesk,
     /// TLS with clients.
     pub tls: TlsFigures,
     /// Limits of the process as operators set them.
@@ -390,6 +393,7 @@ impl Registry {
             open: AtomicI64::new(0),
             pipes: Arc::default(),
             desk: ServiceDesk::default(),
+            names: NameDesk::default(),
             rate: Rate::default(),
             tls: TlsFigures::default(),
             limits: ProcessLimits::default(),

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 56] = [
+const ORDER: [&str; 57] = [
     "workers",
     "accept",
     "http1",
@@ -35,6 +35,7 @@ const ORDER: [&str; 56] = [
     "generation",
     "state",
     "desk",
+    "names",
     "messages",
     "balance",
     "flow",

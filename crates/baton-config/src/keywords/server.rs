@@ -203,6 +203,8 @@ fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, 
                 "cookie" => "<value>",
                 "track" => "[<proxy>/]<server>",
                 "redir" => "<prefix>",
+                "resolve-prefer" => "either ipv4 or ipv6",
+                "resolve-net" => "a list of networks",
                 "addr" => "<ipv4|ipv6>",
                 _ => "an argument",
             };

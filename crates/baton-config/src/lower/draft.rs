@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, CrtLine, ErrorPage, Global, LogFormat, LogTarget, Mode, NetAddress, Proxy, Role, Server, ServerTarget,
-    SocketMode, Source,
+    Address, CrtLine, ErrorPage, Global, LogFormat, LogTarget, Mode, NetAddress, Proxy, Resolution, Role, Server,
+    ServerTarget, SocketMode, Source,
 };
 use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
@@ -91,6 +91,8 @@ pub(crate) struct ServerDraft {
     pub server: Own<Server>,
     /// The line it stands in; `None` for a `default-server`.
     pub line: Option<Line>,
+    /// `resolvers` and its companions.
+    pub resolution: Option<Resolution>,
     /// `init-addr`; `None` is `last,libc`.
     pub init_addr: Option<Vec<InitAddr>>,
     /// `id` as written.
@@ -119,6 +121,7 @@ impl ServerDraft {
         ServerDraft {
             server: Own::new(Server::new("", 0, None)),
             line: None,
+            resolution: None,
             init_addr: None,
             id: None,
             has_port: false,
@@ -455,14 +458,18 @@ pub(crate) fn is_name(char: char) -> bool {
 #[test]
 fn drafts_are_begun_for_all_sections_that_work() {
     let done = crate::keywords::SECTIONS.iter().filter(|kind| kind.status == crate::keywords::Status::Done).count();
-    // `global`, `crt-store`, `http-errors`, `peers`, `ring` and `userlist` are read otherwise.
-    assert_eq!(done, 10);
+    // `global`, `crt-store`, `http-errors`, `peers`, `resolvers`, `ring` and `userlist` are read otherwise.
+    assert_eq!(done, 11);
 }
 
 /// Resolves a server's host by its `init-addr` methods. `Err` is a name that nobody knows, and so is `Ok(Some(_))`, where the
 /// server may start in maintenance.
 pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>) -> Result<Option<String>, String> {
     let NetAddress::Name(name, family) = draft.server.address.host.clone() else { return Ok(None) };
+    // SRV records give the host, and only at run time.
+    if draft.server.resolution.as_ref().is_some_and(|resolution| resolution.service.is_some()) {
+        return Ok(None);
+    }
     let port = draft.server.address.port();
     let methods = draft.init_addr.clone().unwrap_or_else(|| vec![InitAddr::Last, InitAddr::Libc]);
     let is_only = methods.len() == 1;
@@ -479,7 +486,8 @@ pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>)
             return Ok(None);
         }
     }
-    if context.options.ignore_unresolved { Ok(Some(name)) } else { Err(name) }
+    let may_wait = context.options.ignore_unresolved || draft.server.resolution.is_some();
+    if may_wait { Ok(Some(name)) } else { Err(name) }
 }
 
 /// Words of a `server` line the reader knows, for guesses.

@@ -22,7 +22,7 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
 use crate::keywords::check::CheckKind;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
-use crate::keywords::{failure, peers, ring, server, statistics, tls, userlist};
+use crate::keywords::{failure, peers, resolvers, ring, server, statistics, tls, userlist};
 use crate::own::Own;
 use crate::syntax::Line;
 
@@ -67,6 +67,8 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     direct::whole(&drafts, &heads, context);
     tracking(&drafts, context);
     model.crt_stores = std::mem::take(&mut context.tls.stores).into_iter().map(Arc::new).collect();
+    resolvers::check_names(&drafts, context);
+    model.resolvers = resolvers::finish(context);
     model.rings = ring::finish(&mut context.rings);
     let mut peers = std::mem::take(&mut context.peers);
     for section in &mut peers {
@@ -377,6 +379,7 @@ pub(crate) fn judge_server(
     let (backend, http) = (around.backend, around.http);
     server::tls::judge(server, &line, around, context);
     let name = server.server.name.clone();
+    resolvers::settle(server);
     let resolved = resolve_server(server, context);
     if let Ok(Some(host)) = &resolved {
         let message = format!("'server {backend}/{name}' : could not resolve address '{host}', disabling server.");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Family, HttpErrors, UserList};
+use baton_model::{Family, HttpErrors, Resolvers, UserList};
 use baton_rules::{BufferLimits, CompiledRules, suggestion};
 
 use super::TableIndex;
@@ -48,6 +48,8 @@ pub(crate) struct Context<'a> {
     pub in_peers: bool,
     /// `localpeer`.
     pub localpeer: Option<String>,
+    /// `resolvers` sections so far.
+    pub resolvers: Vec<Resolvers>,
     /// `userlist` sections so far.
     pub userlists: Vec<UserListDraft>,
     /// The whole `userlist` sections, for the rules that name them.

@@ -91,10 +91,12 @@ impl Control {
         let from = outside.clone();
         let encryption = self.line.encryption();
         let direct = self.line.foresight();
-        let (used, overrides) = (self.line.configuration(), self.line.registry().overrides());
+        let (used, overrides, discovered) =
+            (self.line.configuration(), self.line.registry().overrides(), self.line.discovered());
         let is_plan = matches!(purpose, Purpose::Plan(_));
         let read = move || {
-            let read = Box::new(reload::read_all(&options, &from, (&encryption, &direct), (&used, overrides)));
+            let read =
+                Box::new(reload::read_all(&options, &from, (&encryption, &direct), (&used, overrides, discovered)));
             let model = read.loaded.model.as_ref().filter(|_| is_plan);
             let foreseen = model.map(|model| direct.of(model)).unwrap_or_default();
             Found::new(read, foreseen)
@@ -150,9 +152,11 @@ impl Control {
                     let outside = reading.task.outside.clone();
                     match self.take_from(change, &outside).await {
                         Changed::Reload(outcome) => Ok(*outcome),
-                        Changed::Done(_) | Changed::Servers(_) | Changed::Version(_) | Changed::Certificates(_) => {
-                            Err("it was not a reload".into())
-                        }
+                        Changed::Done(_)
+                        | Changed::Servers(_)
+                        | Changed::Discovered(_)
+                        | Changed::Version(_)
+                        | Changed::Certificates(_) => Err("it was not a reload".into()),
                         Changed::Refused(reason) => Err(reason),
                     }
                 }

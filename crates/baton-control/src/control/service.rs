@@ -90,7 +90,11 @@ impl Control {
                 None => Ok(()),
             },
             Duty::KeepEntry(of, set) => servant.keep_override(of, set.map(|set| *set)).await,
-            Duty::KeepOverrides => match overrides_to_bytes(&overrides(), self.line.entry_records()) {
+            Duty::KeepOverrides => match overrides_to_bytes(&overrides(), {
+                let mut records = self.line.entry_records();
+                records.extend(self.line.discovered_records());
+                records
+            }) {
                 Ok(all) => servant.keep_overrides(&all).await,
                 Err(_) => Ok(()),
             },

@@ -167,6 +167,7 @@ impl Control {
         state.overrides.extend(self.line.entry_records());
         state.variables = self.line.remember_variables();
         state.history = self.history.remember();
+        state.overrides.extend(self.line.discovered_records());
         self.succession.offer(hello.pid, places, state.counts.clone());
         let (program, lineage) = (self.settings.version.clone(), self.succession.lineage().pids().to_vec());
         Ok(Offer { version, program, lineage, sockets, state })

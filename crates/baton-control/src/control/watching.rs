@@ -25,6 +25,7 @@ impl Control {
                     Changed::Reload(_)
                     | Changed::Done(_)
                     | Changed::Servers(_)
+                    | Changed::Discovered(_)
                     | Changed::Version(_)
                     | Changed::Refused(_) => Vec::new(),
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_health::Checker;
-use baton_model::{Field, Model, Object};
+use baton_model::{Discovered, Field, Model, Object};
 use baton_proxy::{Generation, ListenerId, Registry};
 use baton_tls::authorities::AuthorityFile;
 use baton_tls::store::StoreView;
@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::ChangeLine;
 use crate::certificates::Upcoming;
 use crate::direct::{self, Direct, Foresight};
+use crate::discovery::NameResolver;
 use crate::listeners::{Gift, Granted, Listeners, Place};
 use crate::messages::Said;
 use crate::operators::{Runtime, figures};
@@ -43,6 +44,11 @@ impl ChangeLine {
     /// What outlives configurations.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// What DNS says of servers.
+    pub fn discovered(&self) -> Arc<Discovered> {
+        Arc::clone(&self.discovered)
     }
 
     /// Listening addresses.
@@ -225,9 +231,9 @@ impl ChangeLine {
 
 /// What waits between two changes.
 impl ChangeLine {
-    /// Where questions of operators and responses of the kernel come from.
-    pub(crate) fn sources(&mut self) -> (&mut Runtime, &mut Direct) {
-        (&mut self.runtime, &mut self.direct)
+    /// Where questions of operators, responses of the kernel and those of name servers come from.
+    pub(crate) fn sources(&mut self) -> (&mut Runtime, &mut Direct, &mut NameResolver) {
+        (&mut self.runtime, &mut self.direct, &mut self.names)
     }
 
     /// The sockets of operators, whose postponed questions and rates are theirs alone.

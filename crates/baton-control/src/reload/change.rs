@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use baton_dns::ServerChange;
 use baton_model::{Author, Field, Object, Setting};
 use baton_proxy::balance::{Admin, HealthState, ServerState, Transition};
 use baton_proxy::core::{ConnectionId, Order, ServerMark};
@@ -15,7 +16,7 @@ use baton_tls::store::{Report, Transaction};
 use baton_tls::tickets::TicketKey;
 
 use super::cookies::DynamicCookie;
-use super::{ChangeLine, Read};
+use super::{ChangeLine, DiscoveredChange, Read};
 use crate::environment::Outside;
 use crate::protocol::Outcome;
 use crate::tickets;
@@ -105,6 +106,8 @@ pub(crate) enum Change {
     Patterns(Arc<Reference>, PatternChange),
     /// An operator sets a variable of the process.
     VariableSet(VariableLine, Author),
+    /// DNS has other addresses for servers.
+    Discovered(Vec<ServerChange>),
     /// An operator ends a session.
     SessionEnded(ConnectionId),
     /// An operator ends the sessions that are on a server.
@@ -139,6 +142,8 @@ pub(crate) enum Changed {
     Done(Option<Transition>),
     /// It is done, and several servers are in another state by it.
     Servers(Vec<MovedServer>),
+    /// DNS has changed these servers.
+    Discovered(Vec<DiscoveredChange>),
     /// A version of a map or of an ACL was begun.
     Version(u32),
     /// Nothing was changed, for this reason.
@@ -210,6 +215,7 @@ impl ChangeLine {
                 self.set_variable(&line);
                 Ok(())
             }
+            Change::Discovered(changes) => return Changed::Discovered(self.discover(changes, workers).await),
             Change::SessionEnded(id) => match workers.sessions().one(id).await {
                 Some(_) => {
                     workers.command(Command::Order(id, Order::Abort)).await;

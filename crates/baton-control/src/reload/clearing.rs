@@ -63,7 +63,7 @@ impl ChangeLine {
         }
         let mut model = Model::clone(&self.asked);
         // What does not fit is known since the files were read.
-        put_in_force(&mut model, next, outside);
+        put_in_force(&mut model, (next, &self.discovered), outside);
         model.share(&self.model, || {});
         let mut changed: Vec<Arc<Proxy>> = Vec::new();
         for backend in cleared.iter().filter(is_line).filter_map(|(object, _)| object.backend()) {

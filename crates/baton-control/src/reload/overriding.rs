@@ -45,6 +45,7 @@ impl ChangeLine {
     /// Overrides of another process, for the first configuration, before it is prepared: servers that were added are part of it.
     pub fn expect_overrides(&mut self, kept: &[OverrideRecord]) {
         self.expect_entries(kept);
+        self.expect_discovered(kept);
         let mut others = Overrides::default();
         kept.iter().filter_map(OverrideRecord::read).for_each(|(object, set)| others.set(object, set));
         self.registry.change_overrides(|overrides| overrides.join(others));

@@ -7,24 +7,36 @@ use std::time::Instant;
 
 use baton_config::{DynamicServers, Environment, ServerIds, is_checked_by, is_dynamic, takes_dynamic_servers};
 use baton_health::ChangedBackend;
-use baton_model::{Author, Field, Mode, Model, Object, Override, Overrides, Proxy, Ruleset, Server, Setting};
+use baton_model::{
+    Author, Discovered, Field, Mode, Model, Object, Override, Overrides, Proxy, Ruleset, Server, Setting,
+};
 use baton_proxy::balance::ServerState;
 use baton_proxy::{Command, Generation, PreparedServers, ServerTlsContext, Workers};
 use baton_rules::Files;
 use baton_tls::Connectors;
 
-use super::{ChangeLine, changed_backends};
+use super::{ChangeLine, changed_backends, discovering};
 use crate::environment::Outside;
 use crate::tickets::wall_seconds;
 
 /// The most overrides of a process that servers may be added and deleted by.
 const OVERRIDES_MAX: usize = 200_000;
 
-/// Makes of a model, as files have it, what is in force: with the servers that were added, without those that were deleted, and with the
+/// Makes of a model, as files have it, what is in force: with the addresses that DNS has given, with the servers that were added, without those that were deleted, and with the
 /// health checks that were started and stopped. Gives what cannot be: a server that does not fit what the files say now. It is tried
 /// again with the next files.
-pub(super) fn put_in_force(model: &mut Model, overrides: &Overrides, env: &dyn Environment) -> Vec<String> {
+pub(super) fn put_in_force(
+    model: &mut Model,
+    (overrides, discovered): (&Overrides, &Discovered),
+    env: &dyn Environment,
+) -> Vec<String> {
     let mut problems = Vec::new();
+    for backend in discovered.backends() {
+        let place = model.proxies.iter().position(|proxy| proxy.role.is_backend() && proxy.name == *backend);
+        if let Some(place) = place {
+            discovering::put(Arc::make_mut(&mut model.proxies[place]), discovered);
+        }
+    }
     for (backend, sets) in overrides.of_lines() {
         let place = model.proxies.iter().position(|proxy| proxy.role.is_backend() && proxy.name == *backend);
         let Some(place) = place else { continue };

@@ -124,7 +124,7 @@ async fn a_change_whose_last_step_fails_is_refused_whole_and_the_next_one_works(
             let text = format!("defaults\n mode http\n timeout client {seconds}s\nfrontend web\n{binds}");
             std::fs::write(&file, text).unwrap();
             let (encryption, direct) = (line.encryption(), line.foresight());
-            let used = (&line.configuration(), line.registry().overrides());
+            let used = (&line.configuration(), line.registry().overrides(), Arc::default());
             let read = read_all(&Options::file(&file), &outside, (&encryption, &direct), used);
             line.change(read, &outside, &workers).await
         };

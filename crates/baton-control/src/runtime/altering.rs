@@ -60,7 +60,7 @@ pub(super) async fn alter(control: &mut Control, Altering { change, also, done }
         Changed::Servers(moved) => {
             moved.iter().for_each(|one| report(control, &one.server, one.before, &one.transition));
         }
-        Changed::Done(None) | Changed::Certificates(_) | Changed::Reload(_) => {}
+        Changed::Done(None) | Changed::Discovered(_) | Changed::Certificates(_) | Changed::Reload(_) => {}
         Changed::Version(version) => return CommandResponse::info(format!("New version created: {version}")),
         Changed::Refused(reason) => return CommandResponse::error(reason),
     }
@@ -69,6 +69,7 @@ pub(super) async fn alter(control: &mut Control, Altering { change, also, done }
         Some(change) => match control.take(change).await {
             Changed::Done(_)
             | Changed::Servers(_)
+            | Changed::Discovered(_)
             | Changed::Version(_)
             | Changed::Certificates(_)
             | Changed::Reload(_) => done,

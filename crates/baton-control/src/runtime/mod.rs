@@ -19,6 +19,7 @@ mod overridden;
 mod patterns;
 mod peers;
 mod process;
+mod resolvers;
 mod schema;
 mod servers;
 mod sessions;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_model::{Address, NetAddress, Proxy, Server};
+use baton_model::{Address, Proxy, Server};
 use baton_proxy::BackendPlan;
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 
@@ -83,20 +83,17 @@ fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant
     let config = state.config();
     let report = state.check_report();
     let (address, port) = place(&config);
-    let fqdn = match &config.address.host {
-        NetAddress::Name(name, _) => name,
-        NetAddress::Literal => "-",
-    };
+    let fqdn = config.found_host().unwrap_or("-");
+    let service = config.resolution.as_ref().and_then(|resolution| resolution.service.as_deref()).unwrap_or("-");
     let check_address = match &config.check.addr {
         Some(Address::Inet(address)) => address.ip().to_string(),
         Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => "-".into(),
     };
     let (result, health) = result(&config, state, &report);
-    // Writing to a string cannot fail. The ids that were given by hand are not told from others; agents, SRV records and
-    // TLS do not exist.
+    // Writing to a string cannot fail. The ids that were given by hand are not told from others; agents and TLS do not exist.
     let _ = writeln!(
         out,
-        "{} {} {} {} {address} {} {} {} {} {} {} {result} {health} {} 0 0 0 {fqdn} {port} - 0 {} {check_address} - 0",
+        "{} {} {} {} {address} {} {} {} {} {} {} {result} {health} {} 0 0 0 {fqdn} {port} {service} 0 {} {check_address} - 0",
         proxy.id,
         proxy.name,
         config.id,
@@ -141,6 +138,12 @@ fn administration(state: &ServerState, config: &Server) -> u8 {
         | bit(admin.drain, 0x08)
         | bit(admin.drain_inherited, 0x10)
         | bit(admin.unresolved, 0x20)
+        | bit(config.weight_by_dns.is_some() || has_service(config), 0x40)
+}
+
+/// Whether an SRV record is for it.
+fn has_service(config: &Server) -> bool {
+    config.found_host().is_some() && config.resolution.as_ref().is_some_and(|resolution| resolution.service.is_some())
 }
 
 /// `srv_check_result` and `srv_check_health`.

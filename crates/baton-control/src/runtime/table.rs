@@ -9,7 +9,7 @@ use super::altering::{Altering, Staging};
 use super::overridden::{self, FileWork};
 use super::{
     Begun, absent, change_server, cookies, dynamic_server, errors, frontends, give, info, inside, patterns, peers,
-    process, schema, servers, sessions, ssl, stat, tables, variables, wait,
+    process, resolvers, schema, servers, sessions, ssl, stat, tables, variables, wait,
 };
 use crate::control::Control;
 use crate::operators::answer::CommandResponse;
@@ -421,7 +421,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
     ),
     row(&["show", "pools"], "", "memory in use", User, Ask(inside::pools)),
     row(&["show", "profiling"], "[<what>|<lines>]*", "there is none", Admin, Ask(inside::profiling)),
-    row(&["show", "resolvers"], "[<section>]", "the resolvers", User, Ask(absent::resolvers)),
+    row(&["show", "resolvers"], "[<section>]", "the resolvers", User, Ask(resolvers::show)),
     row(&["show", "schema", "json"], "", "the schema of JSON output", User, Ask(schema::show)),
     row(&["show", "servers", "conn"], "[<backend>]", "connections of servers", User, Long(servers::connections)),
     row(

@@ -158,7 +158,9 @@ macro_rules! settings {
 /// A server. Its numeric id counts only where it places the server on a consistent hash ring.
 pub(super) static SERVER: &[FieldRow<Server>] = rows! { Server;
     address => "address" E::RECONNECTS_AND_RECHECKS,
+    resolution by unshown => "resolvers" E::NONE,
     weight => "weight" E::NONE,
+    weight_by_dns => "weight by DNS" E::NONE,
     backup => "backup" E::NONE,
     disabled => "disabled" E::NONE,
     maxconn => "maxconn" E::NONE,

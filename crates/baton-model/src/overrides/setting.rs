@@ -64,7 +64,7 @@ impl Setting {
         let file = server.map(EffectiveServer::of).unwrap_or_default();
         match field {
             Field::State => Setting::State(file.admin),
-            Field::Weight => Setting::Weight(file.weight),
+            Field::Weight => Setting::Weight(server.map_or(0, |server| server.weight)),
             Field::Line => Setting::Line(server.map(|server| server.address.to_string().into())),
             Field::Health => Setting::Health(server.is_some_and(|server| server.check.enabled)),
             Field::Maxconn => Setting::Maxconn(server.map_or(0, |server| server.maxconn)),

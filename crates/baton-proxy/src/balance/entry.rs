@@ -46,7 +46,9 @@ impl ServerState {
     /// What is said of it with this configuration and what is in force of it; what it inherits stays.
     pub fn admin_with(&self, config: &Server, effective: EffectiveServer) -> Admin {
         let EffectiveServer { admin, .. } = effective;
-        let unresolved = config.address.is_unresolved();
+        // Who is found by DNS leaves that maintenance by a transition of its own.
+        let waits = config.looked_up().is_some() && self.admin().unresolved;
+        let unresolved = waits || config.address.is_unresolved();
         Admin { unresolved, maintenance: admin.maintenance, drain: admin.drain, ..self.admin() }
     }
 }

@@ -46,6 +46,7 @@ documents! {
     container: "docs/container.md",
     convert: "docs/convert.md",
     direct: "docs/direct.md",
+    discovery: "docs/discovery.md",
     flip: "docs/flip.md",
     glossary: "docs/glossary.md",
     handover: "docs/handover.md",

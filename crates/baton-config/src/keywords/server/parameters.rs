@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::address::{self, Port, Text};
 use crate::keywords::source::source_words;
-use crate::keywords::{Parameter, Status, direct};
+use crate::keywords::{Parameter, Status, direct, resolvers};
 use crate::lower::{Call, Context, InitAddr, ServerDraft};
 use crate::values::Unit;
 
@@ -101,9 +101,6 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     none("agent-send", 1, "it configures 'agent-check', which is not supported yet"),
     none("log-proto", 1, "it configures logging over TCP, which is not supported yet"),
     none("pool-low-conn", 1, "threads never take idle connections from each other"),
-    none("resolve-net", 1, "names are resolved when the file is read"),
-    none("resolve-opts", 1, "names are resolved when the file is read"),
-    none("resolve-prefer", 1, "names are resolved when the file is read"),
     none("ws", 1, "connections to servers are always HTTP/1"),
     later("agent-check", 0),
     later("check-proto", 1),
@@ -111,7 +108,6 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     later("namespace", 1),
     later("proto", 1),
     later("proxy-v2-options", 1),
-    later("resolvers", 1),
     later("send-proxy-v2-ssl", 0),
     later("send-proxy-v2-ssl-cn", 0),
     later("socks4", 1),
@@ -119,7 +115,7 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
 
 /// All rows, those about TLS last.
 pub(crate) fn all() -> impl Iterator<Item = &'static Parameter<ServerDraft>> {
-    PARAMETERS.iter().chain(direct::SERVER_ROWS).chain(super::tls::PARAMETERS)
+    PARAMETERS.iter().chain(resolvers::SERVER_ROWS).chain(direct::SERVER_ROWS).chain(super::tls::PARAMETERS)
 }
 
 /// The rows by name: thousands of servers ask for them.

@@ -1,0 +1,124 @@
+//! Name servers' responses, what they change of servers, and what is said of it, in HAProxy's words.
+
+use std::time::Instant;
+
+use baton_config::Severity;
+use baton_dns::{Cause, LossReason, ServerChange};
+use baton_health::text::no_server_line;
+use baton_model::{Level, Role};
+use baton_proxy::balance::Transition;
+
+use super::Control;
+use crate::discovery::NameEvent;
+use crate::overrides::discovered::key;
+use crate::reload::{Change, Changed, DiscoveredChange, EntryNews};
+use crate::servant::duties::DutyEvent;
+
+impl Control {
+    /// A name server responded, or a rule asks for an address.
+    pub(crate) fn hear_of_name(&mut self, event: NameEvent) {
+        self.line.names_mut().take(event, Instant::now());
+    }
+
+    /// When a name is due. While another process takes over, it begins with what it was given, and nothing changes here.
+    pub(crate) fn names_due(&self) -> Option<Instant> {
+        self.line.names().due().filter(|_| !self.succession.is_giving())
+    }
+
+    /// Asks what is to be asked, and changes servers by what was heard.
+    pub(crate) async fn step_names(&mut self) {
+        if self.succession.is_giving() {
+            return;
+        }
+        let now = Instant::now();
+        self.line.names_mut().step(now);
+        let changes = self.line.names_mut().changes(now);
+        if changes.is_empty() {
+            return;
+        }
+        let Changed::Discovered(changed) = self.take(Change::Discovered(changes)).await else { return };
+        changed.iter().for_each(|one| self.say_discovered(one));
+        // What was found outlives us, whenever we die.
+        if self.servant.is_some() {
+            let records = changed.iter().map(|one| {
+                let ServerChange { backend, server, .. } = &one.change;
+                (key(backend, server), self.line.discovered_record(backend, server))
+            });
+            let news = EntryNews::These(records.collect());
+            self.serve_master(DutyEvent::EntriesChanged(news)).await;
+        }
+        // Hosts of services may have to be looked up.
+        self.line.names_mut().step(now);
+    }
+
+    fn say_discovered(&self, one: &DiscoveredChange) {
+        let notice = |text: String| self.messages.event_for(&one.change.backend, Severity::Warning, Level(5), &text);
+        moved(&one.change).into_iter().for_each(notice);
+        let Some(left) = &one.transition else { return };
+        let after = one.server.admin();
+        match (one.before.unresolved, after.unresolved) {
+            (true, false) if !after.in_maintenance() => {
+                back(&one.change, one.server.config().found_host()).into_iter().for_each(notice);
+            }
+            (false, true) if !one.before.in_maintenance() => {
+                let text = gone(&one.change, left);
+                self.messages.event_for(&one.change.backend, Severity::Warning, Level(1), &text);
+                if left.active + left.backups == 0 {
+                    self.say_no_server(&one.change.backend);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn say_no_server(&self, backend: &str) {
+        let is_listen = self.line.model().backend(backend).is_some_and(|proxy| proxy.role == Role::Listen);
+        self.messages.event_for(backend, Severity::Alert, Level(0), &no_server_line(backend, is_listen));
+    }
+}
+
+/// What is said of another address and another host.
+fn moved(change: &ServerChange) -> Vec<String> {
+    let ServerChange { backend, server, resolvers, before, after, cause, .. } = change;
+    let mut lines = Vec::new();
+    if let Some(address) = after.address.filter(|_| before.address != after.address) {
+        let from = before.address.map_or("(none)".to_owned(), |address| address.to_string());
+        let by = match cause {
+            Cause::Response(name_server) => format!("{resolvers}/{name_server}"),
+            Cause::Cache | Cause::Lost(_) => "DNS cache".into(),
+            Cause::Additional => "DNS additional record".into(),
+        };
+        lines.push(format!("{backend}/{server} changed its IP from {from} to {address} by {by}."));
+    }
+    let host = |known: &baton_dns::Known| known.service.as_ref().map(|service| service.host.clone());
+    if let Some(to) = host(after).filter(|to| host(before).as_ref() != Some(to)) {
+        let from = host(before).unwrap_or_else(|| "(null)".into());
+        lines.push(format!("{backend}/{server} changed its FQDN from {from} to {to} by 'SRV record'"));
+    }
+    lines
+}
+
+/// What is said of a server that has an address again.
+fn back(change: &ServerChange, host: Option<&str>) -> Vec<String> {
+    let ServerChange { backend, server, cause, .. } = change;
+    let host = host.unwrap_or_default();
+    let mut lines = vec![format!("Server {backend}/{server} ('{host}') is UP/READY (resolves again).")];
+    if *cause != Cause::Additional {
+        lines.push(format!("Server {backend}/{server} administratively READY thanks to valid DNS answer."));
+    }
+    lines
+}
+
+/// What is said of a server that lost its address.
+fn gone(change: &ServerChange, left: &Transition) -> String {
+    let ServerChange { backend, server, cause, .. } = change;
+    let why = match cause {
+        Cause::Lost(reason) => reason.text(),
+        Cause::Response(_) | Cause::Cache | Cause::Additional => LossReason::NoAddress.text(),
+    };
+    let Transition { active, backups, sessions, requeued, remaining } = left;
+    format!(
+        "Server {backend}/{server} is going DOWN for maintenance ({why}). {active} active and {backups} backup servers left. \
+         {sessions} sessions active, {requeued} requeued, {remaining} remaining in queue."
+    )
+}

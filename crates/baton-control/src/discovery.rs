@@ -1,0 +1,125 @@
+//! Name servers that are asked at run time: the sockets and the time of [`baton_dns::Discovery`], on the thread of the change path, which never
+//! waits for them. What follows for servers is a [`Change`](crate::reload::Change) like any other.
+
+mod exchange;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use baton_dns::{Discovery, Heard, NameServerCounters, ServerChange};
+use baton_model::{Discovered, Model, Resolvers};
+use baton_proxy::{NameRequest, Registry};
+use tokio::sync::{mpsc, oneshot};
+
+/// Responses that wait to be taken; further ones wait in their sockets.
+const HEARD_MAX: usize = 1024;
+
+/// What is asked of name servers.
+pub struct NameResolver {
+    discovery: Discovery,
+    heard: mpsc::Receiver<Heard>,
+    sender: mpsc::Sender<Heard>,
+    /// Rules that ask for an address; `None` before there are any.
+    requests: Option<mpsc::Receiver<NameRequest>>,
+    /// Who waits for an address, by ticket.
+    waiting: HashMap<u64, oneshot::Sender<Option<IpAddr>>>,
+    ticket: u64,
+}
+
+/// Something happened to a name.
+#[derive(Debug)]
+pub enum NameEvent {
+    /// A response, or the lack of one.
+    Heard(Heard),
+    /// A rule asks.
+    Asked(NameRequest),
+}
+
+impl NameResolver {
+    /// One without names.
+    pub(crate) fn new(registry: &Registry) -> NameResolver {
+        let (sender, heard) = mpsc::channel(HEARD_MAX);
+        NameResolver {
+            discovery: Discovery::default(),
+            heard,
+            sender,
+            requests: registry.names.take_requests(),
+            waiting: HashMap::new(),
+            ticket: 0,
+        }
+    }
+
+    /// Takes up a configuration.
+    pub(crate) fn apply(&mut self, model: &Model, discovered: &Discovered, now: Instant) {
+        self.discovery.apply(model, discovered, now);
+    }
+
+    /// The next thing that happens.
+    pub(crate) async fn next(&mut self) -> NameEvent {
+        let requests = &mut self.requests;
+        let asked = async {
+            match requests {
+                Some(requests) => match requests.recv().await {
+                    Some(request) => request,
+                    None => std::future::pending().await,
+                },
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(heard) = self.heard.recv() => NameEvent::Heard(heard),
+            request = asked => NameEvent::Asked(request),
+        }
+    }
+
+    /// Takes what happened, and all that happened besides.
+    pub(crate) fn take(&mut self, event: NameEvent, now: Instant) {
+        match event {
+            NameEvent::Heard(heard) => self.discovery.hear(heard, now),
+            NameEvent::Asked(request) => self.ask(request, now),
+        }
+        while let Ok(heard) = self.heard.try_recv() {
+            self.discovery.hear(heard, now);
+        }
+        while let Some(request) = self.requests.as_mut().and_then(|requests| requests.try_recv().ok()) {
+            self.ask(request, now);
+        }
+    }
+
+    fn ask(&mut self, request: NameRequest, now: Instant) {
+        let NameRequest { resolvers, name, prefers_v6, reply } = request;
+        self.ticket += 1;
+        self.waiting.insert(self.ticket, reply);
+        self.discovery.resolve(&resolvers, &name, prefers_v6, self.ticket, now);
+    }
+
+    /// Sends what is to be sent, and gives rules what was found for them. Has to be called within a runtime.
+    pub(crate) fn step(&mut self, now: Instant) {
+        let mut ids = exchange::Ids::default();
+        for ask in self.discovery.step(now, &mut || ids.next()) {
+            tokio::spawn(exchange::run(ask, self.sender.clone()));
+        }
+        for found in self.discovery.found() {
+            if let Some(reply) = self.waiting.remove(&found.ticket) {
+                // A request that is gone does not want it any more.
+                let _ = reply.send(found.address);
+            }
+        }
+    }
+
+    /// Servers that have something else than before.
+    pub(crate) fn changes(&mut self, now: Instant) -> Vec<ServerChange> {
+        self.discovery.changes(now)
+    }
+
+    /// When there is something to do.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.discovery.due()
+    }
+
+    /// The sections, with their name servers and what is counted of them.
+    pub fn sections(&self) -> impl Iterator<Item = (&Resolvers, &[NameServerCounters])> {
+        self.discovery.sections().map(|(settings, counters)| (&**settings, counters))
+    }
+}

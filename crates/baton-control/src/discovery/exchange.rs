@@ -1,0 +1,157 @@
+//! A few queries to one name server, and its responses. Each batch has a socket of its own, with a source port of the kernel's choice, that is
+//! connected: the kernel drops what another address sends. A response that does not fit into a datagram is asked for again by TCP.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_dns::message::{self, Outcome};
+use baton_dns::{Ask, Heard, Query, QueryKey, Report};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::mpsc;
+use tokio::time::timeout_at;
+
+/// Bytes in front of a message over TCP that say how long it is.
+const LENGTH: usize = 2;
+/// Ids that are drawn at a time.
+const IDS: usize = 64;
+
+/// Ids of queries, which nobody can guess.
+#[derive(Default)]
+pub(super) struct Ids {
+    drawn: Vec<u16>,
+}
+
+impl Ids {
+    pub(super) fn next(&mut self) -> u16 {
+        if self.drawn.is_empty() {
+            let mut bytes = [0; 2 * IDS];
+            // Since Linux 3.17 it gives as many as this at once, when it gives any. Without them the port alone is hard to guess.
+            let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+            self.drawn.extend(bytes.chunks_exact(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])));
+        }
+        self.drawn.pop().unwrap_or_default()
+    }
+}
+
+/// Queries that wait for responses.
+struct Waiting {
+    server: Arc<str>,
+    queries: Vec<(QueryKey, Query)>,
+    heard: mpsc::Sender<Heard>,
+}
+
+impl Waiting {
+    async fn report(&self, key: &QueryKey, report: Report) {
+        let heard = Heard { key: key.clone(), server: Arc::clone(&self.server), report };
+        // Without the change path's thread nobody wants it.
+        let _ = self.heard.send(heard).await;
+    }
+
+    /// The responses do not come.
+    async fn give_up(&mut self) {
+        for (key, _) in std::mem::take(&mut self.queries) {
+            self.report(&key, Report::NotSent).await;
+        }
+    }
+
+    /// Takes a message; gives the query whose response has to be asked for by TCP.
+    async fn take(&mut self, bytes: &[u8], payload: Option<u16>) -> Option<(QueryKey, Query)> {
+        let id = message::id(bytes)?;
+        let Some(at) = self.queries.iter().position(|(_, query)| query.id == id) else {
+            // Somebody guesses: it is counted for the first that waits.
+            if let Some((key, _)) = self.queries.first() {
+                self.report(key, Report::Unrelated).await;
+            }
+            return None;
+        };
+        if payload.is_some_and(|payload| bytes.len() > usize::from(payload)) {
+            let (key, _) = self.queries.swap_remove(at);
+            self.report(&key, Report::Response(Outcome::TooBig)).await;
+            return None;
+        }
+        let (key, query) = &self.queries[at];
+        match query.read(bytes) {
+            Err(_) => {
+                self.report(key, Report::Unrelated).await;
+                None
+            }
+            Ok(Outcome::Truncated) if payload.is_some() => {
+                let (key, query) = self.queries.swap_remove(at);
+                self.report(&key, Report::Truncated).await;
+                Some((key, query))
+            }
+            Ok(outcome) => {
+                let (key, _) = self.queries.swap_remove(at);
+                self.report(&key, Report::Response(outcome)).await;
+                None
+            }
+        }
+    }
+}
+
+/// Sends queries, and reports what becomes of each until its time is over.
+pub(super) async fn run(ask: Ask, heard: mpsc::Sender<Heard>) {
+    let Ask { server, payload, until, queries } = ask;
+    let mut waiting = Waiting { server: server.name, queries, heard };
+    let outcome = match server.is_stream {
+        true => by_tcp(&mut waiting, server.address, until).await,
+        false => by_udp(&mut waiting, server.address, payload, until).await,
+    };
+    if outcome.is_err() {
+        waiting.give_up().await;
+    }
+}
+
+async fn by_udp(waiting: &mut Waiting, address: SocketAddr, payload: u16, until: Instant) -> io::Result<()> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(address).await?;
+    for (_, query) in &waiting.queries {
+        socket.send(&query.write(payload)).await?;
+    }
+    // One byte more shows that a response is too long.
+    let mut buffer = vec![0; usize::from(payload) + 1];
+    while !waiting.queries.is_empty() {
+        let Ok(read) = timeout_at(until.into(), socket.recv(&mut buffer)).await else { return Ok(()) };
+        let length = read?;
+        if let Some(again) = waiting.take(&buffer[..length], Some(payload)).await {
+            let mut other =
+                Waiting { server: Arc::clone(&waiting.server), queries: vec![again], heard: waiting.heard.clone() };
+            tokio::spawn(async move {
+                if by_tcp(&mut other, address, until).await.is_err() {
+                    other.give_up().await;
+                }
+            });
+        }
+    }
+    Ok(())
+}
+
+async fn by_tcp(waiting: &mut Waiting, address: SocketAddr, until: Instant) -> io::Result<()> {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let mut bytes = Vec::new();
+        for (_, query) in &waiting.queries {
+            let query = query.write(u16::MAX);
+            bytes.extend_from_slice(&u16::try_from(query.len()).unwrap_or(u16::MAX).to_be_bytes());
+            bytes.extend_from_slice(&query);
+        }
+        stream.write_all(&bytes).await?;
+        let mut buffer = Vec::new();
+        while !waiting.queries.is_empty() {
+            let mut length = [0; LENGTH];
+            stream.read_exact(&mut length).await?;
+            buffer.resize(usize::from(u16::from_be_bytes(length)), 0);
+            stream.read_exact(&mut buffer).await?;
+            waiting.take(&buffer, None).await;
+        }
+        Ok(())
+    };
+    timeout_at(until.into(), exchange).await.unwrap_or(Ok(()))
+}
