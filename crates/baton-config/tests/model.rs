@@ -399,16 +399,16 @@ fn variables_that_were_set_are_told() {
 
 #[test]
 fn stick_rules_store_servers_in_the_tables_that_they_use() {
-    let text = "backend b\n mode http\n stick-table type ip size 10 store gpc1,gpc0\n stick match src\n stick on src table c\n\
+    let text = "global\n localpeer me\nbackend b\n mode http\n stick-table type ip size 10 store gpc1,gpc0\n stick match src\n stick on src table c\n \
+                stick store-request src table p/t\npeers p\n peer me 127.0.0.1:1\n table t type ip size 10\n\
                 backend c\n stick-table type ip size 10\nbackend d\n stick-table type ip size 10 store gpc0\n";
     let stored = |model: &Model| {
-        let table = |proxy: &std::sync::Arc<Proxy>| {
-            let table = proxy.table.as_ref().expect("each has one");
+        let table = |table: &std::sync::Arc<baton_model::StickTable>| {
             table.stored.iter().map(|stored| stored.to_string()).collect::<Vec<_>>().join(",")
         };
-        model.proxies.iter().map(table).collect::<Vec<_>>().join(" ")
+        model.tables().map(table).collect::<Vec<_>>().join(" ")
     };
-    check(text, stored, "server_id,gpc0,gpc1,server_key server_id,server_key gpc0");
+    check(text, stored, "server_id,gpc0,gpc1,server_key server_id,server_key gpc0 server_id,server_key");
 }
 
 /// As Debian's haproxy numbers them.

@@ -114,6 +114,11 @@ impl PeersDraft {
         self.section.tables.iter().zip(&self.table_lines)
     }
 
+    /// Its tables, to be changed.
+    pub fn tables_mut(&mut self) -> impl Iterator<Item = &mut Arc<StickTable>> {
+        self.section.tables.iter_mut()
+    }
+
     fn line(&mut self, line: &Line, context: &mut Context<'_>) {
         let (prefix, first) = match (line.word(0), line.word(1)) {
             ("no", "log") => (Prefix::No, 2),

@@ -44,7 +44,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     let nobody = Own::new(Proxy::new("", Role::Backend));
     let mut judged = JudgedFiles::new(context.env.tls_files());
     direct::service_ports(&mut drafts);
-    stick::store_servers(&mut drafts);
+    stick::store_servers(&mut drafts, &mut context.peers);
     tables::collect(&drafts, context);
     for (count, draft) in drafts.iter_mut().enumerate() {
         if count % PROXIES_PER_PAUSE == PROXIES_PER_PAUSE - 1 {

@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 
 use super::direct;
 use super::judge::{SectionIndex, key, late};
-use super::{Context, Draft, Kind};
+use super::{Context, Draft, Kind, TableIndex};
 use crate::diagnostic::Severity;
 use crate::syntax::Line;
 
@@ -103,7 +103,7 @@ pub(super) fn servers_exist(draft: &Draft, context: &mut Context<'_>) {
 pub(super) fn references_exist(draft: &Draft, heads: &SectionIndex<'_>, context: &mut Context<'_>) {
     let Some(rules) = context.compiled.of(&draft.proxy) else { return };
     for (source, reference) in &rules.references {
-        let Some((message, hint)) = missing(reference, draft, heads) else { continue };
+        let Some((message, hint)) = missing(reference, draft, heads, &context.tables) else { continue };
         let place = key(source);
         let Some((line, first)) = context.rule_lines.get(&place) else { continue };
         // A rule of a `defaults` section is compiled in every proxy that inherits it, its error is reported once.
@@ -116,11 +116,16 @@ pub(super) fn references_exist(draft: &Draft, heads: &SectionIndex<'_>, context:
 }
 
 /// What is wrong with a name, and which one may be meant.
-fn missing(reference: &NameReference, draft: &Draft, heads: &SectionIndex<'_>) -> Option<(String, Option<String>)> {
+fn missing(
+    reference: &NameReference,
+    draft: &Draft,
+    heads: &SectionIndex<'_>,
+    tables: &TableIndex,
+) -> Option<(String, Option<String>)> {
     let NameReference { by, proxy, kind, .. } = reference;
     let own = &draft.proxy.name;
     let (kinds, what) = match kind {
-        ReferenceKind::Table | ReferenceKind::TableOfKey(_) => return missing_table(reference, own, heads),
+        ReferenceKind::Table | ReferenceKind::TableOfKey(_) => return missing_table(reference, own, heads, tables),
         ReferenceKind::Frontend => ([Kind::Listen, Kind::Frontend], "frontend"),
         ReferenceKind::Backend => ([Kind::Listen, Kind::Backend], "backend"),
         ReferenceKind::Server(_) => ([Kind::Listen, Kind::Backend], "proxy"),
@@ -140,17 +145,21 @@ fn missing(reference: &NameReference, draft: &Draft, heads: &SectionIndex<'_>) -
 }
 
 /// As [`missing`], of a stick table.
-fn missing_table(reference: &NameReference, own: &str, heads: &SectionIndex<'_>) -> Option<(String, Option<String>)> {
+fn missing_table(
+    reference: &NameReference,
+    own: &str,
+    heads: &SectionIndex<'_>,
+    tables: &TableIndex,
+) -> Option<(String, Option<String>)> {
     let NameReference { by, proxy, kind, .. } = reference;
-    let tables = || heads.values().filter_map(|draft| draft.proxy.table.as_deref());
-    let Some(table) = tables().find(|table| &*table.name == proxy) else {
+    let Some(table) = tables.get(&**proxy) else {
         let message = match kind {
             ReferenceKind::TableOfKey(_) => format!("Proxy '{own}': unable to find stick-table '{proxy}'."),
             _ => format!("unable to find table '{proxy}' referenced in {by} in proxy '{own}'."),
         };
         let hint = match heads.keys().any(|(name, _)| name == proxy) {
             true => Some(format!("'{proxy}' has no 'stick-table'")),
-            false => suggestion(proxy, tables().map(|table| &*table.name)),
+            false => suggestion(proxy, tables.keys().map(|name| &**name)),
         };
         return Some((message, hint));
     };

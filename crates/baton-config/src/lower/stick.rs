@@ -6,12 +6,13 @@ use baton_model::{DataType, Mode, Ruleset, StickTable, Stored};
 use rustc_hash::FxHashSet;
 
 use super::Draft;
+use crate::keywords::peers::PeersDraft;
 
 /// The types of data that a server is stored as.
 const SERVER: [DataType; 2] = [DataType::ServerId, DataType::ServerKey];
 
 /// Adds what `stick` rules store to the tables that they name.
-pub(super) fn store_servers(drafts: &mut [Draft]) {
+pub(super) fn store_servers(drafts: &mut [Draft], peers: &mut [PeersDraft]) {
     let mut used: FxHashSet<Arc<str>> = FxHashSet::default();
     for draft in drafts.iter().filter(|draft| draft.proxy.mode != Mode::Direct) {
         for rule in draft.proxy.rules(Ruleset::Stick) {
@@ -22,10 +23,10 @@ pub(super) fn store_servers(drafts: &mut [Draft]) {
     if used.is_empty() {
         return;
     }
-    for draft in drafts {
-        if let Some(table) = draft.proxy.table.as_mut().filter(|table| used.contains(&table.name)) {
-            SERVER.into_iter().for_each(|data| store(Arc::make_mut(table), data));
-        }
+    let of_peers = peers.iter_mut().flat_map(PeersDraft::tables_mut);
+    let tables = drafts.iter_mut().filter_map(|draft| draft.proxy.table.as_mut()).chain(of_peers);
+    for table in tables.filter(|table| used.contains(&table.name)) {
+        SERVER.into_iter().for_each(|data| store(Arc::make_mut(table), data));
     }
 }
 

@@ -23,6 +23,7 @@ mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
+mod tables;
 mod tools;
 mod top;
 mod unresolved;
