@@ -44,6 +44,10 @@ SCENARIOS = {
                          port=proxies.OWN_PORT, sections=proxies.LOG_CFG % "ring@lines" + proxies.RING_CFG),
     "rules": Scenario("keep-alive with 25 ACLs and 25 rules", port=proxies.OWN_PORT, sections=proxies.RULES_CFG),
     "map": Scenario("keep-alive with a look-up in a map of 100,000 hosts", port=proxies.OWN_PORT, sections=proxies.MAP_CFG),
+    "track": Scenario("keep-alive with a rate limit, each request by one of 100,000 keys of a stick table",
+                      port=proxies.OWN_PORT, sections=proxies.TRACK_CFG % f"rand({proxies.TRACK_KEYS})"),
+    "track-one": Scenario("keep-alive with a rate limit by the client's address",
+                          port=proxies.OWN_PORT, sections=proxies.TRACK_CFG % "src"),
     "tcp": Scenario("tcp mode: the requests of keep-alive through 32 tunnels", port=proxies.TCP_PORT),
 }
 

@@ -91,6 +91,17 @@ frontend own
     default_backend origins
 """
 
+# A limit that is never reached: requests are tracked, and their rate is looked at.
+TRACK_KEYS = 100_000
+TRACK_CFG = f"""
+frontend own
+    bind 127.0.0.1:{OWN_PORT}
+    stick-table type ip size 200k expire 10m store http_req_rate(10s)
+    http-request track-sc0 %s
+    http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt 100000000 }}
+    default_backend origins
+"""
+
 # nginx asks for HTTP/1.1 and a cleared Connection field before it keeps connections to origins.
 NGINX_CFG = f"""\
 %(modules)s

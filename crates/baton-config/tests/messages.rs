@@ -244,3 +244,62 @@ fn warnings_can_be_errors() {
     let text = format!("global\n zero-warning\n{text}");
     assert!(load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text)).model.is_none());
 }
+
+/// The first fault of each line.
+#[test]
+fn faults_of_stick_tables() {
+    #[track_caller]
+    fn check(words: &str, expect: &str) {
+        let text = format!(
+            "defaults\n timeout client 1s\n timeout server 1s\n timeout connect 1s\nbackend b\n stick-table {words}\nbackend other\n \
+             stick-table type ip size 5\n"
+        );
+        let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text.as_str()));
+        let first = loaded.diagnostics.first().map(|found| found.message.clone());
+        assert_eq!(first.as_deref().unwrap_or("none"), expect, "{words}");
+    }
+    check("", "stick-table: missing size.");
+    check("size 10", "stick-table: missing type.");
+    check("type ip size 0", "stick-table: missing size.");
+    check("type foo", "stick-table: unknown type 'foo'.");
+    check("type ip len 4 size 10", "stick-table: unknown argument 'len'.");
+    check("type string len 0 size 10", "stick-table: 'len' expects a number from 1 to 4096, found '0'.");
+    check("type ip size 10x", "stick-table: unexpected character 'x' in argument of 'size'.");
+    check("type ip size 9g", "stick-table: unexpected character 'g' in argument of 'size'.");
+    check("type ip size 10 expire", "stick-table: missing argument after 'expire'.");
+    check("type ip size 10 expire 2y", "stick-table: unexpected character 'y' in argument of 'expire'.");
+    check(
+        "type ip size 10 expire 25d",
+        "stick-table: timer overflow in argument <25d> to <expire>, maximum value is 2147483647 ms (~24.8 days).",
+    );
+    check("type ip size 10 store foo", "stick-table: unknown store option 'foo'.");
+    check("type ip size 10 store gpc0, gpc1", "stick-table: unknown store option ''.");
+    check("type ip size 10 store gpc0(1)", "stick-table: unexpected argument to store option 'gpc0'.");
+    check("type ip size 10 store conn_rate", "stick-table: missing argument to store option 'conn_rate'.");
+    check("type ip size 10 store conn_rate(x)", "stick-table: error when processing store option 'conn_rate'.");
+    check(
+        "type ip size 10 store conn_rate(0)",
+        "stick-table: the period of store option 'conn_rate' must be longer than 0.",
+    );
+    check("type ip size 10 store gpc_rate(2)", "stick-table: missing argument to store option 'gpc_rate'.");
+    check(
+        "type ip size 10 store gpc(101)",
+        "stick-table: array size is out of allowed range (1-100) for store option 'gpc'.",
+    );
+    check(
+        "type ip size 10 store gpc(2),gpc1",
+        "stick-table: simultaneous usage of 'gpc' and 'gpc[0/1]' in a same table is not permitted as 'gpc' overrides 'gpc[0/1]'.",
+    );
+    check("type ip size 10 store gpc0,gpc0", "stick-table: store option 'gpc0' already enabled, ignored.");
+    check("type ip size 10 srvkey foo", "stick-table : unknown server key type 'foo'.");
+    check("type ip size 10 peers p", "Proxy 'b': unable to find sync peers 'p'.");
+    check("type ip size 10 write-to none", "stick-table: unable to find table 'none' of 'write-to'.");
+    check(
+        "type ipv6 size 10 write-to other",
+        "stick-table: 'write-to' needs a table of type 'ipv6', which 'other' of type 'ip' is not.",
+    );
+    check(
+        "type ip size 10\n stick-table type ip size 9",
+        "stick-table name 'b' conflicts with table declared in backend 'b' at a.cfg:6.",
+    );
+}

@@ -29,7 +29,7 @@ use crate::parse;
 use crate::passwords;
 use crate::progress::Progress;
 use crate::proxy_protocol::Addresses;
-use crate::session::{Session, SessionEntries};
+use crate::session::{Session, SessionMemory};
 use crate::state::Counter;
 use crate::stream::Stream;
 use crate::view::{BackendView, FrontendView};
@@ -299,10 +299,14 @@ fn run<T>(
     let source = set.and_then(|set| set.source);
     let changed_destination = Cell::new(set.and_then(|set| set.destination));
     let random = || core.random() as u32;
-    let (mut scratch, mut of_session) = (core.scratch.take(), session.variables.take());
+    let mut scratch = core.scratch.take();
     // Before there is an exchange, what is tracked is the session's.
-    let (mut entries, mut begun) = (session.take_tracked(), TrackedCounters::default());
-    let by_session = entries.as_mut().map_or(&mut begun, |entries| &mut entries.counters);
+    let mut memory = session.take_memory();
+    let (mut variables_begun, mut tracking_begun) = (Variables::default(), TrackedCounters::default());
+    let (of_session, by_session) = match &mut memory {
+        Some(memory) => (&mut memory.variables, &mut memory.tracked),
+        None => (&mut variables_begun, &mut tracking_begun),
+    };
     let listener = connection.listener();
     let chosen = server.and_then(Progress::server);
     let comes_to_backend = exchange.is_some_and(|exchange| exchange.progress.backend().is_none());
@@ -338,7 +342,7 @@ fn run<T>(
         log_level: None,
         last_rule,
         tracked: TrackedScopes::new(by_session, tracked),
-        variables: VariableScopes::new(&core.registry.variables, &mut of_session, variables),
+        variables: VariableScopes::new(&core.registry.variables, of_session, variables),
         settings,
         matches_hash: &passwords::matches,
         random: &random,
@@ -352,11 +356,10 @@ fn run<T>(
     // Now what converters set is stored.
     drop(cx);
     *core.scratch.borrow_mut() = scratch;
-    session.variables.set(of_session);
-    if !begun.is_empty() {
-        entries = Some(Box::new(SessionEntries::new(core, begun)));
+    if !(variables_begun.is_empty() && tracking_begun.is_empty()) {
+        memory = Some(Box::new(SessionMemory::new(core, variables_begun, tracking_begun)));
     }
-    session.put_tracked(entries);
+    session.put_memory(memory);
     if failed > 0 {
         let backend = about.backend.map(|backend| &backend.plan.figures.counters);
         let server = server.and_then(Progress::server_counters).map(|counters| &**counters);

@@ -20,10 +20,8 @@ use crate::view::{FrontendSlot, FrontendView};
 pub struct Session {
     /// The frontend it came in by.
     pub slot: Rc<FrontendSlot>,
-    /// Variables of scope `sess`, taken out while rules look at them.
-    pub variables: Cell<Variables>,
-    /// Entries of stick tables that it tracks; `None`: none.
-    tracked: Cell<Option<Box<SessionEntries>>>,
+    /// What rules have left in it; `None`: nothing.
+    memory: Cell<Option<Box<SessionMemory>>>,
     /// Requests that were begun.
     requests: Cell<u32>,
     /// What rules of a connection that began in `mode tcp` have set, for its first request.
@@ -58,8 +56,7 @@ impl Session {
     pub fn new(slot: Rc<FrontendSlot>) -> Session {
         Session {
             slot,
-            variables: Cell::default(),
-            tracked: Cell::default(),
+            memory: Cell::default(),
             requests: Cell::new(0),
             rested_ms: Cell::new(0),
             handed_on: Cell::default(),
@@ -67,30 +64,35 @@ impl Session {
         }
     }
 
-    /// Takes out the entries that it tracks, for rules to look at.
+    /// Takes out what rules have left in it, for rules to look at.
     #[inline]
-    pub fn take_tracked(&self) -> Option<Box<SessionEntries>> {
-        self.tracked.take()
+    pub fn take_memory(&self) -> Option<Box<SessionMemory>> {
+        self.memory.take()
     }
 
-    /// Puts back what was taken out, or tracks entries from now on.
+    /// Puts back what was taken out, with what rules have left since.
     #[inline]
-    pub fn put_tracked(&self, entries: Option<Box<SessionEntries>>) {
-        self.tracked.set(entries);
+    pub fn put_memory(&self, memory: Option<Box<SessionMemory>>) {
+        self.memory.set(memory);
     }
 
     /// Counts in the entries of stick tables that it tracks.
     #[inline]
     pub fn count(&self, core: &Core, what: Counted, amount: u64) {
-        if let Some(entries) = self.tracked.take() {
-            entries.counters.count(what, amount, core.table_now());
-            self.tracked.set(Some(entries));
+        if let Some(memory) = self.memory.take() {
+            if !memory.tracked.is_empty() {
+                memory.tracked.count(what, amount, core.table_now());
+            }
+            self.memory.set(Some(memory));
         }
     }
 
     /// Ends its tracking: the client is done with it.
     pub fn untrack(&self) {
-        drop(self.tracked.take());
+        if let Some(mut memory) = self.memory.take() {
+            memory.untrack();
+            self.memory.set(Some(memory));
+        }
     }
 
     /// The configuration to go by now.
@@ -162,25 +164,33 @@ impl Session {
     }
 }
 
-/// Entries of stick tables that a session tracks until it ends.
+/// What rules have left in a session.
 #[derive(Debug)]
-pub struct SessionEntries {
-    /// By counter.
-    pub counters: TrackedCounters,
+pub struct SessionMemory {
+    /// Variables of scope `sess`.
+    pub variables: Variables,
+    /// Entries of stick tables that it tracks until it ends.
+    pub tracked: TrackedCounters,
     clock: Rc<Clock>,
     timeline: Timeline,
 }
 
-impl SessionEntries {
-    /// What rules track from now on.
-    pub fn new(core: &Core, counters: TrackedCounters) -> SessionEntries {
-        SessionEntries { counters, clock: core.clock.clone(), timeline: core.registry.timeline }
+impl SessionMemory {
+    /// Of a session in which rules left something for the first time.
+    pub fn new(core: &Core, variables: Variables, tracked: TrackedCounters) -> SessionMemory {
+        SessionMemory { variables, tracked, clock: core.clock.clone(), timeline: core.registry.timeline }
+    }
+
+    fn untrack(&mut self) {
+        if !self.tracked.is_empty() {
+            self.tracked.release(self.timeline.at(self.clock.now()));
+        }
     }
 }
 
-impl Drop for SessionEntries {
+impl Drop for SessionMemory {
     fn drop(&mut self) {
-        self.counters.release(self.timeline.at(self.clock.now()));
+        self.untrack();
     }
 }
 

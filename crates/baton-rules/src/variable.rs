@@ -109,6 +109,12 @@ impl Variables {
         Variables::default()
     }
 
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// Forgets all of them, and keeps the memory for the next exchange.
     pub fn clear(&mut self) {
         self.list.clear();

@@ -70,23 +70,20 @@ pub(super) fn row_name(name: &str) -> &str {
 /// A compiled action.
 #[derive(Clone, Debug)]
 pub(crate) enum TableEdit {
-    /// `is_http`: a request that is there already is counted.
-    Track {
-        counter: u8,
-        key: Expr,
-        table: Arc<str>,
-        is_http: bool,
-    },
-    Add {
-        counter: u8,
-        place: GeneralPlace,
-        amount: Amount,
-    },
-    SetTag {
-        counter: u8,
-        place: GeneralPlace,
-        value: Amount,
-    },
+    Track { counter: u8, key: Expr, table: Arc<str>, counts: CountsRequest },
+    Add { counter: u8, place: GeneralPlace, amount: Amount },
+    SetTag { counter: u8, place: GeneralPlace, value: Amount },
+}
+
+/// Whether tracking counts the request, which began before it was tracked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum CountsRequest {
+    /// It does.
+    Always,
+    /// It does in the backend: in the frontend, `tcp-request content` comes before requests are counted.
+    InBackend,
+    /// There is no request.
+    Never,
 }
 
 /// A general purpose counter or tag.
@@ -136,8 +133,12 @@ fn track(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
         );
         return Err(words.blame(RuleError::new(message)));
     }
-    let is_http = words.set & (sets::REQUEST | sets::RESPONSE) != 0;
-    Ok(Action::Table(Box::new(TableEdit::Track { counter, key, table: table.into(), is_http })))
+    let counts = match words.set {
+        sets::REQUEST | sets::RESPONSE => CountsRequest::Always,
+        sets::CONTENT => CountsRequest::InBackend,
+        _ => CountsRequest::Never,
+    };
+    Ok(Action::Table(Box::new(TableEdit::Track { counter, key, table: table.into(), counts })))
 }
 
 fn increment(words: &mut RuleArguments<'_, '_>, fixed: Option<u8>) -> Result<Action, LocatedError> {
@@ -248,8 +249,8 @@ impl Amount {
 impl TableEdit {
     pub fn run(&self, cx: &mut Context<'_>) {
         match self {
-            TableEdit::Track { counter, key, table, is_http } => {
-                begin(*counter, key, table, *is_http, cx).unwrap_or_default();
+            TableEdit::Track { counter, key, table, counts } => {
+                begin(*counter, key, table, *counts, cx).unwrap_or_default();
             }
             TableEdit::Add { counter, place, amount } => {
                 let Some(amount) = amount.value(cx) else { return };
@@ -275,14 +276,19 @@ impl TableEdit {
 }
 
 /// Tracks the entry of a key, unless its counter tracks one already. `None`: there is no key, or no room for it.
-fn begin(counter: u8, key: &Expr, table: &str, is_http: bool, cx: &mut Context<'_>) -> Option<()> {
+fn begin(counter: u8, key: &Expr, table: &str, counts: CountsRequest, cx: &mut Context<'_>) -> Option<()> {
     if cx.tracked.get(counter).is_some() {
         return None;
     }
     let table = cx.live.table(table)?;
     let now = cx.live.table_now();
     let entry = table.track(&SampleKey::new(key.eval(cx)?, table.key_type())?.key(), now)?;
-    // The request began before it was tracked, and a response that failed came before.
+    let is_http = match counts {
+        CountsRequest::Always => true,
+        CountsRequest::InBackend => cx.backend.is_some() && cx.content.is_none(),
+        CountsRequest::Never => false,
+    };
+    // A response that failed came before it was tracked, too.
     if is_http {
         tracking::count(&entry, REQUESTS, 1, now);
     }

@@ -200,8 +200,9 @@ fn cleared(cx: &Context<'_>, counter: u8, table: &Value, count: StoredNumber) ->
     })
 }
 
-fn is_tracked(cx: &Context<'_>, counter: u8, table: &Value) -> Option<Sample<'static>> {
-    Some(Sample::Bool(found(cx, counter, table, |entry, _| entry.is_some()).unwrap_or(false)))
+/// As in HAProxy, another table does not change it.
+fn is_tracked(cx: &Context<'_>, counter: u8, _: &Value) -> Option<Sample<'static>> {
+    Some(Sample::Bool(cx.tracked.get(counter).is_some()))
 }
 
 /// What is read of an element: its index, the counter and the table are the arguments.

@@ -38,6 +38,10 @@ impl Files for Memory {
         (name == "HOME").then(|| "/root".to_owned())
     }
 
+    fn table(&self, name: &str) -> Option<Arc<StickTable>> {
+        TABLES.get(name).map(|table| Arc::new(table.settings()))
+    }
+
     fn hostname(&self) -> String {
         "vm".to_owned()
     }

@@ -143,6 +143,42 @@ const ACTIONS: &[(&str, Probe)] = &[
             "http-response return content-type text/plain lf-string \"VALUE\" hdr x-evil VALUE",
         ]),
     ),
+    (
+        "sc-add-gpc",
+        Lines(&[
+            "http-request sc-add-gpc(0,0) EXPR",
+            "http-response sc-add-gpc(0,0) EXPR",
+            "tcp-request connection sc-add-gpc(0,0) src",
+            "tcp-request session sc-add-gpc(0,0) src",
+            "tcp-request content sc-add-gpc(0,0) src",
+            "tcp-response content sc-add-gpc(0,0) EXPR",
+        ]),
+    ),
+    ("sc-inc-gpc", Nothing),
+    ("sc-inc-gpc0", Nothing),
+    ("sc-inc-gpc1", Nothing),
+    (
+        "sc-set-gpt",
+        Lines(&[
+            "http-request sc-set-gpt(0,0) EXPR",
+            "http-response sc-set-gpt(0,0) EXPR",
+            "tcp-request connection sc-set-gpt(0,0) src",
+            "tcp-request session sc-set-gpt(0,0) src",
+            "tcp-request content sc-set-gpt(0,0) src",
+            "tcp-response content sc-set-gpt(0,0) EXPR",
+        ]),
+    ),
+    (
+        "sc-set-gpt0",
+        Lines(&[
+            "http-request sc-set-gpt0(0) EXPR",
+            "http-response sc-set-gpt0(0) EXPR",
+            "tcp-request connection sc-set-gpt0(0) src",
+            "tcp-request session sc-set-gpt0(0) src",
+            "tcp-request content sc-set-gpt0(0) src",
+            "tcp-response content sc-set-gpt0(0) EXPR",
+        ]),
+    ),
     ("set-bc-mark", Nothing),
     ("set-bc-tos", Nothing),
     (
@@ -260,6 +296,16 @@ const ACTIONS: &[(&str, Probe)] = &[
     ("strict-mode", Nothing),
     ("switch-mode", Nothing),
     ("tarpit", Lines(&["http-request tarpit content-type text/plain lf-string \"VALUE\" hdr x-evil VALUE"])),
+    (
+        "track-sc",
+        Lines(&[
+            "http-request track-sc0 EXPR table keys",
+            "http-response track-sc1 EXPR table keys",
+            "tcp-request connection track-sc2 src table keys",
+            "tcp-request session track-sc2 src table keys",
+            "tcp-request content track-sc2 req.hdr(v),b64dec table keys",
+        ]),
+    ),
     ("unset-var", Nothing),
     ("use-service", Nothing),
     ("wait-for-body", Nothing),
@@ -373,7 +419,7 @@ fn case(name: &str, front: &[&str], back: &[&str]) -> String {
     for line in back.iter().chain(front.iter().filter(|line| line.starts_with("tcp-response"))) {
         let _ = writeln!(text, "    {}", fill(line));
     }
-    text.push_str("    server s1 ${O1}\n--- file evil.lf\nvalue: %[var(txn.evil)].\n--- file list\nnothing\n--- file map\nnothing nothing\n--- gets\n");
+    text.push_str("    server s1 ${O1}\nbackend keys\n    stick-table type string size 100 store gpt(2),gpc(2)\n--- file evil.lf\nvalue: %[var(txn.evil)].\n--- file list\nnothing\n--- file map\nnothing nothing\n--- gets\n");
     for number in 1..count.max(2) {
         for request in REQUESTS {
             let _ = writeln!(text, "{} | X-Own: own", request.replacen("/N/", &format!("/{number}/"), 1));
