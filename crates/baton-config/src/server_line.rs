@@ -44,6 +44,8 @@ impl ServerLine {
             Setting::CheckAddress(None) => _ = self.take("addr"),
             Setting::CheckPort(Some(port)) => self.put("port", &[&port.to_string()]),
             Setting::CheckPort(None) => _ = self.take("port"),
+            Setting::Tls(true) => self.switch("ssl", "no-ssl"),
+            Setting::Tls(false) => self.switch("no-ssl", "ssl"),
             // No server has these.
             Setting::ConnectionRate(_) | Setting::SessionRate(_) | Setting::TlsRate(_) | Setting::Service(_) => {}
         }

@@ -162,7 +162,9 @@ impl Control {
             self.look_at_certificates();
             self.losses.report(&self.messages);
             self.report_health().await;
-            self.line.read_rates(Instant::now());
+            if self.line.read_rates(Instant::now()) {
+                self.workers.measure(Instant::now());
+            }
             self.report_entries_in_time().await;
             self.report_parts_in_time().await;
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
@@ -290,6 +292,7 @@ impl Control {
             Request::Reload => self.reload(Waiting::Asker(asked.reply)),
             Request::Status => {
                 let status = status::status(self);
+                self.line.operators().asked(Instant::now());
                 let _ = asked.reply.send(Reply::Status(Box::new(status)));
             }
             Request::SyncCertificates => self.certificates.sync(asked.reply, self.drain.is_some()),

@@ -2,10 +2,12 @@
 //! one starts with. Read once, before the first commit, when no process hands over what it knows.
 //!
 //! What an operator had set becomes an override by the values that the configuration had then, so it ends when the configuration of
-//! today has others. Health continues where a server is checked. Addresses and names are those of the configuration.
+//! today has others. Ports, where a server is checked, and whether TLS is on are those of the file, whatever the configuration says, and so is
+//! the address that a name had (`init-addr last`), as in HAProxy. Health continues where a server is checked.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -134,7 +136,7 @@ fn backend_states(saved: &mut SavedStates, backend: &Proxy, content: &str, path:
         }
         let Some(server) = backend.servers.iter().find(|server| &*server.name == state.server) else { continue };
         saved.servers += 1;
-        saved.memory.overrides.extend(state.overrides(path, at_s));
+        saved.memory.overrides.extend(state.overrides(server, path, at_s));
         memory.servers.0.push((Arc::clone(&server.name), state.memory(server)));
     }
     if !memory.servers.is_empty() {
@@ -158,6 +160,53 @@ struct SavedState<'l> {
     since_s: u64,
     check_status: u8,
     check_health: u32,
+    place: SavedPlace,
+}
+
+/// Where a server was, and where it was checked. `None`: the file does not say.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct SavedPlace {
+    address: Option<IpAddr>,
+    port: Option<u16>,
+    is_encrypted: Option<bool>,
+    check_port: Option<u16>,
+    check_address: Option<IpAddr>,
+}
+
+impl SavedPlace {
+    fn read(columns: &[&str]) -> SavedPlace {
+        let column = |at: usize| columns.get(at).copied().unwrap_or_default();
+        let port = |at: usize| column(at).parse().ok().filter(|port| *port > 0);
+        SavedPlace {
+            address: column(4).parse().ok(),
+            port: port(18),
+            is_encrypted: match column(20) {
+                "0" => Some(false),
+                "1" => Some(true),
+                _ => None,
+            },
+            check_port: port(21),
+            check_address: column(22).parse().ok(),
+        }
+    }
+
+    /// What of it counts for a server, with what the configuration says.
+    fn settings(self, server: &Server) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        if let Some(now) = server.address.inet().filter(|_| server.address.port_offset.is_none()) {
+            let ip = self.address.filter(|_| server.starts_at_last).unwrap_or(now.ip());
+            let then = SocketAddr::new(ip, self.port.unwrap_or(now.port()));
+            settings.extend((then != now).then(|| Setting::Address(Some(then.to_string().into()))));
+        }
+        if server.check.enabled {
+            settings.extend(self.check_port.map(|port| Setting::CheckPort(Some(port))));
+            settings.extend(self.check_address.map(|address| Setting::CheckAddress(Some(address))));
+        }
+        if server.any_tls().is_some() {
+            settings.extend(self.is_encrypted.map(Setting::Tls));
+        }
+        settings
+    }
 }
 
 impl<'l> SavedState<'l> {
@@ -176,21 +225,27 @@ impl<'l> SavedState<'l> {
             since_s: columns[9].parse().ok()?,
             check_status: columns[10].parse().ok()?,
             check_health: columns[12].parse().ok()?,
+            place: SavedPlace::read(&columns),
         })
     }
 
-    /// What operators had set.
-    fn overrides(&self, path: &Path, at_s: u64) -> impl Iterator<Item = OverrideRecord> {
+    /// What operators had set, and where the server was.
+    fn overrides(&self, of: &Server, path: &Path, at_s: u64) -> impl Iterator<Item = OverrideRecord> {
         let is_set = |bit: u32| self.admin & bit != 0;
         let state = AdminState { maintenance: is_set(MAINTENANCE), drain: is_set(DRAIN) };
         let configured = AdminState { maintenance: is_set(DISABLED), drain: false };
-        let settings = [
-            (Field::State, Setting::State(state), Setting::State(configured)),
-            (Field::Weight, Setting::Weight(self.weight), Setting::Weight(self.configured_weight)),
-        ];
+        let place = self.place.settings(of).into_iter();
+        let place = place.map(|value| (value.field(), Setting::of(value.field(), Some(of)), value));
+        let settings: Vec<(Field, Setting, Setting)> = [
+            (Field::State, Setting::State(configured), Setting::State(state)),
+            (Field::Weight, Setting::Weight(self.configured_weight), Setting::Weight(self.weight)),
+        ]
+        .into_iter()
+        .chain(place)
+        .collect();
         let (backend, server) = (self.backend.to_owned(), self.server.to_owned());
         let socket = format!("server-state-file {}", path.display());
-        settings.into_iter().filter(|(_, value, file)| value != file).map(move |(field, value, file)| OverrideRecord {
+        settings.into_iter().filter(|(_, file, value)| value != file).map(move |(field, file, value)| OverrideRecord {
             backend: backend.clone(),
             server: server.clone(),
             frontend: String::new(),
@@ -236,7 +291,9 @@ mod tests {
     const CONFIG: &str = "global\n server-state-base /var/lib\n server-state-file all\ndefaults\n mode http\n timeout client 1s\n \
         timeout server 1s\n timeout connect 1s\n load-server-state-from-file global\nfrontend f\n bind 127.0.0.1:80\n \
         default_backend app\nbackend app\n server s1 127.0.0.1:1 weight 10\n server s2 127.0.0.1:2 weight 10\n \
-        server s3 127.0.0.1:3 check\n server s4 127.0.0.1:4 disabled\nbackend own\n load-server-state-from-file local\n \
+        server s3 127.0.0.1:3 check\n server s4 127.0.0.1:4 disabled\n \
+        server s5 localhost:5 init-addr last,192.0.2.1\n server s6 192.0.2.66:6 check port 9 ssl verify none\n \
+        server s7 localhost:7 init-addr 192.0.2.1\nbackend own\n load-server-state-from-file local\n \
         server l1 127.0.0.1:1\n";
 
     /// Lines of HAProxy 2.6.12, with its server names.
@@ -245,6 +302,9 @@ mod tests {
         3 app 2 s2 127.0.0.1 0 1 10 10 7 1 0 0 0 0 0 0 - 2 - 0 0 - - 0\n\
         3 app 3 s3 127.0.0.1 0 0 1 1 2 8 2 0 6 0 0 0 - 3 - 0 0 - - 0\n\
         3 app 4 s4 127.0.0.1 2 4 1 1 1 1 0 0 8 0 0 0 - 2 - 0 0 - - 0\n\
+        3 app 5 s5 192.0.2.5 2 0 1 1 1 1 0 0 8 0 0 0 localhost 50 - 0 0 - - 0\n\
+        3 app 6 s6 192.0.2.6 2 0 1 1 1 6 3 6 6 0 0 0 - 60 - 0 61 192.0.2.7 - 0\n\
+        3 app 7 s7 192.0.2.8 2 0 1 1 1 1 0 0 8 0 0 0 localhost 7 - 0 0 - - 0\n\
         3 app 9 gone 127.0.0.1 2 0 1 1 1 1 0 0 8 0 0 0 - 2 - 0 0 - - 0\n";
 
     fn saved(files: &[(&str, &str)]) -> SavedStates {
@@ -263,15 +323,21 @@ mod tests {
             "server app/s1 weight 3 (file: 10)",
             "server app/s2 state maint (file: ready)",
             "server app/s4 state ready (file: maint)",
+            "server app/s4 addr 127.0.0.1:2 (file: 127.0.0.1:4)",
+            "server app/s5 addr 192.0.2.5:50 (file: localhost:5)",
+            "server app/s6 addr 192.0.2.66:60 (file: 192.0.2.66:6)",
+            "server app/s6 check-port 61 (file: 9)",
+            "server app/s6 check-addr 192.0.2.7 (file: -)",
+            "server app/s6 ssl disabled (file: enabled)",
         ];
-        assert_eq!((overrides, saved.servers, saved.warnings), (expect.map(String::from).to_vec(), 4, Vec::new()));
+        assert_eq!((overrides, saved.servers, saved.warnings), (expect.map(String::from).to_vec(), 7, Vec::new()));
         let (name, backend) = saved.memory.backends.iter().next().unwrap();
         let health =
             |(name, server): (&Arc<str>, &ServerMemory)| format!("{name} '{}' {}", server.health, server.since_ms);
         let health: Vec<String> = backend.servers.iter().map(health).collect();
         assert_eq!(
             (&**name, health.join(", ").as_str()),
-            ("app", "s1 '' 1000, s2 '' 7000, s3 'down' 2000, s4 '' 1000")
+            ("app", "s1 '' 1000, s2 '' 7000, s3 'down' 2000, s4 '' 1000, s5 '' 1000, s6 '' 1000, s7 '' 1000")
         );
     }
 

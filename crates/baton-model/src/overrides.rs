@@ -60,6 +60,8 @@ pub enum Field {
     CheckAddress,
     /// Of a server: at which port it is checked, `port`.
     CheckPort,
+    /// Of a server: whether its traffic is encrypted, `ssl`.
+    Tls,
     /// Of the process: `maxconnrate`.
     ConnectionRate,
     /// Of the process: `maxsessrate`.
@@ -89,6 +91,8 @@ pub enum Setting {
     CheckAddress(Option<IpAddr>),
     /// [`Field::CheckPort`].
     CheckPort(Option<u16>),
+    /// [`Field::Tls`].
+    Tls(bool),
     /// [`Field::ConnectionRate`]: 0 is no limit.
     ConnectionRate(u32),
     /// [`Field::SessionRate`]: 0 is no limit.
@@ -268,6 +272,7 @@ impl Overrides {
                     | Setting::Address(_)
                     | Setting::CheckAddress(_)
                     | Setting::CheckPort(_)
+                    | Setting::Tls(_)
                     | Setting::ConnectionRate(_)
                     | Setting::SessionRate(_)
                     | Setting::TlsRate(_)

@@ -56,8 +56,12 @@ pub struct Server {
     pub redir: Option<String>,
     /// `non-stick`: no stick table binds a key to it.
     pub non_stick: bool,
+    /// `init-addr` with `last` before the method that found an address: that of a server state file counts instead.
+    pub starts_at_last: bool,
     /// `ssl`: TLS with the server, and everything about it.
     pub tls: Option<Arc<ServerTls>>,
+    /// TLS that is off and can be switched on at run time: of `default-server ssl` where the line says `no-ssl`, or switched off at run time.
+    pub tls_ready: Option<Arc<ServerTls>>,
     /// `tunnel`, `masquerade`: how packets get there in `mode direct`.
     pub forwarding: Forwarding,
     /// The `server` or `server-template` line.
@@ -93,16 +97,18 @@ impl Server {
             tcp_user_timeout_ms: None,
             redir: None,
             non_stick: false,
+            starts_at_last: false,
             tls: None,
+            tls_ready: None,
             forwarding: Forwarding::Direct,
             line: Source::default(),
             written: Written::default(),
         }
     }
 
-    /// The settings of TLS with it, of traffic or of checks alone.
+    /// The settings of TLS with it, of traffic or of checks alone, or ready to be switched on.
     pub fn any_tls(&self) -> Option<&Arc<ServerTls>> {
-        self.tls.as_ref().or(self.check.tls.as_ref())
+        self.tls.as_ref().or(self.check.tls.as_ref()).or(self.tls_ready.as_ref())
     }
 }
 

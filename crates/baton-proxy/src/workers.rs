@@ -112,13 +112,13 @@ struct Worker {
 #[derive(Debug, Default)]
 pub struct LoopLatency(Mutex<Measurement>);
 
-/// The last measurements.
+/// The measurements since somebody looked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measurement {
     /// When the command was sent that the core has not got to.
     sent: Option<Instant>,
-    /// How long it took the last time.
-    took: Duration,
+    /// The longest that it took since somebody looked.
+    longest: Duration,
 }
 
 impl LoopLatency {
@@ -140,15 +140,15 @@ impl LoopLatency {
     fn end(&self, now: Instant) {
         let mut measurement = self.lock();
         if let Some(sent) = measurement.sent.take() {
-            measurement.took = now.saturating_duration_since(sent);
+            measurement.longest = measurement.longest.max(now.saturating_duration_since(sent));
         }
     }
 
-    /// The last one, or the one in progress once that takes longer.
-    fn at(&self, now: Instant) -> Duration {
-        let measurement = *self.lock();
+    /// The longest one since this was asked last, or the one in progress once that takes longer.
+    fn take(&self, now: Instant) -> Duration {
+        let mut measurement = self.lock();
         let so_far = measurement.sent.map_or(Duration::ZERO, |sent| now.saturating_duration_since(sent));
-        measurement.took.max(so_far)
+        std::mem::take(&mut measurement.longest).max(so_far)
     }
 }
 
@@ -204,9 +204,9 @@ impl Workers {
         }
     }
 
-    /// How long it took each event loop, by the last measurement.
+    /// The longest that it took each event loop since this was asked last.
     pub fn latencies(&self, now: Instant) -> Vec<Duration> {
-        self.threads.iter().map(|worker| worker.latency.at(now)).collect()
+        self.threads.iter().map(|worker| worker.latency.take(now)).collect()
     }
 
     /// Waits for all threads to end after `Abort`, or after `Drain` once the last connection is closed.
@@ -380,5 +380,27 @@ async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told:
     }
     while core.draining.get() && open.load(Ordering::Relaxed) > 0 {
         tokio::time::sleep(DRAIN_LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_latency_since_it_was_asked_is_reported_once() {
+        let latency = LoopLatency::default();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let took = Duration::from_millis;
+        assert!(latency.begin(at(0)) && !latency.begin(at(1)), "one command at a time");
+        latency.end(at(5));
+        assert!(latency.begin(at(10)));
+        latency.end(at(12));
+        assert_eq!((latency.take(at(20)), latency.take(at(21))), (took(5), took(0)));
+        assert!(latency.begin(at(30)));
+        assert_eq!(latency.take(at(37)), took(7), "the one in progress");
+        latency.end(at(40));
+        assert_eq!(latency.take(at(41)), took(10));
     }
 }

@@ -17,6 +17,8 @@ mod patterns;
 mod plan;
 #[path = "change/saved.rs"]
 mod saved;
+#[path = "change/server_tls.rs"]
+mod server_tls;
 #[path = "change/state_files.rs"]
 mod state_files;
 mod support;

@@ -82,6 +82,9 @@ pub(crate) fn default_server(draft: &mut Draft, call: &mut Call<'_, '_>) {
     let mut server = draft.default_server.clone();
     server.line = None;
     if parameters(&mut server, draft, call, call.first) {
+        if server.tls.ready != server.tls.on {
+            server.tls.ready = server.tls.on;
+        }
         draft.default_server = server;
     }
 }

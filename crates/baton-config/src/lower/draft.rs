@@ -475,8 +475,11 @@ pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>)
     let is_only = methods.len() == 1;
     for method in methods {
         let found = match method {
-            // Without a state file nothing was seen before.
-            InitAddr::Last => None,
+            // A state file is read when the process starts.
+            InitAddr::Last => {
+                draft.server.starts_at_last = true;
+                None
+            }
             InitAddr::Libc => context.resolve(&name, family),
             InitAddr::Ip(ip) => Some(ip),
             InitAddr::None => return Ok((!is_only).then_some(name)),

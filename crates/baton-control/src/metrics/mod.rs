@@ -25,7 +25,6 @@ use tokio::sync::oneshot;
 
 use self::exposition::Exposition;
 use self::own::CertificateEnd;
-use self::parts::Part;
 use self::query::ScrapeQuery;
 use self::scrape::Scrape;
 use crate::control::Control;
@@ -101,9 +100,6 @@ fn begin(control: &Control, query: &[u8], now: Instant) -> Result<Scrape, Scrape
         return Err(ScrapeRefusal::TooMany);
     }
     let scrape = Scrape::new(control, query, now);
-    if scrape.wants(Part::Own) {
-        control.workers.measure(now);
-    }
     Ok(scrape)
 }
 

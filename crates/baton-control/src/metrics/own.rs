@@ -141,7 +141,7 @@ pub static OWN: &[OwnMetric] = &[
         "event_loop_latency_seconds",
         Gauge,
         "thread",
-        "How long the event loop of a thread took to get to a command, measured by the scrape before",
+        "The longest time that the event loop of a thread took to get to a command since the scrape before, of one command a second",
         |control, now| {
             let latencies = control.workers.latencies(now).into_iter().enumerate();
             let series =

@@ -7,6 +7,8 @@ use baton_model::SeverityOutput;
 pub enum Severity {
     /// The command could not be done.
     Error,
+    /// Something was changed, in words.
+    Notice,
     /// An answer in words.
     Info,
 }
@@ -15,6 +17,7 @@ impl Severity {
     fn number(self) -> u8 {
         match self {
             Severity::Error => 3,
+            Severity::Notice => 5,
             Severity::Info => 6,
         }
     }
@@ -22,6 +25,7 @@ impl Severity {
     fn word(self) -> &'static str {
         match self {
             Severity::Error => "err",
+            Severity::Notice => "notice",
             Severity::Info => "info",
         }
     }
@@ -42,6 +46,11 @@ impl CommandResponse {
     /// A message that something cannot be done.
     pub fn error(text: impl Into<String>) -> CommandResponse {
         CommandResponse::Message(Severity::Error, text.into())
+    }
+
+    /// A message that something was changed.
+    pub fn notice(text: impl Into<String>) -> CommandResponse {
+        CommandResponse::Message(Severity::Notice, text.into())
     }
 
     /// A message that answers a question.

@@ -53,6 +53,9 @@ pub(crate) enum Kind {
     Takes,
 }
 
+/// For how long rates are measured for somebody who asked for them.
+const ASKED_FOR: Duration = Duration::from_secs(600);
+
 /// Questions that wait for the change path; further ones wait in their sessions, of which there are `stats maxconn`.
 const QUESTIONS_MAX: usize = 16;
 
@@ -72,6 +75,8 @@ pub struct Runtime {
     has_service: bool,
     /// Or its rules ask for rates.
     has_rules: bool,
+    /// Until then somebody who has asked for rates may ask again.
+    asked_until: Option<Instant>,
 }
 
 /// What all sockets and sessions share.
@@ -124,6 +129,7 @@ impl Runtime {
             has_page: false,
             has_service: false,
             has_rules: false,
+            asked_until: None,
         }
     }
 
@@ -164,8 +170,26 @@ impl Runtime {
 
     /// When counters are to be read for rates; never while nobody could ask, nor rules do.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let is_asked = self.has_page || self.has_service || self.has_rules || !self.shared.sockets.borrow().is_empty();
-        is_asked.then(|| self.rates.due())
+        let due = self.rates.due();
+        let is_asked = self.has_page
+            || self.has_service
+            || self.has_rules
+            || !self.shared.sockets.borrow().is_empty()
+            || self.asked_until.is_some_and(|until| due <= until);
+        is_asked.then_some(due)
+    }
+
+    /// Somebody asks for rates who is no socket: they are measured for a while from now on.
+    pub(crate) fn asked(&mut self, now: Instant) {
+        if self.due().is_none() {
+            self.rates = Rates::new(now);
+        }
+        self.asked_until = Some(now + ASKED_FOR);
+    }
+
+    /// Whether the configuration has an exporter.
+    pub(crate) fn has_service(&self) -> bool {
+        self.has_service
     }
 
     /// Reads the counters of all objects, and draws a point of each plot.

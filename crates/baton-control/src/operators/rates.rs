@@ -1,7 +1,8 @@
 //! Events in the last second, and averages over the last requests, from counters that only grow. Pure: the caller reads the
 //! counters once a second ([`Rates::tick`]) and whenever somebody asks.
 //!
-//! So requests pay nothing for being measured, and nothing is measured while there is no `stats socket`, statistics page or exporter.
+//! So requests pay nothing for being measured, and nothing is measured while there is no `stats socket`, statistics page or exporter, and nobody has
+//! asked lately.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -241,15 +241,17 @@ impl ChangeLine {
         &mut self.runtime
     }
 
-    /// Reads the counters for rates if that is due.
-    pub(crate) fn read_rates(&mut self, now: Instant) {
-        let Some(generation) = &self.generation else { return };
-        if self.runtime.due().is_some_and(|due| due <= now) {
-            self.runtime.read_rates(now, figures::all(generation, &self.registry));
-            if generation.measures {
-                generation.measure(&self.registry, now);
-            }
+    /// Reads the counters for rates if that is due. Gives whether it is time to measure the event loops, too: they are while there is an exporter.
+    pub(crate) fn read_rates(&mut self, now: Instant) -> bool {
+        let Some(generation) = &self.generation else { return false };
+        if self.runtime.due().is_none_or(|due| due > now) {
+            return false;
         }
+        self.runtime.read_rates(now, figures::all(generation, &self.registry));
+        if generation.measures {
+            generation.measure(&self.registry, now);
+        }
+        self.runtime.has_service()
     }
 
     /// What is watched for the configuration that came into use, once.

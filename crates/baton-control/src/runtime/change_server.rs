@@ -5,6 +5,7 @@ mod place;
 
 use std::sync::Arc;
 
+use baton_config::is_dynamic;
 use baton_model::{AdminState, Algorithm, Mode, Setting};
 use baton_proxy::balance::{HealthState, ServerState};
 
@@ -52,19 +53,31 @@ pub(super) fn set(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, Co
             let text = "set server <b>/<s> fqdn failed because no resolution is configured.";
             Err(CommandResponse::error(text))
         }
-        "ssl" if server.config().tls.is_none() => {
-            let text = "'set server <srv> ssl' cannot be set.  default-server should define ssl settings";
-            Err(CommandResponse::error(text))
-        }
-        "ssl" => {
-            let text = "'set server <srv> ssl' is not supported yet: change the configuration and reload.";
-            Err(CommandResponse::error(text))
-        }
+        "ssl" => encryption(call, server),
         _ => Err(CommandResponse::error(
             "usage: set server <backend>/<server> addr | agent | agent-addr | agent-port | agent-send | check-addr | check-port | \
              fqdn | health | ssl | state | weight",
         )),
     }
+}
+
+/// `set server <backend>/<server> ssl on|off`. Health checks stay as they are.
+fn encryption(call: &Call, server: Arc<ServerState>) -> Result<Altering, CommandResponse> {
+    let config = server.config();
+    if is_dynamic(&config) {
+        return Err(CommandResponse::error("'set server <srv> ssl' not supported on dynamic servers"));
+    }
+    if config.any_tls().is_none() {
+        let text = "'set server <srv> ssl' cannot be set.  default-server should define ssl settings";
+        return Err(CommandResponse::error(text));
+    }
+    let value = match call.arg(2) {
+        "on" => Setting::Tls(true),
+        "off" => Setting::Tls(false),
+        _ => return Err(CommandResponse::error("'set server <srv> ssl' expects 'on' or 'off'.")),
+    };
+    let said = CommandResponse::notice("server ssl setting updated.");
+    Ok(Altering::new(Change::Override { server, value, by: call.by.clone() }, said))
 }
 
 /// `set server <backend>/<server> health up|stopping|down`.

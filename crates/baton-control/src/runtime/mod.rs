@@ -20,7 +20,7 @@ mod patterns;
 mod peers;
 mod process;
 mod resolvers;
-mod schema;
+pub(crate) mod schema;
 mod servers;
 mod sessions;
 mod ssl;

@@ -9,7 +9,12 @@ use crate::operators::answer::CommandResponse;
 
 /// `show schema json`.
 pub(super) fn show(_: &Control, _: &Call) -> CommandResponse {
-    CommandResponse::Data(format!("{}\n", schema()))
+    CommandResponse::Data(text())
+}
+
+/// The schema on a line.
+pub(crate) fn text() -> String {
+    format!("{}\n", schema())
 }
 
 fn schema() -> Value {

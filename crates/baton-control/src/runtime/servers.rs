@@ -90,10 +90,10 @@ fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant
         Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => "-".into(),
     };
     let (result, health) = result(&config, state, &report);
-    // Writing to a string cannot fail. The ids that were given by hand are not told from others; agents and TLS do not exist.
+    // Writing to a string cannot fail. The ids that were given by hand are not told from others; agents do not exist.
     let _ = writeln!(
         out,
-        "{} {} {} {} {address} {} {} {} {} {} {} {result} {health} {} 0 0 0 {fqdn} {port} {service} 0 {} {check_address} - 0",
+        "{} {} {} {} {address} {} {} {} {} {} {} {result} {health} {} 0 0 0 {fqdn} {port} {service} {} {} {check_address} - 0",
         proxy.id,
         proxy.name,
         config.id,
@@ -105,6 +105,7 @@ fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant
         now.saturating_duration_since(state.changed()).as_secs(),
         check_number(report.status),
         check_state(&config, state),
+        u8::from(config.tls.is_some()),
         config.check.port.unwrap_or_default(),
     );
 }

@@ -10,6 +10,7 @@ use super::LIVE_MAX;
 use super::events::Events;
 use crate::control::Control;
 use crate::runtime::field::{Form, Format};
+use crate::runtime::schema;
 use crate::runtime::stat::{StatFilter, StatTable};
 
 /// The longest part of a name that `;scope=` may ask for, as in HAProxy.
@@ -58,6 +59,8 @@ enum Resource {
     Csv,
     /// `;json`.
     Json,
+    /// `;json-schema`.
+    Schema,
     /// `;events`: the stream of events.
     Events,
     /// `;page.css`.
@@ -76,6 +79,7 @@ impl Wanted {
             let begins = |with: &str| word.starts_with(with);
             match () {
                 () if begins("csv") => wanted.what = Resource::Csv,
+                () if begins("json-schema") => wanted.what = Resource::Schema,
                 () if begins("json") => wanted.what = Resource::Json,
                 () if begins("events") => wanted.what = Resource::Events,
                 () if begins("page.css") => wanted.what = Resource::Style,
@@ -133,6 +137,7 @@ pub(super) fn respond(
     match wanted.what {
         Resource::Csv => table(control, page, &wanted, filter, (Form::Plain, "text/plain")),
         Resource::Json => table(control, page, &wanted, filter, (Form::Json, "application/json")),
+        Resource::Schema => asset("application/json", &schema::text()),
         Resource::Style => asset("text/css; charset=utf-8", STYLE),
         Resource::Script => asset("text/javascript; charset=utf-8", SCRIPT),
         Resource::Page => protected(ServiceResponse::new(200, "text/html; charset=utf-8", html(viewer, &wanted))),
@@ -234,6 +239,7 @@ mod tests {
         check("/st?x;csv", Resource::Csv);
         check("/st?x;norefresh;csv;up", Resource::Csv);
         check("/st?xyz;json", Resource::Json);
+        check("/st;json-schema", Resource::Schema);
         check("/st?xcsv", Resource::Page);
         check("/st?x;events", Resource::Events);
         check("/st?x;page.js", Resource::Script);

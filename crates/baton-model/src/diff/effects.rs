@@ -182,7 +182,7 @@ pub(super) static SERVER: &[FieldRow<Server>] = rows! { Server;
     tls by unshown => "ssl" E::RECONNECTS_AND_RECHECKS,
     forwarding by unshown => "forwarding" E::NONE;
     also "disabled" |old, new| new.disabled && !old.disabled => E::on(Impact::BoundSessions);
-    elsewhere name, id, line, written,
+    elsewhere name, id, line, written, tls_ready, starts_at_last,
 };
 
 /// A proxy. Its numeric id is left out: without `id` it follows the order of the file, and a section that moved up a place is not a

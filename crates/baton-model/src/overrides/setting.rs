@@ -11,7 +11,7 @@ const WEIGHT_MAX: u32 = 256;
 
 impl Field {
     /// All of them.
-    pub const ALL: [Field; 12] = [
+    pub const ALL: [Field; 13] = [
         Field::State,
         Field::Weight,
         Field::Line,
@@ -20,6 +20,7 @@ impl Field {
         Field::Address,
         Field::CheckAddress,
         Field::CheckPort,
+        Field::Tls,
         Field::ConnectionRate,
         Field::SessionRate,
         Field::TlsRate,
@@ -45,6 +46,7 @@ impl Field {
             Field::Address => "addr",
             Field::CheckAddress => "check-addr",
             Field::CheckPort => "check-port",
+            Field::Tls => "ssl",
             Field::ConnectionRate => "maxconnrate",
             Field::SessionRate => "maxsessrate",
             Field::TlsRate => "maxsslrate",
@@ -74,6 +76,7 @@ impl Setting {
                 Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => None,
             }),
             Field::CheckPort => Setting::CheckPort(server.and_then(|server| server.check.port)),
+            Field::Tls => Setting::Tls(server.is_some_and(|server| server.tls.is_some())),
             // No server has these.
             Field::ConnectionRate => Setting::ConnectionRate(0),
             Field::SessionRate => Setting::SessionRate(0),
@@ -140,6 +143,12 @@ impl Setting {
                 server.check.addr = address.map(|address| Address::Inet(SocketAddr::new(address, 0)));
             }
             Setting::CheckPort(port) => server.check.port = *port,
+            Setting::Tls(true) if server.tls.is_none() => {
+                server.tls = server.tls_ready.take().or_else(|| server.check.tls.clone());
+            }
+            Setting::Tls(true) => {}
+            // Checks stay as they are.
+            Setting::Tls(false) => server.tls_ready = server.tls.take().or_else(|| server.tls_ready.take()),
         }
     }
 
@@ -154,6 +163,7 @@ impl Setting {
             Setting::Address(_) => Field::Address,
             Setting::CheckAddress(_) => Field::CheckAddress,
             Setting::CheckPort(_) => Field::CheckPort,
+            Setting::Tls(_) => Field::Tls,
             Setting::ConnectionRate(_) => Field::ConnectionRate,
             Setting::SessionRate(_) => Field::SessionRate,
             Setting::TlsRate(_) => Field::TlsRate,
@@ -169,6 +179,7 @@ impl Setting {
             Field::Line => Some(Setting::Line((text != NO_LINE).then(|| text.into()))),
             Field::Health => switch(text).map(Setting::Health),
             Field::Service => switch(text).map(Setting::Service),
+            Field::Tls => switch(text).map(Setting::Tls),
             Field::ConnectionRate => text.parse().ok().map(Setting::ConnectionRate),
             Field::SessionRate => text.parse().ok().map(Setting::SessionRate),
             Field::TlsRate => text.parse().ok().map(Setting::TlsRate),
@@ -188,8 +199,8 @@ impl fmt::Display for Setting {
             Setting::State(state) => out.write_str(state.word()),
             Setting::Weight(weight) => write!(out, "{weight}"),
             Setting::Line(line) => out.write_str(line.as_deref().unwrap_or(NO_LINE)),
-            Setting::Health(true) | Setting::Service(true) => out.write_str("enabled"),
-            Setting::Health(false) | Setting::Service(false) => out.write_str("disabled"),
+            Setting::Health(true) | Setting::Service(true) | Setting::Tls(true) => out.write_str("enabled"),
+            Setting::Health(false) | Setting::Service(false) | Setting::Tls(false) => out.write_str("disabled"),
             Setting::Maxconn(limit)
             | Setting::ConnectionRate(limit)
             | Setting::SessionRate(limit)

@@ -164,6 +164,11 @@ fn start(mut run: Run, mut origin: Origin, messages: &Rc<Messages>) -> Result<u8
             }
             None => {}
         }
+        if let Some(model) = &loaded.model {
+            let states = state_file::read(model, &view, wall_seconds());
+            warned |= !states.warnings.is_empty();
+            states.warnings.iter().for_each(|warning| messages.warning(&format!("config : {warning}")));
+        }
         return Ok(say_checked(&run, &loaded, warned));
     }
     let configuration = Configuration::asked(Arc::new(loaded.model.expect("looked at above")), Arc::new(loaded.rules));

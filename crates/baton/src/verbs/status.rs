@@ -1,6 +1,7 @@
 //! `baton status`: whether everything is all right with the running process, and how it is.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use baton_control::plan::restart_pending;
 use baton_control::protocol::{Expiring, Figures, Reply, Request, Status};
@@ -9,6 +10,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::whom::TargetProcess;
+
+/// When a process that has measured no rates before has some.
+const RATES_AFTER: Duration = Duration::from_millis(1100);
 
 /// Changes that are shown to people.
 const CHANGES_SHOWN: usize = 5;
@@ -45,16 +49,19 @@ struct Document<'s> {
 
 /// Asks and prints.
 pub fn run(command: &StatusCommand) -> ExitCode {
-    let asked = command.process.ask(Request::Status).and_then(|reply| match reply {
-        Reply::Status(status) => Ok(status),
-        Reply::Failed { reason } => Err(reason),
-        other => Err(format!("unexpected reply: {other:?}")),
-    });
-    let status = match asked {
+    let status = match ask(command) {
         Ok(status) => status,
         Err(reason) => {
             super::say_line(format_args!("baton: {reason}"));
             return ExitCode::from(UNKNOWN);
+        }
+    };
+    let status = match command.quiet || has_rates(&status) {
+        true => status,
+        // They are measured since it was asked.
+        false => {
+            std::thread::sleep(RATES_AFTER);
+            ask(command).unwrap_or(status)
         }
     };
     let verdict = Verdict::of(&status);
@@ -71,6 +78,20 @@ pub fn run(command: &StatusCommand) -> ExitCode {
         Health::Degraded => 1,
         Health::Down => 2,
     })
+}
+
+fn ask(command: &StatusCommand) -> Result<Box<Status>, String> {
+    command.process.ask(Request::Status).and_then(|reply| match reply {
+        Reply::Status(status) => Ok(status),
+        Reply::Failed { reason } => Err(reason),
+        other => Err(format!("unexpected reply: {other:?}")),
+    })
+}
+
+/// Whether anything has a rate, if there is anything.
+fn has_rates(status: &Status) -> bool {
+    let mut all = status.frontends.iter().chain(&status.backends).peekable();
+    all.peek().is_none() || all.any(|figures| figures.rate.is_some())
 }
 
 fn problems(verdict: &Verdict) -> String {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::haproxy::Haproxy;
-use crate::support::{Proxy, free_address, until};
+use crate::support::{Proxy, free_address, program, until};
 
 use super::overrides::shown;
 
@@ -110,6 +110,76 @@ fn a_configuration_that_says_something_else_wins_as_in_haproxy() {
     let _proxy = Proxy::start(&config(folder, "baton.sock", 20, ""));
     assert_eq!(states(&ask(folder, "baton.sock", "show servers state")), theirs);
     assert_eq!(theirs["app/s1"], "8 20/20 true", "the weight is the file's, the state is not changed by it");
+}
+
+/// Of each server of `show servers state`: address, name, port, whether TLS is on, and where it is checked.
+fn places(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().map(|line| line.split(' ').collect::<Vec<&str>>());
+    let lines = lines.filter(|columns| columns.len() > 22 && columns[1] == "app");
+    lines.map(|columns| (columns[3].to_owned(), [4, 17, 18, 20, 21, 22].map(|at| columns[at]).join(" "))).collect()
+}
+
+#[test]
+fn places_are_restored_as_by_haproxy() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let folder = folder.path();
+    let config = |socket: &str, port: u16| {
+        format!(
+            "global\n stats socket {folder}/{socket} level admin\n server-state-file {folder}/states\n ssl-server-verify none\n\
+             defaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n \
+             load-server-state-from-file global\nfrontend web\n bind {}\n default_backend app\nbackend app\n \
+             server port 127.0.0.1:{port}\n server addr 127.0.0.1:1002\n server name localhost:1003\n \
+             server libc localhost:1004 init-addr libc\n server tls 127.0.0.1:1005 ssl\n server ready 127.0.0.1:1006 ssl\n \
+             server check 127.0.0.1:1007 check inter 1h port 9 addr 127.0.0.9\n server plain 127.0.0.1:1008\n",
+            free_address(),
+            folder = folder.display()
+        )
+    };
+    let haproxy = Haproxy::start(&config("haproxy.sock", 1001), &folder.join("haproxy.sock"));
+    for command in [
+        "set server app/port addr 127.0.0.1 port 2001",
+        "set server app/addr addr 127.0.0.5 port 2002",
+        "set server app/name addr 127.0.0.6 port 2003",
+        "set server app/libc addr 127.0.0.7",
+        "set server app/tls ssl off",
+        "set server app/check check-addr 127.0.0.8 port 77",
+    ] {
+        ask(folder, "haproxy.sock", command);
+    }
+    fs::write(folder.join("states"), ask(folder, "haproxy.sock", "show servers state")).expect("the folder is ours");
+    drop(haproxy);
+
+    // The port of the file counts, whatever the configuration says.
+    let haproxy = Haproxy::start(&config("haproxy.sock", 3001), &folder.join("haproxy.sock"));
+    let theirs = places(&ask(folder, "haproxy.sock", "show servers state"));
+    drop(haproxy);
+    let proxy = Proxy::start(&config("baton.sock", 3001));
+    let ours = places(&ask(folder, "baton.sock", "show servers state"));
+    // A name that was given another address is its name no more.
+    let nameless = |places: BTreeMap<String, String>| -> BTreeMap<String, String> {
+        places.into_iter().map(|(name, place)| (name, place.replace(" localhost ", " - "))).collect()
+    };
+    assert_eq!(nameless(ours), nameless(theirs.clone()));
+    assert_eq!((&*theirs["port"], &*theirs["tls"]), ("127.0.0.1 - 2001 0 0 -", "127.0.0.1 - 1005 0 0 -"));
+    let kept = shown(&proxy).1;
+    assert!(kept.contains(&"server app/port addr 127.0.0.1:2001 (file: 127.0.0.1:3001)".to_owned()), "{kept:?}");
+}
+
+#[test]
+fn a_check_of_the_configuration_warns_of_a_missing_file_as_haproxy_does() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let file = folder.path().join("a.cfg");
+    fs::write(&file, config(folder.path(), "x.sock", 10, "")).expect("the folder is ours");
+    let warnings = |program: &Path| -> Vec<String> {
+        let output = std::process::Command::new(program).arg("-c").arg("-f").arg(&file).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(0));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let text = said.lines().filter(|line| line.starts_with("[WARNING]")).filter_map(|line| line.split_once(" : "));
+        text.map(|(_, text)| text.to_owned()).collect()
+    };
+    let theirs = warnings(Path::new("/usr/sbin/haproxy"));
+    assert_eq!(warnings(program()), theirs);
+    assert!(theirs.iter().any(|text| text.contains("Can't open global server state file")), "{theirs:?}");
 }
 
 #[test]

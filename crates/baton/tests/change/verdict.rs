@@ -14,6 +14,22 @@ fn status(pid: u32, more: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
+fn rates_are_measured_for_who_asks_for_them() {
+    let (origin, web) = (origin(), free_address());
+    // There is nobody else who could ask: no socket, page or exporter.
+    let proxy = Proxy::start(&config(&[web.to_string()], origin.address(), ""));
+    assert_eq!(proxy.status().frontends[0].rate, None);
+    until("requests of the last second are counted", || {
+        exchange(&mut connect(web), "/", "close").expect("an answer");
+        let status = proxy.status();
+        [&status.frontends[0], &status.backends[0]].iter().all(|figures| figures.rate.is_some_and(|rate| rate > 0))
+    });
+    let other = Proxy::start(&config(&[free_address().to_string()], origin.address(), ""));
+    let (_, text) = status(other.pid(), &[]);
+    assert!(text.contains("frontend web OPEN") && text.contains(" sessions, 0/s, "), "{text}");
+}
+
+#[test]
 fn the_exit_code_says_whether_something_is_wrong() {
     let (origin, web, nobody) = (origin(), free_address(), free_address());
     let good = config(&[web.to_string()], origin.address(), "");

@@ -118,6 +118,14 @@ fn scripts_read_the_table_of_haproxy_from_the_page() {
         rows.map(|row| row.as_array().expect("a list").iter().take(10).map(field).collect()).collect()
     };
     assert_eq!(objects(webs[0]), objects(webs[1]));
+    // The schema is that of the command; haproxy's differs (`show schema json`).
+    let (head, schema) = get(webs[0], "/st;json-schema", "");
+    assert!(head.contains("content-type: application/json"), "{head}");
+    assert_eq!(
+        schema,
+        socat(&folders[0].path().join("admin.sock"), "show schema json\n").trim_end_matches('\n').to_owned() + "\n"
+    );
+    assert!(get(webs[1], "/st;json-schema", "").0.contains("content-type: application/json"));
     // A command and the page print the same table.
     let command = socat(&folders[0].path().join("admin.sock"), "show stat\n");
     let names = |csv: &str| table(csv).into_keys().collect::<Vec<_>>();

@@ -13,7 +13,9 @@ fn config(folder: &Path) -> String {
          defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
          frontend web\n bind {web}\n default_backend app\nfrontend other\n bind {other}\n default_backend app\n\
          backend app\n cookie SRV insert\n server a 127.0.0.1:9 weight 10 maxconn 7\n server b 127.0.0.1:9 check inter 1h\n \
-         server c 127.0.0.1:9 disabled\n server t 127.0.0.1:9 track b\n"
+         server c 127.0.0.1:9 disabled\n server t 127.0.0.1:9 track b\nbackend enc\n \
+         default-server ssl verify none\n server on 127.0.0.1:9\n server off 127.0.0.1:9 no-ssl\n server own 127.0.0.1:9 no-ssl ssl\n\
+         backend plain\n server own 127.0.0.1:9 ssl no-ssl verify none\n server check 127.0.0.1:9 check inter 1h check-ssl verify none\n"
     )
 }
 
@@ -201,6 +203,20 @@ const COMMANDS: &[&str] = &[
     "set server app/a fqdn x",
     "set server app/a ssl",
     "set server app/a ssl on",
+    "set server app/a ssl x",
+    "set server enc/on ssl",
+    "set server enc/on ssl x",
+    "set server enc/on ssl on",
+    "set server enc/on ssl off",
+    "set server enc/on ssl off x",
+    "set server enc/off ssl on",
+    "set server enc/own ssl off",
+    "set server plain/own ssl on",
+    "set server plain/check ssl on",
+    "set severity-output number; set server enc/on ssl on",
+    "set severity-output string; set server enc/on ssl off",
+    "add server enc/new 127.0.0.1:9 ssl verify none",
+    "set server enc/new ssl off",
     "set server app/a health",
     "set server app/a health x",
     "set server app/t health up",

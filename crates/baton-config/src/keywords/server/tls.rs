@@ -24,7 +24,9 @@ use crate::syntax::Line;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsWords {
     /// `ssl`.
-    on: bool,
+    pub on: bool,
+    /// `default-server ssl`: it can be switched on at run time where the line says `no-ssl`.
+    pub ready: bool,
     /// `check-ssl`, `no-check-ssl`.
     checks: Option<bool>,
     /// `verify`.
@@ -337,7 +339,8 @@ pub(crate) fn judge(
     let check = &server.server.check;
     let asked_by_step =
         check.enabled && around.steps.iter().any(|step| matches!(step, CheckStep::Connect(connect) if connect.ssl));
-    let needed = words.on || words.checks == Some(true) || asked_by_step;
+    let checks = words.checks == Some(true) || asked_by_step;
+    let needed = words.on || checks || words.ready;
     let elsewhere = check.addr.is_some() || check.port.is_some();
     if needed {
         let encrypted = words.checks.unwrap_or(words.on && !elsewhere);
@@ -349,8 +352,10 @@ pub(crate) fn judge(
         }
         if words.on {
             server.tls = Some(settings);
-        } else {
+        } else if checks {
             server.check.tls = Some(settings);
+        } else {
+            server.tls_ready = Some(settings);
         }
     } else if let Some(reason) = around.files.fault(&words.settings) {
         // Read all the same, as HAProxy does: what is named should be there.
