@@ -170,7 +170,7 @@ impl Control {
         let overrides = self.line.take_untold();
         self.serve_master(DutyEvent::Changed { text, overrides, is_leaving: self.is_leaving() }).await;
         self.report_entries().await;
-        self.report_parts().await;
+        self.report_parts(true).await;
     }
 
     /// Keeps with the master what operators have set since the last time.
@@ -178,7 +178,7 @@ impl Control {
         let overrides = self.line.take_untold();
         self.serve_master(DutyEvent::Overridden(overrides)).await;
         self.report_entries().await;
-        self.report_parts().await;
+        self.report_parts(true).await;
     }
 
     /// Keeps with the master what operators and requests have changed in maps and ACLs since the last time.
@@ -200,13 +200,15 @@ impl Control {
         }
     }
 
-    /// Keeps with the master what has changed since the last time of variables of the process and of the history.
-    pub(crate) async fn report_parts(&mut self) {
+    /// Keeps with the master what has changed since the last time of variables of the process and of the history: at once if an operator or a
+    /// file changed it.
+    async fn report_parts(&mut self, is_urgent: bool) {
         if self.servant.is_none() {
             return;
         }
         let began = Instant::now();
-        if self.parts.step(self.line.take_variable_news(began), began) {
+        let has_news = self.line.take_variable_news(began);
+        if self.parts.step(has_news, began) || has_news && is_urgent {
             self.serve_master(DutyEvent::PartChanged(MemoryKind::Variables)).await;
             self.parts.told(began, Instant::now());
         }
@@ -219,7 +221,7 @@ impl Control {
     pub(crate) async fn report_parts_in_time(&mut self) {
         let due = self.line.variables_due().into_iter().chain(self.parts.due()).min();
         if due.is_some_and(|due| due <= Instant::now()) {
-            self.report_parts().await;
+            self.report_parts(false).await;
         }
     }
 

@@ -18,7 +18,6 @@ fn rates_are_measured_for_who_asks_for_them() {
     let (origin, web) = (origin(), free_address());
     // There is nobody else who could ask: no socket, page or exporter.
     let proxy = Proxy::start(&config(&[web.to_string()], origin.address(), ""));
-    assert_eq!(proxy.status().frontends[0].rate, None);
     until("requests of the last second are counted", || {
         exchange(&mut connect(web), "/", "close").expect("an answer");
         let status = proxy.status();
