@@ -13,6 +13,8 @@ pub struct VariableLimits {
     pub transaction: Option<usize>,
     /// `reqres`: of a request or a response.
     pub message: Option<usize>,
+    /// `check`: of a health check.
+    pub check: Option<usize>,
 }
 
 impl VariableLimits {

@@ -373,15 +373,22 @@ impl<'a> VariableScopes<'a> {
         let message = of_exchange(|scope| scope != VariableScope::Transaction);
         let transaction = message + of_exchange(|scope| scope == VariableScope::Transaction);
         let session = transaction + self.session.bytes(|_| true);
-        let sums = [(limits.message, message), (limits.transaction, transaction), (limits.session, session)];
+        let check = self.check.as_ref().map_or(0, |all| all.bytes(|_| true));
+        let sums = [
+            (limits.message, message),
+            (limits.transaction, transaction),
+            (limits.session, session),
+            (limits.check, check),
+        ];
         let own = match name.scope {
-            VariableScope::Request | VariableScope::Response => 0,
-            VariableScope::Transaction => 1,
-            VariableScope::Process | VariableScope::Session | VariableScope::Check => 2,
+            VariableScope::Request | VariableScope::Response => 0..3,
+            VariableScope::Transaction => 1..3,
+            VariableScope::Process | VariableScope::Session => 2..3,
+            VariableScope::Check => 3..4,
         };
         let new = |sum: usize| (sum + counted(value)).saturating_sub(before);
         let within = limits.within_process();
-        sums[own..].iter().all(|(allowed, sum)| allowed.is_none_or(|most| new(*sum) <= most))
+        sums[own].iter().all(|(allowed, sum)| allowed.is_none_or(|most| new(*sum) <= most))
             && (within == usize::MAX || new(self.process.bytes()) <= within)
     }
 
@@ -501,8 +508,22 @@ mod tests {
         check([false, false, true, true, true], VariableLimits { transaction: Some(200), ..none });
         check([false, true, true, true, true], VariableLimits { session: Some(200), ..none });
         check([true; 5], VariableLimits { process: Some(200), ..none });
+        check([false; 5], VariableLimits { check: Some(200), ..none });
         check([true; 5], VariableLimits { global: Some(200), ..none });
         check([false; 5], none);
+    }
+
+    #[test]
+    fn variables_of_a_health_check_have_a_limit_of_their_own() {
+        let process = ProcessVariables::default();
+        process.limit(&VariableLimits { check: Some(200), ..VariableLimits::default() });
+        let name = |text: &str| VariableName::parse(text).expect("a name");
+        let (mut session, mut check) = (Variables::new(), Variables::new());
+        let mut scopes = VariableScopes::of_check(&process, &mut session, &mut check);
+        scopes.set(&name("check.a"), Sample::Str(vec![b'x'; 121].into()));
+        assert_eq!(scopes.value(&name("check.a")), None);
+        scopes.set(&name("check.a"), Sample::Str(vec![b'x'; 120].into()));
+        assert!(scopes.value(&name("check.a")).is_some());
     }
 
     #[test]

@@ -19,7 +19,6 @@ pub(super) const fn row(
     Keyword { name, sections: GLOBAL, args, status: Status::Done, doc, apply: Apply::Global(apply) }
 }
 
-const VARIABLES: &str = "health checks have no variables";
 const POLLER: &str = "Baton always uses epoll";
 const INTERNAL: &str = "it tunes HAProxy internals that Baton does not have";
 const COMPRESSION: &str = "it configures compression, which is not supported yet";
@@ -236,7 +235,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("tune.sched.low-latency", GLOBAL, "…", INTERNAL),
     none("tune.sndbuf.client", GLOBAL, "…", "the kernel sizes socket buffers"),
     none("tune.sndbuf.server", GLOBAL, "…", "the kernel sizes socket buffers"),
-    none("tune.vars.check-max-size", GLOBAL, "…", VARIABLES),
     none("tune.zlib.memlevel", GLOBAL, "…", COMPRESSION),
     none("tune.zlib.windowsize", GLOBAL, "…", COMPRESSION),
     later("51degrees-cache-size", GLOBAL),

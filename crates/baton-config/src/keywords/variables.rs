@@ -10,6 +10,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("set-var", "proc.NAME EXPRESSION", set_var, "Sets a variable of the process to an expression's value."),
     row("set-var-fmt", "proc.NAME FORMAT", set_var_fmt, "Sets a variable of the process to a format's text."),
     row(
+        "tune.vars.check-max-size",
+        "BYTES",
+        |global, call| limit(&mut global.model.variable_limits.check, call),
+        "Most bytes of variables of a health check.",
+    ),
+    row(
         "tune.vars.global-max-size",
         "BYTES",
         |global, call| limit(&mut global.model.variable_limits.global, call),

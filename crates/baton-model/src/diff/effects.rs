@@ -331,6 +331,7 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     "tune.vars.proc-max-size" |global| global.variable_limits.process.words() => E::NONE,
     "tune.vars.sess-max-size" |global| global.variable_limits.session.words() => E::NONE,
     "tune.vars.txn-max-size" |global| global.variable_limits.transaction.words() => E::NONE,
+    "tune.vars.check-max-size" |global| global.variable_limits.check.words() => E::NONE,
     "tune.vars.reqres-max-size" |global| global.variable_limits.message.words() => E::NONE,
     "set-var" |global| variables(&global.variables) => E::NONE;
     elsewhere log, maxaccept, variable_limits, variables, process, stats, tls, ipvs, lines,
