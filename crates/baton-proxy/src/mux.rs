@@ -265,7 +265,7 @@ async fn exchange(place: StreamGuard, input: Buffer) {
         }
         Ending::Broken => stream.reset(),
     }
-    exchange.end(&core);
+    exchange.end(core);
     if let Some(unused) = core.rest(exchange.messages) {
         core.buffers.give(unused);
     }

@@ -472,8 +472,6 @@ fn drop_http(proxy: &mut Proxy, draft: &Draft, context: &mut Context<'_>) {
     }
 }
 
-/// The rows that add steps to a health check.
-
 /// `option external-check` needs a permission and a program.
 fn external_check(proxy: &Proxy, draft: &Draft, global: &GlobalDraft, context: &mut Context<'_>) {
     let (kind, name) = (draft.kind.label(), &proxy.name);
