@@ -537,7 +537,7 @@ async fn run(shared: Rc<Shared>, task: Rc<Task>) {
             }
         };
         if shared.happen(&task, event) {
-            let state = task.check.borrow().sent_state();
+            let state = if task.plan.script.sends_state { task.check.borrow().sent_state() } else { String::new() };
             let node = Rc::clone(&*shared.node.borrow());
             let subject = CheckSubject {
                 server: &task.server,

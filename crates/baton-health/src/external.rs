@@ -77,14 +77,14 @@ impl External {
             .kill_on_drop(true);
         let mut report = match command.spawn() {
             // As HAProxy has it: the process that should have become the program ends by this.
-            Err(error) => Report { code: Some(255), ..Report::new(Status::ProgramError) }.info(error.to_string()),
+            Err(error) => Report { code: Some(255), ..Report::new(Status::ProgramError) }.info(told(&error)),
             Ok(mut child) => match patience.wait(child.wait()).await {
                 Err(Exhausted) => {
                     // It is killed now, and waited for later by the runtime.
                     let _ = child.start_kill();
-                    Report::new(Status::ProgramTimeout)
+                    Report { code: Some(0), ..Report::new(Status::ProgramTimeout) }
                 }
-                Ok(Err(error)) => Report::new(Status::ProgramError).info(error.to_string()),
+                Ok(Err(error)) => Report::new(Status::ProgramError).info(told(&error)),
                 Ok(Ok(status)) => {
                     let code = status.code().and_then(|code| u16::try_from(code).ok());
                     let status = if status.success() { Status::ProgramOk } else { Status::ProgramError };
@@ -105,6 +105,12 @@ impl External {
         let found = path.split(':').map(|folder| std::path::Path::new(folder).join(&self.program));
         found.into_iter().find(|file| file.is_file()).unwrap_or_else(|| (&self.program).into())
     }
+}
+
+/// The system's words, without Rust's addition of the number.
+fn told(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// Address and port as texts; a unix socket has no port.

@@ -33,6 +33,21 @@ mod script;
 pub mod text;
 mod vip;
 
+/// What a server's bytes make a check do, for fuzz targets: each protocol's rules, patterns, and HTTP, whole and in two pieces.
+#[doc(hidden)]
+pub fn judge_bytes(bytes: &[u8]) {
+    for split in [0, bytes.len() / 2] {
+        let mut response = response::Response::new(baton_http::ResponseTo::default());
+        if response.push(&bytes[..split]).and_then(|()| response.push(&bytes[split..])).is_ok()
+            && let Some(head) = response.head()
+        {
+            let expect = expect::Expect::usual();
+            let _ = expect.judge(head, response.content(), response.is_complete(), &mut |_| Vec::new());
+        }
+    }
+    protocol::judge_all(bytes);
+}
+
 #[cfg(test)]
 mod tests;
 

@@ -60,6 +60,34 @@ pub(crate) fn steps(protocol: &CheckProtocol) -> Vec<Step> {
     std::iter::once(connect).chain(actions).enumerate().map(numbered).collect()
 }
 
+/// All protocols judge these bytes, and describe them.
+pub(crate) fn judge_all(bytes: &[u8]) {
+    let protocols = [
+        CheckProtocol::Ldap,
+        CheckProtocol::MySql { user: Some("a".into()), is_before_41: false },
+        CheckProtocol::PostgreSql { user: "a".into() },
+        CheckProtocol::Redis,
+        CheckProtocol::Smtp { hello: "HELO a".into() },
+        CheckProtocol::Spop,
+        CheckProtocol::SslHello,
+    ];
+    for step in protocols.iter().flat_map(steps) {
+        let Action::Expect(expectation) = &step.action else { continue };
+        for is_over in [false, true] {
+            let (negated, min_recv) = (expectation.negated, expectation.min_recv);
+            match &expectation.matching {
+                Matching::Protocol(judge) => drop(judge(bytes, is_over)),
+                Matching::Raw(pattern) => {
+                    drop(pattern.judge(negated, min_recv, bytes, is_over, &mut |_| Vec::new()));
+                }
+                Matching::Http(_) => {}
+            }
+        }
+        let _ = expectation.describe.map(|describe| describe(bytes));
+        let _ = expectation.count.map(|count| count(bytes));
+    }
+}
+
 fn send(bytes: &[u8]) -> Action {
     Action::Send(Bytes::Plain(bytes.to_vec()))
 }

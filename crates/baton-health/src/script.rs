@@ -111,10 +111,13 @@ pub(crate) struct Expectation {
     /// Of protocols: the description of success.
     pub(crate) success: Option<&'static str>,
     /// Of protocols: the code, from what has come.
-    pub(crate) count: Option<fn(&[u8]) -> Option<i64>>,
+    pub(crate) count: Option<Count>,
     /// No step follows that does more than set variables: its words describe the result of the check.
     pub(crate) is_last: bool,
 }
+
+/// The code that is in what has come.
+pub(crate) type Count = fn(&[u8]) -> Option<i64>;
 
 #[derive(Debug)]
 pub(crate) enum Matching {

@@ -1,11 +1,14 @@
 //! Health checks of all kinds: the same scripted servers are checked by Debian's haproxy and by Baton, once each. What the servers
 //! receive, what is logged, and what `show stat` has must be equal.
 
+mod real;
 mod servers;
 mod steps;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,22 +22,22 @@ use servers::{Act, Scripted};
 /// One backend with one server.
 struct Case {
     name: &'static str,
-    /// Lines of the backend. `@P` is the server's port, `@G` one that nobody listens on.
+    /// Lines of the backend. `@P` is the server's port, `@G` one that nobody listens on, `@D` a folder with the program `slow`.
     lines: Vec<&'static str>,
     /// What stands on the server's line beside its address.
     words: &'static str,
     /// What the server does; `None`: nobody is there.
     script: Option<Vec<Act>>,
-    /// What the server receives is another text with each program, as the purpose of that step has it.
-    is_other_text: bool,
+    /// A server that runs already.
+    port: Option<u16>,
 }
 
 fn case(name: &'static str, lines: &[&'static str], script: &[Act]) -> Case {
-    Case { name, lines: lines.to_vec(), words: "", script: Some(script.to_vec()), is_other_text: false }
+    Case { name, lines: lines.to_vec(), words: "", script: Some(script.to_vec()), port: None }
 }
 
 fn gone(name: &'static str, lines: &[&'static str]) -> Case {
-    Case { name, lines: lines.to_vec(), words: "", script: None, is_other_text: false }
+    Case { name, lines: lines.to_vec(), words: "", script: None, port: None }
 }
 
 /// What a program made of a case: the line that it logged, the columns of statistics, and what the server received.
@@ -58,7 +61,12 @@ fn config(cases: &[(&Case, u16)], folder: &Path, log: u16, gone: u16) -> String 
     for (case, port) in cases {
         text += &format!("backend {}\n", case.name);
         for line in &case.lines {
-            text += &format!(" {}\n", line.replace("@P", &port.to_string()).replace("@G", &gone.to_string()));
+            text += &format!(
+                " {}\n",
+                line.replace("@P", &port.to_string())
+                    .replace("@G", &gone.to_string())
+                    .replace("@D", &folder.display().to_string())
+            );
         }
         let words = case.words.replace("@P", &port.to_string());
         text += &format!(" server s1 127.0.0.1:{port} check inter 60s fall 1 {words}\n");
@@ -74,13 +82,18 @@ fn outcomes(
     let log = UdpSocket::bind("127.0.0.1:0").expect("a port");
     log.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket takes it");
     let folder = tempfile::tempdir().expect("a folder for the test");
+    let slow = folder.path().join("slow");
+    fs::write(&slow, "#!/bin/sh\nexec /bin/sleep 60\n").expect("the folder is ours");
+    fs::set_permissions(&slow, PermissionsExt::from_mode(0o755)).expect("the file is ours");
     let gone = Scripted::nobody();
     let servers: Vec<_> = cases.iter().map(|case| case.script.clone().map(Scripted::start)).collect();
     let nobody: Vec<_> = cases.iter().map(|_| Scripted::nobody()).collect();
     let with_ports: Vec<(&Case, u16)> = cases
         .iter()
         .enumerate()
-        .map(|(at, case)| (case, servers[at].as_ref().map_or(nobody[at].port, |server| server.port)))
+        .map(|(at, case)| {
+            (case, case.port.or(servers[at].as_ref().map(|server| server.port)).unwrap_or(nobody[at].port))
+        })
         .collect();
     let log_port = log.local_addr().expect("it is bound").port();
     let text = config(&with_ports, folder.path(), log_port, gone.port);
@@ -95,7 +108,7 @@ fn outcomes(
             let columns =
                 ["check_status", "check_code", "last_chk"].map(|name| cell(&stats, case.name, "s1", name).into());
             let received = servers[at].as_ref().map(Scripted::received).unwrap_or_default();
-            let received = if case.is_other_text { String::new() } else { without_ports(&received, *port) };
+            let received = without_ports(&received, *port);
             let line = lines.get(case.name).cloned().unwrap_or_else(|| format!("no line; {stats:?}"));
             (case.name, Outcome { line, columns, received })
         })

@@ -27,7 +27,7 @@ fn tcp_check() {
         case("exptoutcom", &["option tcp-check", "tcp-check comment abc", "tcp-check expect string +OK"], &[Hold]),
         case("exptoutdata", &["option tcp-check", "tcp-check expect string +OK"], &[Send(b"-ERR"), Hold]),
         case("expclose", &["option tcp-check", "tcp-check expect string +OK"], &[Close]),
-        case("exprst", &["option tcp-check", "tcp-check expect string +OK"], &[Reset]),
+        case("exprst", &["option tcp-check", "tcp-check expect string +OK"], &[Pause(100), Reset]),
         case("notmatch", &["option tcp-check", "tcp-check expect ! string BAD"], &[Send(b"fine\r\n"), Hold]),
         case("notmatch2", &["option tcp-check", "tcp-check expect ! string BAD"], &[Send(b"BAD\r\n"), Hold]),
         case("notmatchclose", &["option tcp-check", "tcp-check expect ! string BAD"], &[Send(b"fine\r\n"), Close]),
@@ -486,5 +486,20 @@ fn protocols() {
         case("pg4", &["option pgsql-check user bob"], &[Read, Send(b"R\x00\x00\x00\x08\x00\x00\x00\x07"), Hold]),
         case("pg5", &["option pgsql-check user bob"], &[Read, Send(b"R\x00\x00\x00\x08\x00\x00\x00\x01"), Hold]),
         case("pg6", &["option pgsql-check user bob"], &[Read, Send(b"E\x00\x00\x000SER"), Close]),
+    ]);
+}
+
+/// `option external-check`.
+#[test]
+fn programs() {
+    compare(&[
+        case("well", &["option external-check", "external-check command /bin/true"], &[Hold]),
+        case("unwell", &["option external-check", "external-check command /bin/false"], &[Hold]),
+        case("late", &["option external-check", "external-check command @D/slow"], &[Hold]),
+        case(
+            "path",
+            &["option external-check", "external-check path /usr/bin:/bin", "external-check command true"],
+            &[Hold],
+        ),
     ]);
 }
