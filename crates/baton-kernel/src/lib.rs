@@ -42,6 +42,7 @@ pub mod process;
 pub mod qdisc;
 pub mod retire;
 pub mod route;
+pub mod shared_memory;
 pub mod splice;
 pub mod state;
 pub mod stream;

@@ -8,6 +8,8 @@
 //! | `e < P` | `current + previous * (P - e) / P` |
 //! | `P <= e < 2P` | `current * (2P - e) / P` |
 //! | later | 0 |
+//!
+//! As in HAProxy, a single event of the previous period is not weighted as long as there is none in the current one: it counts as 1.
 
 /// What a rate has counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -40,18 +42,17 @@ impl Rate {
         }
     }
 
-    /// Events over the period that ends at `now`.
+    /// Events over the period that ends at `now`. A single event counts until the period after its own has ended: a very low rate does not
+    /// alternate between 1 and 0.
     #[inline]
     pub(crate) fn value(self, now: u32, period: u32) -> u64 {
-        let (elapsed, period) = (u64::from(self.elapsed(now)), u64::from(period.max(1)));
-        let (current, previous) = (u64::from(self.current), u64::from(self.previous));
-        if elapsed < period {
-            current + previous * (period - elapsed) / period
-        } else if elapsed < 2 * period {
-            current * (2 * period - elapsed) / period
-        } else {
-            0
+        let turned = self.turned(now, period);
+        let (current, previous) = (u64::from(turned.current), u64::from(turned.previous));
+        if current == 0 && previous <= 1 {
+            return previous;
         }
+        let (elapsed, period) = (u64::from(turned.elapsed(now)), u64::from(period.max(1)));
+        current + previous * period.saturating_sub(elapsed) / period
     }
 
     /// Milliseconds since the current period began. A clock that was read before another core's began it is at its beginning.
@@ -100,7 +101,9 @@ mod tests {
         let previous = if before.is_some() { within(start.saturating_sub(period), start) } else { 0 };
         let elapsed = now - start;
         match elapsed / period {
+            0 if current == 0 && previous == 1 => 1,
             0 => current + previous * (period - elapsed) / period,
+            1 if current == 1 => 1,
             1 => current * (2 * period - elapsed) / period,
             _ => 0,
         }
@@ -144,6 +147,8 @@ mod tests {
         assert_eq!(value(25_100, 4, 10), 0);
         assert_eq!(value(0, 4, 10), 14);
         assert_eq!(value(20_000, 4, 10), 0);
+        assert_eq!((value(9999, 0, 1), value(19_999, 1, 10), value(20_000, 1, 10)), (1, 1, 0), "a single event");
+        assert_eq!((value(9999, 0, 2), value(5000, 1, 1)), (0, 1));
         assert_eq!(value(u32::MAX - 4, 4, 10), 14, "a clock that is a little behind");
     }
 }

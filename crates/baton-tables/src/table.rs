@@ -1,17 +1,22 @@
 //! A table: finds and creates entries, removes them, and shows them to commands and peers.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use baton_model::{DataKind, DataType, KeyType, ServerKey, StickTable, Stored};
+use baton_model::{DataType, KeyType, ServerKey, StickTable, Stored};
 
 use crate::key::{Key, OwnedKey};
+use crate::layout::{Form, Layout};
+use crate::moving::Before;
+use crate::names::Names;
 use crate::now::Now;
-use crate::rate::Rate;
 use crate::record::{Record, Value};
+use crate::store::{KEY_MAX, Store, at};
 use crate::tracked::Tracked;
 
 /// Why there is no such table.
@@ -34,66 +39,29 @@ impl std::error::Error for TableError {}
 /// A table. Each core has one of its own ([`Table::own`]) of what all share, so that cores do not wait for each other to count who holds it.
 #[derive(Debug)]
 pub struct Table {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
+/// What all users of a table in this process share.
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     name: Arc<str>,
-    key: KeyType,
-    stored: Vec<Stored>,
+    pub(crate) store: Store,
+    pub(crate) names: Names,
     settings: RwLock<StickTable>,
-    entries: Mutex<Entries>,
-    follows: AtomicBool,
-    changed: Mutex<Vec<EntryId>>,
-}
-
-#[derive(Debug, Default)]
-struct Entries {
-    by_key: HashMap<Box<[u8]>, Arc<Entry>>,
-    by_id: std::collections::BTreeMap<u64, Arc<Entry>>,
-    next: u64,
-}
-
-#[derive(Debug)]
-pub(crate) struct Entry {
-    id: u64,
-    key: Box<[u8]>,
-    pub(crate) references: AtomicU32,
-    pub(crate) touched: AtomicU64,
-    changed: AtomicBool,
-    kept: Mutex<Vec<Kept>>,
-}
-
-impl Entry {
-    pub(crate) fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Kept {
-    Number(u64),
-    Rate(Rate),
-    ServerKey(Option<Arc<str>>),
-}
-
-/// Where a value is, and how it is kept.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) at: usize,
-    pub(crate) kind: DataKind,
-    pub(crate) period: u32,
+    /// The table that has replaced this one.
+    pub(crate) successor: OnceLock<Arc<Shared>>,
+    pub(crate) before: Before,
 }
 
 /// An entry of a table, as long as it is one.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct EntryId(u64);
+pub struct EntryId(u32);
 
 /// How far a reader of all entries has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
-    next: u64,
+    next: u32,
     done: bool,
 }
 
@@ -121,22 +89,59 @@ impl Table {
     /// # Errors
     /// There is no memory for it.
     pub fn new(settings: &StickTable) -> Result<Arc<Table>, TableError> {
+        let failed = |reason: String| TableError { table: Arc::clone(&settings.name), reason };
+        if settings.key.length() as usize > KEY_MAX {
+            return Err(failed(format!("keys have at most {KEY_MAX} bytes")));
+        }
+        // Room for a larger size, which a later configuration may have: it costs address space only.
+        let layout = Layout::new(settings.key, &settings.stored, settings.size.saturating_mul(2));
+        let seed = || RandomState::new().build_hasher().finish();
+        let store = Store::create(layout, &settings.name, (seed(), seed()), std::process::id());
+        let store = store.map_err(|error| failed(error.to_string()))?;
+        store.set_settings(settings.size, settings.expire, settings.no_purge);
+        Ok(Table::of(store, settings.clone()))
+    }
+
+    /// The table of another process ([`Table::file`]), or what is left of it: both count in the same memory. Settings are those of that
+    /// process, until others are put into use.
+    ///
+    /// # Errors
+    /// It is no such file, or one of another version of the program, whose contents cannot be read.
+    pub fn open(name: &str, file: OwnedFd) -> io::Result<Arc<Table>> {
+        let store = Store::open(file, std::process::id())?;
+        let mut settings = StickTable::new(name, store.layout.key, store.get(at::SIZE));
+        settings.expire = store.expire().map(Duration::from_millis);
+        settings.no_purge = store.get(at::NO_PURGE) != 0;
+        settings.stored.clone_from(&store.layout.stored);
+        Ok(Table::of(store, settings))
+    }
+
+    fn of(store: Store, settings: StickTable) -> Arc<Table> {
         let shared = Shared {
             name: Arc::clone(&settings.name),
-            key: settings.key,
-            stored: settings.stored.clone(),
-            settings: RwLock::new(settings.clone()),
-            entries: Mutex::default(),
-            follows: AtomicBool::new(false),
-            changed: Mutex::default(),
+            store,
+            names: Names::default(),
+            settings: RwLock::new(settings),
+            successor: OnceLock::new(),
+            before: Before::default(),
         };
-        Ok(Arc::new(Table { shared: Arc::new(shared) }))
+        Arc::new(Table { shared: Arc::new(shared) })
     }
 
     /// The same table for a core of its own: entries that are tracked count who holds the table, and cores had better not count in the
     /// same place.
     pub fn own(&self) -> Arc<Table> {
         Arc::new(Table { shared: Arc::clone(&self.shared) })
+    }
+
+    /// The memory of all entries, for another process ([`Table::open`]).
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.shared.store.file()
+    }
+
+    /// Another process that used this table has ended: what it held is held no longer, and its current connections are none.
+    pub fn process_ended(&self, pid: u32) {
+        self.shared.store.process_ended(pid);
     }
 
     /// Whether both are the same table.
@@ -151,55 +156,69 @@ impl Table {
 
     /// What its keys are.
     pub fn key_type(&self) -> KeyType {
-        self.shared.key
+        self.shared.store.layout.key
     }
 
     /// What is stored with each entry.
     pub fn stored(&self) -> &[Stored] {
-        &self.shared.stored
+        &self.shared.store.layout.stored
     }
 
     /// The configuration's settings, as they are now.
     pub fn settings(&self) -> StickTable {
-        self.shared.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.settings().clone()
     }
 
     /// Most entries.
     pub fn size(&self) -> u64 {
-        self.shared.settings.read().unwrap_or_else(PoisonError::into_inner).size
+        self.shared.store.get(at::SIZE)
     }
 
     /// How long an entry lives since it was last touched; `None`: it does not expire.
     pub fn expire(&self) -> Option<Duration> {
-        self.shared.settings.read().unwrap_or_else(PoisonError::into_inner).expire
+        self.shared.store.expire().map(Duration::from_millis)
     }
 
     /// What a server is in its entries.
     pub fn server_key(&self) -> ServerKey {
-        self.shared.settings.read().unwrap_or_else(PoisonError::into_inner).server_key
+        self.shared.settings().server_key
     }
 
     /// How many entries there are. Those that have expired do not count from [`Table::sweep`] on.
     pub fn used(&self) -> u64 {
-        self.entries().by_key.len() as u64
+        self.shared.store.get(at::USED)
     }
 
     /// Finds or creates an entry, refreshes its life and holds it. `None`: the table is full.
+    #[inline]
     pub fn track(self: &Arc<Table>, key: &Key<'_>, now: Now) -> Option<Tracked> {
-        let key = self.fitted(key);
-        let entry = self.entry(&mut self.entries(), key, now)?;
-        entry.touched.store(now.as_millis(), Ordering::Relaxed);
-        self.note(&entry);
-        Some(Tracked { table: Arc::clone(self), entry })
+        let shared = &self.shared;
+        if let Some(successor) = shared.successor.get() {
+            return Table { shared: Arc::clone(successor) }.own().track(key, now);
+        }
+        let fitted = shared.store.fit(key);
+        let record = shared.find_or_create(key, &fitted, now.as_millis())?;
+        if shared.before.is_there() {
+            // One that was moved has the life of the table before.
+            shared.store.touch(record, now.as_millis());
+        }
+        shared.note(record);
+        Some(Tracked::new(Arc::clone(self), record))
     }
 
     /// Finds an entry and holds it; its life is not refreshed.
+    #[inline]
     pub fn find(self: &Arc<Table>, key: &Key<'_>, now: Now) -> Option<Tracked> {
-        let key = self.fitted(key);
-        let entries = self.entries();
-        let entry = entries.by_key.get(&key).filter(|entry| !self.is_over(entry, now))?;
-        entry.references.fetch_add(1, Ordering::AcqRel);
-        Some(Tracked { table: Arc::clone(self), entry: Arc::clone(entry) })
+        let shared = &self.shared;
+        if let Some(successor) = shared.successor.get() {
+            return Table { shared: Arc::clone(successor) }.own().find(key, now);
+        }
+        let fitted = shared.store.fit(key);
+        let mut found = shared.store.find(&fitted, now.as_millis());
+        if found.is_none() && shared.before.is_there() && shared.is_before(key, now.as_millis()) {
+            found = shared.find_or_create(key, &fitted, 0);
+        }
+        found.map(|record| Tracked::new(Arc::clone(self), record))
     }
 
     /// Finds or creates an entry and sets values of it, as an operator does. `false`: the table is full.
@@ -213,61 +232,72 @@ impl Table {
 
     /// Removes an entry that nobody tracks.
     pub fn remove(&self, key: &Key<'_>) -> Removed {
-        let key = self.fitted(key);
-        let mut entries = self.entries();
-        match entries.by_key.get(&key) {
+        match self.shared.store.remove(&self.shared.store.fit(key)) {
             None => Removed::Unknown,
-            Some(entry) if entry.references.load(Ordering::Acquire) > 0 => Removed::InUse,
-            Some(entry) => {
-                let id = entry.id;
-                entries.by_id.remove(&id);
-                entries.by_key.remove(&key);
-                Removed::Gone
-            }
+            Some(true) => Removed::Gone,
+            Some(false) => Removed::InUse,
         }
     }
 
     /// The next entries, at most so many, in no particular order. Those that are created meanwhile may be missing.
     pub fn page(&self, cursor: &mut Cursor, most: usize, now: Now) -> Vec<Record> {
-        let entries = self.entries();
-        let page: Vec<_> = entries.by_id.range(cursor.next..).take(most).collect();
-        match page.last() {
-            Some((id, _)) => cursor.next = **id + 1,
-            None => cursor.done = true,
+        let store = &self.shared.store;
+        let high = store.get(at::HIGH).min(store.layout.capacity) as u32;
+        let mut page = Vec::new();
+        // Places without an entry count as well: a page takes a bounded time.
+        for _ in 0..most.saturating_mul(4) {
+            if cursor.next >= high {
+                cursor.done = true;
+                break;
+            }
+            page.extend(self.read(EntryId(cursor.next), now));
+            cursor.next += 1;
+            if page.len() == most {
+                break;
+            }
         }
-        page.into_iter()
-            .filter(|(_, entry)| !self.is_over(entry, now))
-            .map(|(_, entry)| self.record(entry, now))
-            .collect()
+        page
     }
 
-    /// Removes entries that have expired, looking at no more than `most`. Gives when to come again: `None`: nothing will expire.
+    /// Removes entries that have expired, looking at no more than about `most`. Gives when to come again: `None`: nothing will expire.
     pub fn sweep(&self, most: usize, now: Now) -> Option<Now> {
-        let mut entries = self.entries();
-        let over: Vec<_> =
-            entries.by_id.values().filter(|entry| self.is_over(entry, now)).take(most).cloned().collect();
-        for entry in over {
-            entries.by_id.remove(&entry.id);
-            entries.by_key.remove(&entry.key);
+        if self.shared.before.is_there() && self.shared.move_some(most, now.as_millis()) {
+            return Some(now);
         }
-        let next = entries.by_id.values().filter_map(|entry| self.remaining(entry, now)).min()?;
-        Some(Now::from_millis(now.as_millis() + next))
+        self.shared.store.sweep(most, now.as_millis()).map(Now::from_millis)
     }
 
     /// From now on changed entries are noted, for the one who calls [`Table::take_changed`].
     pub fn follow_changes(&self) {
-        self.shared.follows.store(true, Ordering::Relaxed);
+        self.shared.store.head(at::FOLLOWED).store(1, Ordering::Release);
     }
 
     /// Entries that were changed since they were last taken, at most so many.
     pub fn take_changed(&self, most: usize) -> Vec<EntryId> {
-        let mut changed = self.shared.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = changed.len().min(most);
-        let taken: Vec<EntryId> = changed.drain(..count).collect();
-        let entries = self.entries();
-        for id in &taken {
-            if let Some(entry) = entries.by_id.get(&id.0) {
-                entry.changed.store(false, Ordering::Release);
+        let store = &self.shared.store;
+        let mut taken = Vec::new();
+        if store.head(at::ANY_CHANGED).swap(0, Ordering::AcqRel) == 0 {
+            return taken;
+        }
+        let high = store.get(at::HIGH).min(store.layout.capacity) as u32;
+        for word in 0..high.div_ceil(64) {
+            let cell = store.cell(store.layout.changed + word as usize);
+            if cell.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            if taken.len() >= most {
+                store.head(at::ANY_CHANGED).store(1, Ordering::Release);
+                break;
+            }
+            let mut bits = cell.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                let index = word * 64 + bits.trailing_zeros();
+                bits &= bits - 1;
+                if taken.len() < most {
+                    taken.push(EntryId(index));
+                } else {
+                    self.shared.note(index);
+                }
             }
         }
         taken
@@ -275,8 +305,12 @@ impl Table {
 
     /// An entry that was changed; `None`: it is gone.
     pub fn read(&self, id: EntryId, now: Now) -> Option<Record> {
-        let entry = Arc::clone(self.entries().by_id.get(&id.0)?);
-        (!self.is_over(&entry, now)).then(|| self.record(&entry, now))
+        let store = &self.shared.store;
+        let is_held = store.hold(id.0)?;
+        let is_over = !is_held && store.is_over(id.0, now.as_millis());
+        let record = (!is_over).then(|| self.shared.record(id.0, now.as_millis()));
+        store.release(id.0);
+        record.map(|record| Record { references: record.references.saturating_sub(1), ..record })
     }
 
     /// Takes what a peer knows of an entry: its values replace ours, and its life, in milliseconds, is that of the peer (`None`: it begins
@@ -288,147 +322,75 @@ impl Table {
         life: Option<u64>,
         now: Now,
     ) -> bool {
-        let key = self.fitted(key);
-        let Some(entry) = self.entry(&mut self.entries(), key, now) else { return false };
-        let expire = self.expire().map(|expire| expire.as_millis() as u64);
-        let touched = match (life, expire) {
-            (Some(life), Some(expire)) => (now.as_millis() + life).saturating_sub(expire),
-            _ => now.as_millis(),
-        };
-        entry.touched.store(touched, Ordering::Relaxed);
-        for (data, index, value) in values {
-            let Some(slot) = self.slot(*data, *index) else { continue };
-            let kept = &mut entry.kept()[slot.at];
-            match (value, &mut *kept) {
-                (Value::Number(number), Kept::Number(kept)) => *kept = slot.cut(*number),
-                (Value::Rate { elapsed_ms, current, previous }, Kept::Rate(rate)) => {
-                    let start = (now.as_millis() as u32).wrapping_sub(*elapsed_ms);
-                    *rate = Rate { start, current: *current, previous: *previous };
-                }
-                (Value::ServerKey(Some(key)), Kept::ServerKey(kept)) => *kept = Some(Arc::clone(key)),
-                _ => (),
-            }
+        let (shared, now) = (&self.shared, now.as_millis());
+        let Some(record) = shared.find_or_create(key, &shared.store.fit(key), now) else { return false };
+        if let (Some(life), Some(expire)) = (life, shared.store.expire()) {
+            shared.store.touched(record).store((now + life).saturating_sub(expire), Ordering::Release);
         }
-        entry.references.fetch_sub(1, Ordering::AcqRel);
+        for (data, index, value) in values {
+            shared.set_value(record, *data, *index, value, now);
+        }
+        shared.store.release(record);
         true
     }
 
+    /// Whether a configuration's table can use this memory.
     pub(crate) fn fits(&self, settings: &StickTable) -> bool {
-        (self.shared.key, &self.shared.stored) == (settings.key, &settings.stored)
+        let layout = &self.shared.store.layout;
+        (layout.key, &layout.stored) == (settings.key, &settings.stored) && settings.size <= layout.capacity
     }
 
     pub(crate) fn change_settings(&self, settings: StickTable) {
+        self.shared.store.set_settings(settings.size, settings.expire, settings.no_purge);
         *self.shared.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
     }
+}
 
-    pub(crate) fn slot(&self, data: DataType, index: u8) -> Option<Slot> {
-        let mut at = 0;
-        for stored in &self.shared.stored {
-            if stored.data == data {
-                let period = stored.period.unwrap_or_default().as_millis() as u32;
-                let slot = Slot { at: at + usize::from(index), kind: data.kind(), period };
-                return (index < stored.elements.max(1)).then_some(slot);
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Whoever tracks an entry keeps this, so nothing is held.
+        self.store.detach();
+    }
+}
+
+impl Shared {
+    fn settings(&self) -> std::sync::RwLockReadGuard<'_, StickTable> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that an entry was changed, if somebody asked for that.
+    #[inline]
+    pub(crate) fn note(&self, record: u32) {
+        let followed = self.store.head(at::FOLLOWED);
+        if followed.load(Ordering::Relaxed) != 0 {
+            let cell = self.store.cell(self.store.layout.changed + record as usize / 64);
+            let bit = 1 << (record % 64);
+            if cell.load(Ordering::Acquire) & bit == 0 {
+                cell.fetch_or(bit, Ordering::AcqRel);
             }
-            at += usize::from(stored.elements.max(1));
-        }
-        None
-    }
-
-    pub(crate) fn note(&self, entry: &Entry) {
-        if self.shared.follows.load(Ordering::Relaxed) && !entry.changed.swap(true, Ordering::AcqRel) {
-            self.shared.changed.lock().unwrap_or_else(PoisonError::into_inner).push(EntryId(entry.id));
-        }
-    }
-
-    pub(crate) fn remaining(&self, entry: &Entry, now: Now) -> Option<u64> {
-        let end = entry.touched.load(Ordering::Relaxed) + self.expire()?.as_millis() as u64;
-        Some(end.saturating_sub(now.as_millis()))
-    }
-
-    pub(crate) fn key_of(&self, entry: &Entry) -> OwnedKey {
-        OwnedKey::of(self.shared.key, &entry.key)
-    }
-
-    pub(crate) fn record(&self, entry: &Entry, now: Now) -> Record {
-        let kept = entry.kept();
-        let mut values = Vec::with_capacity(kept.len());
-        for stored in &self.shared.stored {
-            for index in 0..stored.elements.max(1) {
-                let Some(slot) = self.slot(stored.data, index) else { continue };
-                let value = match &kept[slot.at] {
-                    Kept::Number(number) => Value::Number(*number),
-                    Kept::Rate(rate) => Value::Rate {
-                        elapsed_ms: rate.elapsed(now.as_millis() as u32),
-                        current: rate.current,
-                        previous: rate.previous,
-                    },
-                    Kept::ServerKey(key) => Value::ServerKey(key.clone()),
-                };
-                values.push((stored.data, index, value));
+            let any = self.store.head(at::ANY_CHANGED);
+            if any.load(Ordering::Acquire) == 0 {
+                any.store(1, Ordering::Release);
             }
         }
-        Record {
-            key: self.key_of(entry),
-            expires_ms: self.remaining(entry, now),
-            references: entry.references.load(Ordering::Acquire),
-            values,
-        }
     }
 
-    fn is_over(&self, entry: &Entry, now: Now) -> bool {
-        entry.references.load(Ordering::Acquire) == 0 && self.remaining(entry, now) == Some(0)
-    }
-
-    /// The entry of a key, with one more reference.
-    fn entry(&self, entries: &mut Entries, key: Box<[u8]>, now: Now) -> Option<Arc<Entry>> {
-        if let Some(entry) = entries.by_key.get(&key) {
-            if !self.is_over(entry, now) {
-                entry.references.fetch_add(1, Ordering::AcqRel);
-                return Some(Arc::clone(entry));
+    /// A record as a value, with the references of whoever reads it.
+    pub(crate) fn record(&self, record: u32, now: u64) -> Record {
+        let store = &self.store;
+        let value = |slot: crate::layout::Slot| match slot.form {
+            Form::Rate => {
+                let rate = store.rate(record, slot).load();
+                Value::Rate { elapsed_ms: rate.elapsed(now as u32), current: rate.current, previous: rate.previous }
             }
-            let id = entry.id;
-            entries.by_id.remove(&id);
-            entries.by_key.remove(&key);
-        }
-        let settings = self.settings();
-        if entries.by_key.len() as u64 >= settings.size {
-            let free = entries.by_id.values().filter(|entry| entry.references.load(Ordering::Acquire) == 0);
-            let oldest = free.min_by_key(|entry| entry.touched.load(Ordering::Relaxed)).cloned();
-            let oldest = oldest.filter(|oldest| !settings.no_purge || self.is_over(oldest, now))?;
-            entries.by_id.remove(&oldest.id);
-            entries.by_key.remove(&oldest.key);
-        }
-        let empty = |stored: &Stored| match stored.data.kind() {
-            DataKind::Rate | DataKind::ArrayOfRates => {
-                let period = stored.period.unwrap_or_default().as_millis() as u32;
-                Kept::Rate(Rate::unused(now.as_millis() as u32, period))
-            }
-            DataKind::Dictionary => Kept::ServerKey(None),
-            DataKind::I32 | DataKind::U32 | DataKind::U64 | DataKind::Array => Kept::Number(0),
+            Form::Name { .. } => Value::ServerKey(self.names.name(store, store.number(record, slot, now) as u32)),
+            Form::Whole | Form::Half { .. } | Form::Lanes => Value::Number(store.number(record, slot, now)),
         };
-        let each = |stored: &Stored| vec![empty(stored); usize::from(stored.elements.max(1))];
-        entries.next += 1;
-        let entry = Arc::new(Entry {
-            id: entries.next,
-            key: key.clone(),
-            references: AtomicU32::new(1),
-            touched: AtomicU64::new(now.as_millis()),
-            changed: AtomicBool::new(false),
-            kept: Mutex::new(self.shared.stored.iter().flat_map(each).collect()),
-        });
-        entries.by_id.insert(entry.id, Arc::clone(&entry));
-        entries.by_key.insert(key, Arc::clone(&entry));
-        Some(entry)
-    }
-
-    /// A key as this table has it.
-    fn fitted(&self, key: &Key<'_>) -> Box<[u8]> {
-        let mut bytes = key.bytes().to_vec();
-        bytes.resize(self.shared.key.length() as usize, 0);
-        bytes.into()
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.shared.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        Record {
+            key: OwnedKey::of(store.layout.key, &store.key_bytes(record)),
+            expires_ms: store.remaining(record, now),
+            references: store.references(record),
+            values: store.layout.slots().map(|(data, index, slot)| (data, index, value(slot))).collect(),
+        }
     }
 }

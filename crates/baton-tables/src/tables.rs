@@ -1,10 +1,14 @@
 //! All tables of a process, by name.
 
 use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use baton_model::StickTable;
 
+use crate::moving;
+use crate::now::Now;
 use crate::table::{Table, TableError};
 
 /// All tables of a process. Those who look up a table for a core keep it, see [`Table::own`].
@@ -18,9 +22,15 @@ pub struct Tables {
 pub struct PreparedTables {
     all: HashMap<Arc<str>, Arc<Table>>,
     wanted: Vec<StickTable>,
+    losses: Vec<String>,
 }
 
 impl PreparedTables {
+    /// What is lost of tables whose layout or size changes, for messages.
+    pub fn losses(&self) -> &[String] {
+        &self.losses
+    }
+
     /// A table of it.
     pub fn get(&self, name: &str) -> Option<Arc<Table>> {
         self.all.get(name).cloned()
@@ -45,29 +55,65 @@ impl Tables {
         all
     }
 
+    /// Goes on with the table of another process, by its memory ([`Table::file`]): the next configuration finds it by its name.
+    ///
+    /// # Errors
+    /// It is none that this version of the program can read; there is no descriptor or address space left.
+    pub fn inherit(&self, name: &str, file: OwnedFd) -> io::Result<Arc<Table>> {
+        let table = Table::open(name, file)?;
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.insert(name.into(), Arc::clone(&table));
+        Ok(table)
+    }
+
+    /// Another process that used the same tables has ended.
+    pub fn process_ended(&self, pid: u32) {
+        self.all().iter().for_each(|table| table.process_ended(pid));
+    }
+
+    /// Removes entries that have expired from all tables, looking at no more than about `most` of each. Gives when to come again; `None`:
+    /// nothing will expire until an entry is created.
+    pub fn sweep(&self, most: usize, now: Now) -> Option<Now> {
+        self.all().iter().filter_map(|table| table.sweep(most, now)).min()
+    }
+
     /// Finds or makes the tables of a configuration, without a trace until they are committed: a table of the same name and layout is the
     /// same, with its contents.
     ///
     /// # Errors
     /// A table that cannot be made.
     pub fn prepare(&self, wanted: &[StickTable]) -> Result<PreparedTables, TableError> {
-        let mut all = HashMap::new();
+        let (mut all, mut losses) = (HashMap::new(), Vec::new());
         for settings in wanted {
-            let table = match self.get(&settings.name) {
+            let old = self.get(&settings.name);
+            if let Some(old) = &old {
+                losses.extend(moving::losses(&old.shared, settings));
+                losses.extend(moving::surplus(&old.shared, settings));
+            }
+            let table = match old {
                 Some(table) if table.fits(settings) => table,
                 _ => Table::new(settings)?,
             };
             all.insert(Arc::clone(&settings.name), table);
         }
-        Ok(PreparedTables { all, wanted: wanted.to_vec() })
+        Ok(PreparedTables { all, wanted: wanted.to_vec(), losses })
     }
 
-    /// Puts tables into use: settings that change while a table lives, as its size, are those of the new configuration from now on.
+    /// Puts tables into use: settings that change while a table lives, as its size, are those of the new configuration from now on. Entries
+    /// of a table that is replaced by one with another layout are moved, by whoever asks for them and by [`Tables::sweep`].
     pub fn commit(&self, prepared: PreparedTables) {
         for settings in prepared.wanted {
-            if let Some(table) = prepared.all.get(&settings.name) {
-                table.change_settings(settings);
+            let Some(table) = prepared.all.get(&settings.name) else { continue };
+            match self.get(&settings.name) {
+                Some(old) if !old.is(table) && moving::can_move(old.key_type(), table.key_type()) => {
+                    // What it has not moved yet itself would be lost.
+                    while old.shared.move_some(1000, 0) {}
+                    table.shared.before.set(Arc::clone(&old.shared));
+                    let _ = old.shared.successor.set(Arc::clone(&table.shared));
+                }
+                _ => (),
             }
+            table.change_settings(settings);
         }
         *self.all.write().unwrap_or_else(PoisonError::into_inner) = prepared.all;
     }

@@ -1,85 +1,110 @@
 //! An entry that a connection or a request tracks.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use baton_model::{DataKind, DataType};
+use baton_model::DataType;
 
+use crate::cells::change_half;
 use crate::key::OwnedKey;
+use crate::layout::{Form, Slot};
 use crate::now::Now;
 use crate::rate::Rate;
 use crate::record::Record;
-use crate::table::{Entry, Kept, Slot, Table};
+use crate::table::{Shared, Table};
 
 /// An entry that somebody holds: it neither expires nor makes room for another one until this is dropped.
+///
+/// Where a reload replaces the table by one with another layout, this goes on with the entry of its key there.
 #[derive(Debug)]
 pub struct Tracked {
-    pub(crate) table: Arc<Table>,
-    pub(crate) entry: Arc<Entry>,
+    table: Arc<Table>,
+    index: u32,
+    moved: OnceLock<Option<Box<Tracked>>>,
 }
 
 impl Drop for Tracked {
     fn drop(&mut self) {
-        self.entry.references.fetch_sub(1, Ordering::AcqRel);
+        self.table.shared.store.release(self.index);
     }
 }
 
 impl Tracked {
+    /// Of a record that is held.
+    pub(crate) fn new(table: Arc<Table>, index: u32) -> Tracked {
+        Tracked { table, index, moved: OnceLock::new() }
+    }
+
     /// The table that it is an entry of.
     pub fn table(&self) -> &Arc<Table> {
-        &self.table
+        &self.here().table
     }
 
     /// Its key.
     pub fn key(&self) -> OwnedKey {
-        self.table.key_of(&self.entry)
+        let (shared, index) = self.place();
+        OwnedKey::of(shared.store.layout.key, &shared.store.key_bytes(index))
     }
 
     /// Whether a type of data is stored.
     pub fn has(&self, data: DataType) -> bool {
-        self.table.slot(data, 0).is_some()
+        self.here().table.shared.store.layout.slot(data, 0).is_some()
     }
 
     /// A number; of a rate, events over its period. `None`: it is not stored, or a text.
+    #[inline]
     pub fn get(&self, data: DataType, index: u8, now: Now) -> Option<u64> {
-        let slot = self.table.slot(data, index)?;
-        match &self.entry.kept()[slot.at] {
-            Kept::Number(number) => Some(*number),
-            Kept::Rate(rate) => Some(rate.value(now.as_millis() as u32, slot.period)),
-            Kept::ServerKey(_) => None,
-        }
+        let (shared, record) = self.place();
+        let slot = shared.store.layout.slot(data, index)?;
+        let is_name = matches!(slot.form, Form::Name { .. });
+        (!is_name).then(|| shared.store.number(record, slot, now.as_millis()))
     }
 
     /// Counts: adds to a number, or events to a rate. `false`: it is not stored.
+    #[inline]
     pub fn add(&self, data: DataType, index: u8, amount: u64, now: Now) -> bool {
-        self.change(data, index, |kept, slot| match kept {
-            Kept::Number(number) => *number = slot.cut(number.wrapping_add(amount)),
-            Kept::Rate(rate) => {
-                *rate = rate.turned(now.as_millis() as u32, slot.period);
-                rate.current = rate.current.wrapping_add(amount as u32);
+        self.change(data, index, |shared, record, slot| {
+            let cell = shared.store.value(record, slot);
+            match slot.form {
+                Form::Whole => {
+                    cell.fetch_add(amount, Ordering::AcqRel);
+                }
+                Form::Half { upper, .. } => {
+                    change_half(cell, upper, |old| old.wrapping_add(amount as u32));
+                }
+                Form::Lanes => {
+                    change_half(cell, shared.store.lane == 1, |old| old.wrapping_add(amount as u32));
+                }
+                Form::Rate => shared.store.rate(record, slot).add(amount as u32, now.as_millis() as u32, slot.period),
+                Form::Name { .. } => (),
             }
-            Kept::ServerKey(_) => (),
         })
     }
 
     /// Takes away from a number, down to 0: a connection that is counted as a current one has ended. `false`: it is not stored.
     pub fn subtract(&self, data: DataType, index: u8, amount: u64) -> bool {
-        self.change(data, index, |kept, _| {
-            if let Kept::Number(number) = kept {
-                *number = number.saturating_sub(amount);
+        self.change(data, index, |shared, record, slot| {
+            let cell = shared.store.value(record, slot);
+            let less = |old: u32| old.saturating_sub(u32::try_from(amount).unwrap_or(u32::MAX));
+            match slot.form {
+                Form::Whole => {
+                    let _ =
+                        cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(old.saturating_sub(amount)));
+                }
+                Form::Half { upper, .. } => {
+                    change_half(cell, upper, less);
+                }
+                Form::Lanes => {
+                    change_half(cell, shared.store.lane == 1, less);
+                }
+                Form::Rate | Form::Name { .. } => (),
             }
         })
     }
 
     /// Sets a number, or the events of a rate's current period, which begins now. `false`: it is not stored.
     pub fn set(&self, data: DataType, index: u8, value: u64, now: Now) -> bool {
-        self.change(data, index, |kept, slot| match kept {
-            Kept::Number(number) => *number = slot.cut(value),
-            Kept::Rate(rate) => {
-                *rate = Rate { start: now.as_millis() as u32, current: value as u32, previous: 0 };
-            }
-            Kept::ServerKey(_) => (),
-        })
+        self.change(data, index, |shared, record, slot| shared.set_number(record, slot, value, now.as_millis()))
     }
 
     /// Sets a number or a rate to 0; gives what it was.
@@ -91,59 +116,111 @@ impl Tracked {
 
     /// The server that the key is bound to, by name or address.
     pub fn server_key(&self) -> Option<Arc<str>> {
-        let slot = self.table.slot(DataType::ServerKey, 0)?;
-        match &self.entry.kept()[slot.at] {
-            Kept::ServerKey(key) => key.clone(),
-            Kept::Number(_) | Kept::Rate(_) => None,
-        }
+        let (shared, record) = self.place();
+        let slot = shared.store.layout.slot(DataType::ServerKey, 0)?;
+        shared.names.name(&shared.store, shared.store.number(record, slot, 0) as u32)
     }
 
-    /// Binds the key to a server. `false`: it is not stored.
+    /// Binds the key to a server. `false`: it is not stored, or there is no room for one more name.
     pub fn set_server_key(&self, server: &str) -> bool {
-        self.change(DataType::ServerKey, 0, |kept, _| *kept = Kept::ServerKey(Some(server.into())))
+        let shared = self.place().0;
+        let Some(place) = shared.names.place(&shared.store, server) else { return false };
+        self.change(DataType::ServerKey, 0, |shared, record, slot| shared.set_name(record, slot, place))
     }
 
     /// How many connections and requests track it, this one included.
     pub fn references(&self) -> u32 {
-        self.entry.references.load(Ordering::Acquire)
+        let (shared, record) = self.place();
+        shared.store.references(record)
     }
 
     /// Milliseconds until it expires, if it is not touched before; `None`: it does not expire.
     pub fn remaining(&self, now: Now) -> Option<u64> {
-        self.table.remaining(&self.entry, now)
+        let (shared, record) = self.place();
+        shared.store.remaining(record, now.as_millis())
     }
 
     /// Milliseconds since it was touched.
     pub fn idle(&self, now: Now) -> u64 {
-        now.as_millis().saturating_sub(self.entry.touched.load(Ordering::Relaxed))
+        let (shared, record) = self.place();
+        now.as_millis().saturating_sub(shared.store.touched(record).load(Ordering::Acquire))
     }
 
     /// Its life begins anew.
     pub fn touch(&self, now: Now) {
-        self.entry.touched.store(now.as_millis(), Ordering::Relaxed);
-        self.table.note(&self.entry);
+        let (shared, record) = self.place();
+        shared.store.touch(record, now.as_millis());
+        shared.note(record);
     }
 
     /// All of it.
     pub fn record(&self, now: Now) -> Record {
-        self.table.record(&self.entry, now)
+        let (shared, record) = self.place();
+        shared.record(record, now.as_millis())
     }
 
-    fn change(&self, data: DataType, index: u8, change: impl FnOnce(&mut Kept, &Slot)) -> bool {
-        let Some(slot) = self.table.slot(data, index) else { return false };
-        change(&mut self.entry.kept()[slot.at], &slot);
-        self.table.note(&self.entry);
+    #[inline]
+    fn change(&self, data: DataType, index: u8, change: impl FnOnce(&Shared, u32, Slot)) -> bool {
+        let (shared, record) = self.place();
+        let Some(slot) = shared.store.layout.slot(data, index) else { return false };
+        change(shared, record, slot);
+        shared.note(record);
         true
+    }
+
+    /// Where the entry is now.
+    #[inline]
+    fn place(&self) -> (&Shared, u32) {
+        let here = self.here();
+        (&here.table.shared, here.index)
+    }
+
+    #[inline]
+    fn here(&self) -> &Tracked {
+        match self.table.shared.successor.get() {
+            None => self,
+            Some(successor) => self.follow(successor),
+        }
+    }
+
+    /// The entry of the same key in the table that replaced this one; this one, if there is no room for it.
+    #[cold]
+    fn follow(&self, successor: &Arc<Shared>) -> &Tracked {
+        let moved = self.moved.get_or_init(|| {
+            let store = &self.table.shared.store;
+            let key = OwnedKey::of(store.layout.key, &store.key_bytes(self.index));
+            let touched = Now::from_millis(store.touched(self.index).load(Ordering::Acquire));
+            let table = Arc::new(Table { shared: Arc::clone(successor) });
+            table.track(&key.as_key(), touched).map(Box::new)
+        });
+        moved.as_deref().map_or(self, Tracked::here)
     }
 }
 
-impl Slot {
-    /// A number as it is kept.
-    pub(crate) fn cut(&self, number: u64) -> u64 {
-        match self.kind {
-            DataKind::U64 => number,
-            DataKind::I32 => i64::from(number as i32) as u64,
-            _ => u64::from(number as u32),
+impl Shared {
+    /// Sets a number of a record, or what a rate counts from now on.
+    pub(crate) fn set_number(&self, record: u32, slot: Slot, value: u64, now: u64) {
+        let cell = self.store.value(record, slot);
+        match slot.form {
+            Form::Whole => cell.store(value, Ordering::Release),
+            Form::Half { upper, .. } => {
+                change_half(cell, upper, |_| value as u32);
+            }
+            Form::Lanes => {
+                let own = self.store.lane == 1;
+                let other = crate::cells::half(cell, !own);
+                change_half(cell, own, |_| (value as u32).wrapping_sub(other));
+            }
+            Form::Rate => {
+                self.store.rate(record, slot).set(Rate { start: now as u32, current: value as u32, previous: 0 });
+            }
+            Form::Name { .. } => (),
+        }
+    }
+
+    pub(crate) fn set_name(&self, record: u32, slot: Slot, place: u32) {
+        if let Form::Name { upper } = slot.form {
+            change_half(self.store.value(record, slot), upper, |_| place);
         }
     }
 }

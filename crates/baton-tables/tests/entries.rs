@@ -135,7 +135,7 @@ fn an_entry_lives_until_it_was_not_touched_for_as_long_as_expire_says() {
     assert_eq!(table.remove(&key), Removed::InUse);
     drop(found);
     assert!(table.find(&key, at(5000)).is_none());
-    assert_eq!(integers(&table, at(5000)), []);
+    assert_eq!(integers(&table, at(5000)), [0_u32; 0]);
     table.sweep(10, at(5000));
     assert_eq!(table.used(), 0);
     // Whoever comes again begins at zero.
