@@ -41,6 +41,7 @@ use crate::servant::Servant;
 use crate::servant::duties::DutyEvent;
 use crate::service_manager::ServiceManager;
 use crate::start_command::StartCommand;
+use crate::table_care::TableCare;
 use crate::tickets;
 
 /// What stays the same for the life of the process.
@@ -92,6 +93,8 @@ pub struct Control {
     pub(crate) parts: Pace,
     /// What changed lately.
     pub(crate) history: History,
+    /// Stick tables.
+    pub(crate) tables: TableCare,
     /// Buffers of log lines, and who gets them.
     pub(crate) rings: Rings,
     /// Held by every scrape that is in progress.
@@ -139,6 +142,7 @@ impl Control {
             entries: Pace::default(),
             history,
             parts: Pace::default(),
+            tables: TableCare::default(),
             rings,
             scrapes: Arc::default(),
         })

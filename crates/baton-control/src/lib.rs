@@ -49,6 +49,7 @@ mod services;
 pub mod start_command;
 pub mod state_file;
 mod status;
+mod table_care;
 pub mod tickets;
 mod tidy;
 pub mod verdict;

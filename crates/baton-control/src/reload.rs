@@ -18,6 +18,8 @@ mod servers;
 mod variables;
 
 use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -170,6 +172,11 @@ pub struct Open {
 }
 
 impl Ready {
+    /// What is lost of stick tables whose layout or size it changes.
+    pub fn table_losses(&self) -> &[String] {
+        self.generation.table_losses()
+    }
+
     /// What there is to say about certificates that are taken.
     pub fn notes(&self) -> &[(Severity, String)] {
         &self.encryption.notes
@@ -377,7 +384,11 @@ impl ChangeLine {
         plan.overrides.extend(ended);
         let configuration = Configuration { asked, model: Arc::new(model), rules: Arc::new(loaded.rules) };
         match self.prepare_in_time(configuration, encryption, outside).await {
-            Ok(ready) => Ok((ready, plan, messages)),
+            Ok(ready) => {
+                let losses = ready.table_losses().iter();
+                messages.extend(losses.map(|text| Message::plain(Severity::Warning, "stick-table", text, pid)));
+                Ok((ready, plan, messages))
+            }
             Err(reasons) => Err((messages, reasons)),
         }
     }
@@ -392,6 +403,19 @@ impl ChangeLine {
     /// own; see [`Listeners::inherit`].
     pub fn inherit(&mut self, inherited: Inherited) {
         self.listeners.inherit(inherited);
+    }
+
+    /// Goes on with stick tables of a process before this one, by their memory; gives what there is to say of those that cannot be used.
+    pub fn inherit_tables(&mut self, tables: Vec<(String, OwnedFd)>) -> Vec<String> {
+        let lost = |(name, file): (String, OwnedFd)| {
+            let error = self.registry.tables.inherit(&name, file).err()?;
+            let reason = match error.kind() {
+                io::ErrorKind::InvalidData => "they are of another version of the program".to_owned(),
+                _ => error.to_string(),
+            };
+            Some(format!("stick-table '{}': its entries are lost: {reason}", crate::printable::line(&name)))
+        };
+        tables.into_iter().filter_map(lost).collect()
     }
 
     /// What is in use, with its rules.

@@ -33,6 +33,7 @@ use crate::protocol::{Reply, Request};
 use crate::rights::Places;
 use crate::servant::link::{Heard, ToWorker};
 use crate::services::Services;
+use crate::table_care::TableCare;
 use crate::{early_signals, retirement, runtime, sayings, status};
 
 /// Addresses that are named when the process begins to serve.
@@ -125,13 +126,17 @@ impl Control {
             signals.listen_for_children()?;
             reap_orphans();
         }
+        self.tables.step(self.line.registry(), Instant::now());
         loop {
             let event = self.next(&mut signals, &mut questions, &mut conversations, &mut services).await;
             match event {
                 Event::Reload => self.reload(Waiting::Signal),
                 Event::Loaded(loaded) => self.change(loaded).await,
                 Event::Asked(asked) => self.answer(asked),
-                Event::Command(question) => runtime::answer(&mut self, question).await,
+                Event::Command(question) => {
+                    TableCare::before_command(self.line.registry(), Instant::now());
+                    runtime::answer(&mut self, question).await;
+                }
                 Event::Service(call) => services.answer(&mut self, call).await,
                 Event::Conversation(event) => self.converse(event).await,
                 Event::Certificates(event) => self.step_certificates(event).await,
@@ -165,6 +170,7 @@ impl Control {
             if self.line.read_rates(Instant::now()) {
                 self.workers.measure(Instant::now());
             }
+            self.tables.step(self.line.registry(), Instant::now());
             self.report_entries_in_time().await;
             self.report_parts_in_time().await;
             if self.line.close_empty(Instant::now(), &self.workers).await > 0 {
@@ -281,6 +287,7 @@ impl Control {
             .chain(self.entries.due())
             .chain(self.line.variables_due())
             .chain(self.parts.due())
+            .chain(self.tables.due())
             .chain(self.line.direct().due().filter(|_| self.succession.is_undisputed()))
             // Nothing is looked at any more by who stops.
             .chain(self.certificates.due().filter(|_| self.drain.is_none()))

@@ -12,9 +12,11 @@ pub mod opening;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_kernel::process::over_exec::{memory_file, read_whole, take_standard_input};
+use baton_tables::Table;
 use socket2::{SockRef, Socket};
 use zeroize::Zeroizing;
 
@@ -29,6 +31,8 @@ use crate::overrides::{OverrideKey, OverrideRecord};
 const SUMMONS_WITHIN: Duration = Duration::from_secs(10);
 /// Numbers of sockets in one message.
 const NUMBERS_PER_MESSAGE: usize = 1024;
+/// What the kind of a part begins with that is the memory of a stick table; its name follows.
+const TABLE_PART: &str = "table ";
 /// Bytes of a text or of what standard input held.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 
@@ -46,6 +50,8 @@ pub struct Summons {
     pub earlier: Vec<Vec<u8>>,
     /// What is remembered of the worker before: counters, health, keys of session tickets, and what operators had set.
     pub memory: ProcessMemory,
+    /// The memory of its stick tables, by name.
+    pub tables: Vec<(String, OwnedFd)>,
     sockets: Vec<OwnedFd>,
     /// Numbers by which the configuration may name some of them (`fd@N`), by the kernel's.
     numbers: BTreeMap<u64, i32>,
@@ -63,7 +69,7 @@ impl Summons {
         line.set_read_timeout(Some(SUMMONS_WITHIN)).map_err(wrong)?;
         let (mut sockets, mut input, mut text, mut earlier) = (Vec::new(), None, None, Vec::new());
         let mut numbers = BTreeMap::new();
-        let mut memory = ProcessMemory::default();
+        let (mut memory, mut tables) = (ProcessMemory::default(), Vec::new());
         let remember = |memory: &mut ProcessMemory, kind: MemoryKind, fds| -> io::Result<()> {
             if let Some(piece) = content(fds)?.map(Zeroizing::new) {
                 // What a master of another version kept and we cannot read is nothing.
@@ -98,12 +104,14 @@ impl Summons {
                 }
                 // What a master of another version kept and we do not know is nothing.
                 Heard::Message(ToWorker::Part { kind }, fds) => {
-                    if let Some(kind) = MemoryKind::of_word(&kind) {
+                    if let Some(name) = kind.strip_prefix(TABLE_PART) {
+                        tables.extend(fds.into_iter().next().map(|file| (name.to_owned(), file)));
+                    } else if let Some(kind) = MemoryKind::of_word(&kind) {
                         remember(&mut memory, kind, fds).map_err(wrong)?;
                     }
                 }
                 Heard::Message(ToWorker::Begin(begin), _) => {
-                    return Ok(Summons { line, begin, input, text, earlier, memory, sockets, numbers });
+                    return Ok(Summons { line, begin, input, text, earlier, memory, tables, sockets, numbers });
                 }
                 Heard::Message(ToWorker::Serve | ToWorker::Session { .. } | ToWorker::Ping, _) | Heard::Unknown => {}
                 Heard::Closed => return Err("the master is gone".into()),
@@ -170,7 +178,7 @@ impl Summoned {
     /// The reactor's.
     pub fn serve(self) -> io::Result<Servant> {
         let opens = self.begin.opens && !nix::unistd::geteuid().is_root();
-        Ok(Servant { link: Link::new(self.line)?, ledger: Ledger::new(self.given), opens })
+        Ok(Servant { link: Link::new(self.line)?, ledger: Ledger::new(self.given), opens, tables: Vec::new() })
     }
 }
 
@@ -181,6 +189,8 @@ pub struct Servant {
     ledger: Ledger,
     /// The master has rights that we gave up.
     opens: bool,
+    /// Stick tables whose memory the master has.
+    tables: Vec<Arc<Table>>,
 }
 
 impl Servant {
@@ -282,6 +292,23 @@ impl Servant {
     pub async fn keep_part(&self, kind: MemoryKind, part: &[u8]) -> io::Result<()> {
         let file = memory_file("baton-part", part)?;
         self.link.say(&ToMaster::Part { kind: kind.word().to_owned() }, &[file.as_fd()]).await
+    }
+
+    /// Keeps the memory of stick tables with the master, for whoever comes after us; those that are no more it forgets. Cheap when nothing
+    /// changed.
+    ///
+    /// # Errors
+    /// As [`Servant::report`].
+    pub async fn keep_tables(&mut self, tables: Vec<Arc<Table>>) -> io::Result<()> {
+        let part = |table: &Table| ToMaster::Part { kind: format!("{TABLE_PART}{}", table.name()) };
+        for gone in self.tables.iter().filter(|old| tables.iter().all(|table| table.name() != old.name())) {
+            self.link.say(&part(gone), &[]).await?;
+        }
+        for new in tables.iter().filter(|table| !self.tables.iter().any(|old| old.is(table))) {
+            self.link.say(&part(new), &[new.file()]).await?;
+        }
+        self.tables = tables;
+        Ok(())
     }
 
     /// Keeps what an operator has set, or forgets it where that is `None`.

@@ -35,6 +35,7 @@ const ORDER: [&str; 42] = [
     "retirement",
     "drain",
     "capacity",
+    "table_care",
     "tidy",
     "losses",
     "rings",

@@ -43,7 +43,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 /// Texts that are kept besides the one in use, while addresses of theirs are being emptied.
 const EARLIER_MAX: usize = 4;
 /// Parts of what is remembered of the worker.
-const PARTS_MAX: usize = 16;
+const PARTS_MAX: usize = 4096;
 /// How long a thread stays that read files.
 const THREAD_KEPT: Duration = Duration::from_secs(1);
 /// Askers that wait for the same reload.

@@ -367,6 +367,11 @@ impl Generation {
         self.listeners = listeners;
     }
 
+    /// What is lost of stick tables whose layout or size it changes, for messages.
+    pub fn table_losses(&self) -> &[String] {
+        self.tables.as_ref().map_or(&[], PreparedTables::losses)
+    }
+
     /// Makes it the one in use in the place of the one `before`: registers its state, and gives backends that stay, and are not what
     /// they were, their new settings. Cannot fail.
     pub fn commit(mut self, before: Option<&Generation>, registry: &Registry, now: Instant) -> Arc<Generation> {

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::Ordering;
 
+use baton_kernel::process::{pid_namespace, runs};
+
 use crate::layout::{Form, LOCKS, WHOLE};
 use crate::store::{ALIVE, Store, at};
 
@@ -20,8 +22,16 @@ const ALL: [u64; 2] = [0xffff_fffe, 0xffff_ffff << 32];
 
 const _: () = assert!(CROWDED < at::SHARDS && WHOLE < LOCKS);
 
-fn process(pid: u32, lane: usize) -> u64 {
-    1 << 63 | (lane as u64) << 32 | u64::from(pid)
+/// This process: its PID, its lane, and the namespace in which that PID is one.
+fn own_process(lane: usize) -> u64 {
+    let namespace = u64::from(pid_namespace().unwrap_or_default()) & 0x3fff_ffff;
+    1 << 63 | namespace << 33 | (lane as u64) << 32 | u64::from(std::process::id())
+}
+
+/// Whether this process can tell whether that one is running.
+fn is_known_here(process: u64) -> bool {
+    let namespace = |process: u64| process >> 33 & 0x3fff_ffff;
+    namespace(process) != 0 && namespace(process) == namespace(own_process(0))
 }
 
 fn lane_of(process: u64) -> usize {
@@ -31,24 +41,44 @@ fn lane_of(process: u64) -> usize {
 impl Store {
     /// This process uses the table from now on.
     pub(crate) fn attach(&mut self) {
-        let lane = {
-            let _whole = self.lock(WHOLE);
-            let counts = [0, 1].map(|lane| self.members().filter(|(_, of)| lane_of(*of) == lane).count());
-            let lane = usize::from(counts[1] < counts[0]);
-            let free = (at::PROCESSES..CROWDED).find(|at| self.get(*at) == 0);
-            self.head(free.unwrap_or(CROWDED)).store(process(self.pid, lane), Ordering::Release);
-            lane
-        };
+        let _whole = self.lock(WHOLE);
+        let counts = [0, 1].map(|lane| self.members().filter(|(_, of)| lane_of(*of) == lane).count());
+        let lane = usize::from(counts[1] < counts[0]);
+        self.join(lane);
+        drop(_whole);
         (self.lane, self.one) = (lane, ONE[lane]);
+    }
+
+    /// Makes sure that others know this process. A process that became a daemon has another PID than the one that attached.
+    pub(crate) fn stay(&self) {
+        let own = own_process(self.lane);
+        if !self.members().any(|(_, process)| process == own) {
+            let _whole = self.lock(WHOLE);
+            self.join(self.lane);
+        }
+    }
+
+    fn join(&self, lane: usize) {
+        let free = (at::PROCESSES..CROWDED).find(|at| self.get(*at) == 0);
+        self.head(free.unwrap_or(CROWDED)).store(own_process(lane), Ordering::Release);
     }
 
     /// This process has given back all that it held.
     pub(crate) fn detach(&self) {
         let _whole = self.lock(WHOLE);
-        let own = self.members().find(|(_, of)| *of == process(self.pid, self.lane));
+        let own = self.members().find(|(_, of)| *of == own_process(self.lane));
         if let Some((at, _)) = own {
             self.head(at).store(0, Ordering::Release);
         }
+    }
+
+    /// Forgets what processes held that are gone. Gives whether others use the table.
+    pub(crate) fn look_after_others(&self) -> bool {
+        let others = |(_, process): &(usize, u64)| *process as u32 != std::process::id();
+        let gone = self.members().filter(others).filter(|(_, process)| is_known_here(*process));
+        let gone: Vec<u32> = gone.map(|(_, process)| process as u32).filter(|pid| !runs(*pid)).collect();
+        gone.into_iter().for_each(|pid| self.process_ended(pid));
+        self.members().any(|member| others(&member))
     }
 
     /// A process is gone, and what it held is held no longer.

@@ -77,7 +77,6 @@ pub(crate) struct Store {
     /// One reference of this process, in the cell that holds references, see [`crate::processes`].
     pub(crate) one: u64,
     pub(crate) lane: usize,
-    pub(crate) pid: u32,
 }
 
 /// A key as this table has it, with its hash.
@@ -96,7 +95,7 @@ enum Bytes {
 
 impl Store {
     /// Memory for a table of this layout.
-    pub(crate) fn create(layout: Layout, name: &str, seed: (u64, u64), pid: u32) -> io::Result<Store> {
+    pub(crate) fn create(layout: Layout, name: &str, seed: (u64, u64)) -> io::Result<Store> {
         let short: String = name.chars().filter(char::is_ascii_graphic).take(100).collect();
         let memory = SharedMemory::create(&format!("baton-table-{short}"), LOCKS, layout.cells)?;
         memory.commit(0, crate::layout::HEADER)?;
@@ -110,7 +109,7 @@ impl Store {
         }
         set(at::NAMES_END, 1);
         memory.cells()[at::MAGIC].store(MAGIC, Ordering::Release);
-        let mut store = Store { memory, layout, seed, one: 0, lane: 0, pid };
+        let mut store = Store { memory, layout, seed, one: 0, lane: 0 };
         for part in [Part::Buckets, Part::Times, Part::Queue, Part::Changed, Part::Records] {
             store.commit(part, 1)?;
         }
@@ -123,7 +122,7 @@ impl Store {
     }
 
     /// The memory of a table that another process made, or this one.
-    pub(crate) fn open(file: OwnedFd, pid: u32) -> io::Result<Store> {
+    pub(crate) fn open(file: OwnedFd) -> io::Result<Store> {
         let memory = SharedMemory::open(file, LOCKS)?;
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let layout = read_layout(memory.cells()).ok_or_else(invalid)?;
@@ -132,7 +131,7 @@ impl Store {
         }
         let get = |at: usize| memory.cells()[at].load(Ordering::Acquire);
         let seed = (get(at::SEED), get(at::SEED + 1));
-        let mut store = Store { memory, layout, seed, one: 0, lane: 0, pid };
+        let mut store = Store { memory, layout, seed, one: 0, lane: 0 };
         store.attach();
         Ok(store)
     }

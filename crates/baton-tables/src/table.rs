@@ -96,7 +96,7 @@ impl Table {
         // Room for a larger size, which a later configuration may have: it costs address space only.
         let layout = Layout::new(settings.key, &settings.stored, settings.size.saturating_mul(2));
         let seed = || RandomState::new().build_hasher().finish();
-        let store = Store::create(layout, &settings.name, (seed(), seed()), std::process::id());
+        let store = Store::create(layout, &settings.name, (seed(), seed()));
         let store = store.map_err(|error| failed(error.to_string()))?;
         store.set_settings(settings.size, settings.expire, settings.no_purge);
         Ok(Table::of(store, settings.clone()))
@@ -108,7 +108,7 @@ impl Table {
     /// # Errors
     /// It is no such file, or one of another version of the program, whose contents cannot be read.
     pub fn open(name: &str, file: OwnedFd) -> io::Result<Arc<Table>> {
-        let store = Store::open(file, std::process::id())?;
+        let store = Store::open(file)?;
         let mut settings = StickTable::new(name, store.layout.key, store.get(at::SIZE));
         settings.expire = store.expire().map(Duration::from_millis);
         settings.no_purge = store.get(at::NO_PURGE) != 0;
@@ -137,6 +137,14 @@ impl Table {
     /// The memory of all entries, for another process ([`Table::open`]).
     pub fn file(&self) -> BorrowedFd<'_> {
         self.shared.store.file()
+    }
+
+    /// Makes sure that other processes know that this one uses the table, and forgets what processes held that have ended without giving
+    /// it back, as in a crash: their references and current connections. Gives whether there are other processes; then it is to be
+    /// called again from time to time.
+    pub fn look_after_processes(&self) -> bool {
+        self.shared.store.stay();
+        self.shared.store.look_after_others()
     }
 
     /// Another process that used this table has ended: what it held is held no longer, and its current connections are none.

@@ -48,6 +48,11 @@ impl Tables {
         self.all.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// All of them, by name.
     pub fn all(&self) -> Vec<Arc<Table>> {
         let mut all: Vec<_> = self.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
@@ -66,9 +71,9 @@ impl Tables {
         Ok(table)
     }
 
-    /// Another process that used the same tables has ended.
-    pub fn process_ended(&self, pid: u32) {
-        self.all().iter().for_each(|table| table.process_ended(pid));
+    /// As [`Table::look_after_processes`], for all of them.
+    pub fn look_after_processes(&self) -> bool {
+        self.all().iter().fold(false, |others, table| table.look_after_processes() || others)
     }
 
     /// Removes entries that have expired from all tables, looking at no more than about `most` of each. Gives when to come again; `None`:

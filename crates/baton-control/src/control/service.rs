@@ -122,6 +122,7 @@ impl Control {
                     Err(_) => Ok(()),
                 }
             }
+            Duty::KeepTables => servant.keep_tables(self.line.registry().tables.all()).await,
             Duty::ReportSockets => servant.report(self.line.listeners()).await,
             Duty::Settle => servant.settled().await,
             Duty::Retire if servant.opens() => servant.retire(&self.line.listeners().open_still()).await,

@@ -3,11 +3,13 @@
 //!
 //! [`Succession`]: crate::handover::succession::Succession
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use baton_kernel::listen::SocketIdentity;
 use baton_kernel::process::known::ProcessId;
 use baton_model::Address;
+use baton_tables::Table;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Control;
@@ -170,7 +172,10 @@ impl Control {
         state.overrides.extend(self.line.discovered_records());
         self.succession.offer(hello.pid, places, state.counts.clone());
         let (program, lineage) = (self.settings.version.clone(), self.succession.lineage().pids().to_vec());
-        Ok(Offer { version, program, lineage, sockets, state })
+        let tables = self.line.registry().tables.all();
+        let file = |table: &Arc<Table>| table.file().try_clone_to_owned().ok();
+        let tables = tables.iter().filter_map(|table| Some((table.name().to_string(), file(table)?))).collect();
+        Ok(Offer { version, program, lineage, sockets, tables, state })
     }
 
     /// The taker serves: stop accepting, begin to end.

@@ -9,7 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel, READY_WITHIN};
 use super::memory::ProcessMemory;
-use super::message::{Hello, Message, Ready, Refused, Released, Report, SOCKETS_PER_MESSAGE, Socket, Sockets, Welcome};
+use super::message::{
+    Hello, Message, Ready, Refused, Released, Report, SOCKETS_PER_MESSAGE, Socket, Sockets, TableNames, Welcome,
+};
 use super::report;
 use super::wire::WireVersion;
 use crate::control_socket::Peer;
@@ -88,6 +90,8 @@ pub struct Offer {
     pub lineage: Vec<u32>,
     /// Listening sockets, address by address; to be let go of when they were sent.
     pub sockets: Vec<(Socket, Arc<[OwnedFd]>)>,
+    /// The memory of stick tables, by name; both processes count in it from then on.
+    pub tables: Vec<(String, OwnedFd)>,
     /// What to remember.
     pub state: ProcessMemory,
 }
@@ -178,6 +182,16 @@ async fn hand_out(channel: &mut Channel, offer: Offer) -> Result<Ready, String> 
     }
     drop(offer.sockets);
     expect(channel, &Message::Received).await?;
+    // A process that speaks version 1 only knows no tables.
+    if channel.version() == WireVersion::Frames {
+        for some in offer.tables.chunks(SOCKETS_PER_MESSAGE) {
+            let tables = TableNames { tables: some.iter().map(|(name, _)| name.clone()).collect() };
+            let fds: Vec<_> = some.iter().map(|(_, fd)| fd.as_fd()).collect();
+            let sent = channel.send(Message::Tables(tables), &fds, ANSWER_WITHIN).await;
+            sent.map_err(|error| format!("sending stick tables: {error}"))?;
+        }
+    }
+    drop(offer.tables);
     say(channel, Message::State(Box::new(offer.state))).await?;
     match channel.receive(READY_WITHIN).await {
         Ok(Message::Ready(ready)) => Ok(ready),
@@ -227,6 +241,7 @@ mod tests {
                         program: "test".into(),
                         lineage: Vec::new(),
                         sockets: Vec::new(),
+                        tables: Vec::new(),
                         state: ProcessMemory::default(),
                     };
                     reply.send(Ok(offer)).unwrap();

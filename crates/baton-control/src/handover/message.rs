@@ -23,14 +23,18 @@ pub const SOCKETS_MAX: u32 = INHERITED_MAX as u32;
 /// The most descriptors in one message. The kernel's limit is 253; fewer are in flight at once this way.
 pub const SOCKETS_PER_MESSAGE: usize = 128;
 
+/// The most stick tables that are handed over.
+pub const TABLES_MAX: usize = 4096;
+
 /// Names of messages.
-pub(super) const NAMES: [&str; 13] = [
+pub(super) const NAMES: [&str; 14] = [
     "hello",
     "welcome",
     "refused",
     "send",
     "sockets",
     "received",
+    "tables",
     "state",
     "ready",
     "released",
@@ -56,6 +60,8 @@ pub enum Message {
     Sockets(Sockets),
     /// Taker: all sockets have arrived.
     Received,
+    /// Giver: some stick tables, with the descriptors of their memory.
+    Tables(TableNames),
     /// Giver: what it remembers.
     State(Box<ProcessMemory>),
     /// Taker: I serve.
@@ -145,6 +151,7 @@ impl Message {
             }),
             Message::Send
             | Message::Received
+            | Message::Tables(_)
             | Message::State(_)
             | Message::Ready(_)
             | Message::Released(_)
@@ -164,6 +171,7 @@ impl Message {
             Message::Send => "send",
             Message::Sockets(_) => "sockets",
             Message::Received => "received",
+            Message::Tables(_) => "tables",
             Message::State(_) => "state",
             Message::Ready(_) => "ready",
             Message::Released(_) => "released",
@@ -179,6 +187,7 @@ impl Message {
     pub(super) fn descriptors(&self) -> usize {
         match self {
             Message::Sockets(sockets) => sockets.sockets.len(),
+            Message::Tables(tables) => tables.tables.len(),
             _ => 0,
         }
     }
@@ -221,6 +230,7 @@ impl Message {
             "send" => bare(fields, Message::Send),
             "sockets" => Sockets::deserialize(fields).map(Message::Sockets),
             "received" => bare(fields, Message::Received),
+            "tables" => TableNames::deserialize(fields).map(Message::Tables),
             "state" => ProcessMemory::deserialize(fields).map(|state| Message::State(Box::new(state))),
             "ready" => Ready::deserialize(fields).map(Message::Ready),
             "released" => Released::deserialize(fields).map(Message::Released),
@@ -300,6 +310,14 @@ pub enum RefusedKind {
 pub struct Sockets {
     /// What they are, in the order of the descriptors.
     pub sockets: Vec<Socket>,
+}
+
+/// [`Message::Tables`]: one descriptor comes with each.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TableNames {
+    /// Their names, in the order of the descriptors.
+    pub tables: Vec<String>,
 }
 
 /// A listening socket, where the kernel does not say it all.

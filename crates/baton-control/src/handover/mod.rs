@@ -12,6 +12,7 @@
 //!   send                         ────────────────────▶
 //!                                ◀──────────────────── sockets (some descriptors), again and again
 //!   received                     ────────────────────▶
+//!                                ◀──────────────────── tables (descriptors of stick tables' memory)
 //!                                ◀──────────────────── state, in pieces
 //!   prepares, commits, serves: both accept from the same queues
 //!   ready (sockets it uses)      ────────────────────▶ stops accepting, begins to drain

@@ -7,6 +7,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,9 @@ use nix::unistd::Pid;
 use super::belief::{Belief, Believed};
 use super::channel::{ANSWER_WITHIN, Broken, Channel, Parked};
 use super::memory::ProcessMemory;
-use super::message::{Hello, Message, Ready, Refused, RefusedKind, Released, SOCKETS_MAX, Stop, Welcome};
+use super::message::{
+    Hello, Message, Ready, Refused, RefusedKind, Released, SOCKETS_MAX, Stop, TABLES_MAX, TableNames, Welcome,
+};
 use super::strangers::Strangers;
 use super::succession::LINEAGE_MAX;
 use super::wire::{MESSAGE_BYTES_MAX, VERSIONS, WireVersion};
@@ -66,6 +69,8 @@ pub struct Taken {
     stop: Stop,
     /// States to go on from.
     pub states: Vec<(u32, ProcessMemory)>,
+    /// The memory of stick tables, by name, until the tables are opened.
+    pub tables: Vec<(String, OwnedFd)>,
     /// Listening sockets, until they are given to the listeners.
     pub sockets: Inherited,
     /// Whom the processes we take over from took over from, and they themselves.
@@ -303,15 +308,25 @@ impl Taken {
             return Err(Broken::Said(reason));
         }
         channel.send(Message::Received, &[], ANSWER_WITHIN).await?;
-        match channel.receive(ANSWER_WITHIN).await? {
-            Message::State(mut state) => {
-                if belief != Belief::Whole {
-                    // Who knows a key can read what it protects.
-                    state.tickets = Vec::new();
+        loop {
+            match channel.receive(ANSWER_WITHIN).await? {
+                Message::Tables(TableNames { tables }) if self.tables.len() + tables.len() <= TABLES_MAX => {
+                    let fds = channel.take_fds(tables.len())?;
+                    // Who shares a memory with us can write anything into it.
+                    if belief == Belief::Whole {
+                        self.tables.extend(tables.into_iter().zip(fds));
+                    }
                 }
-                self.states.push((pid, *state));
+                Message::State(mut state) => {
+                    if belief != Belief::Whole {
+                        // Who knows a key can read what it protects.
+                        state.tickets = Vec::new();
+                    }
+                    self.states.push((pid, *state));
+                    break;
+                }
+                other => return Err(unexpected(other)),
             }
-            other => return Err(unexpected(other)),
         }
         let left_out =
             |(kind, frames)| format!("Process {pid} sent the unknown message '{kind}' (frames: {frames}): ignored.");

@@ -58,6 +58,8 @@ pub(crate) enum Duty {
     KeepCounters,
     /// Keeps the health of servers with it.
     KeepHealth,
+    /// Keeps the memory of stick tables with it.
+    KeepTables,
     /// Keeps another part of what is to be remembered with it.
     KeepPart(MemoryKind),
     /// Keeps what an operator has set, or that it is set no more.
@@ -90,14 +92,14 @@ pub(crate) fn duties(event: DutyEvent) -> Vec<Duty> {
             duties.extend(text.map(Duty::KeepText));
             duties.extend([Duty::KeepTickets, Duty::KeepOverrides, Duty::KeepCounters, Duty::KeepHealth]);
             duties.extend(KEPT_PARTS.map(Duty::KeepPart));
-            duties.push(Duty::ReportSockets);
+            duties.extend([Duty::KeepTables, Duty::ReportSockets]);
             duties.push(if is_leaving { Duty::Retire } else { Duty::Settle });
             duties.push(Duty::Ready);
         }
         DutyEvent::Changed { text, overrides, is_leaving } => {
             duties.extend(text.map(Duty::KeepText));
             duties.extend(of_overrides(overrides));
-            duties.push(Duty::ReportSockets);
+            duties.extend([Duty::KeepTables, Duty::ReportSockets]);
             duties.extend((!is_leaving).then_some(Duty::Settle));
         }
         DutyEvent::Overridden(overrides) => duties = of_overrides(overrides),
@@ -184,6 +186,7 @@ mod tests {
                 &[
                     Duty::KeepPart(MemoryKind::Variables),
                     Duty::KeepPart(MemoryKind::History),
+                    Duty::KeepTables,
                     Duty::ReportSockets,
                     Duty::Retire,
                     Duty::Ready
@@ -192,15 +195,16 @@ mod tests {
         );
         let all = serving(Some(vec![1]), false);
         assert_eq!(all.first(), Some(&Duty::KeepText(vec![1])));
-        assert_eq!(&all[7..], [Duty::ReportSockets, Duty::Settle, Duty::Ready]);
+        assert_eq!(&all[8..], [Duty::ReportSockets, Duty::Settle, Duty::Ready]);
     }
 
     #[test]
     fn a_text_is_kept_before_its_sockets_and_is_settled_when_no_address_is_left() {
         let changed =
             |is_leaving| duties(DutyEvent::Changed { text: Some(vec![1]), overrides: Vec::new(), is_leaving });
-        assert_eq!(changed(false), [Duty::KeepText(vec![1]), Duty::ReportSockets, Duty::Settle]);
-        assert_eq!(changed(true), [Duty::KeepText(vec![1]), Duty::ReportSockets]);
+        let kept = || [Duty::KeepText(vec![1]), Duty::KeepTables, Duty::ReportSockets];
+        assert_eq!((&changed(false)[..3], &changed(false)[3..]), (&kept()[..], &[Duty::Settle][..]));
+        assert_eq!(changed(true), kept());
         assert_eq!(duties(DutyEvent::Closed { is_leaving: true }), [Duty::ReportSockets]);
         assert_eq!(duties(DutyEvent::Closed { is_leaving: false }), [Duty::ReportSockets, Duty::Settle]);
     }

@@ -16,13 +16,16 @@ pub mod usage;
 pub mod users;
 
 use std::io;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
 
 /// The name of this machine; empty if it is no text.
 pub fn hostname() -> String {
@@ -33,6 +36,19 @@ pub fn hostname() -> String {
 pub fn uptime() -> Duration {
     // The kernel has this clock.
     clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
+}
+
+/// A number of the namespace in which this process's PID is one; `None`: it cannot be read, as in a root directory without /proc.
+pub fn pid_namespace() -> Option<u32> {
+    static NAMESPACE: OnceLock<Option<u32>> = OnceLock::new();
+    let read = || nix::sys::stat::stat("/proc/self/ns/pid").ok().map(|namespace| namespace.st_ino as u32);
+    *NAMESPACE.get_or_init(read)
+}
+
+/// Whether there is a process of this PID, in the namespace of this one.
+pub fn runs(pid: u32) -> bool {
+    let Ok(pid) = i32::try_from(pid) else { return false };
+    kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH)
 }
 
 /// Ignores SIGPIPE: writing to a closed connection is an error value then, not the end of the process. Rust's

@@ -147,7 +147,10 @@ impl Master {
             ToMaster::Counters => self.counters = fds.into_iter().next(),
             ToMaster::Health => self.health = fds.into_iter().next(),
             ToMaster::Part { kind } if self.parts.len() < PARTS_MAX || self.parts.contains_key(&kind) => {
-                self.parts.extend(fds.into_iter().next().map(|part| (kind, part)));
+                match fds.into_iter().next() {
+                    Some(part) => drop(self.parts.insert(kind, part)),
+                    None => drop(self.parts.remove(&kind)),
+                }
             }
             ToMaster::Part { .. } => {}
             ToMaster::Overrides => {

@@ -12,6 +12,7 @@ mod rights;
 mod take_over;
 mod worker;
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -241,6 +242,7 @@ fn serve(
     let Views { outside, view } = views;
     let mut taken = take_over::take(&run, &model, messages)?;
     let mut inherited = inherit::sockets(&run, &model, messages)?;
+    let tables = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.tables)).unwrap_or_default();
     let earlier = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.earlier)).unwrap_or_default();
     let before = origin.summons.as_mut().map(|summons| std::mem::take(&mut summons.memory)).unwrap_or_default();
     // A worker that replaces another one goes on from what its master remembers.
@@ -257,7 +259,9 @@ fn serve(
     let saved = if is_first { saved_states(&model, &outside, messages) } else { SavedStates::default() };
     let overrides = if is_first { &saved.memory.overrides[..] } else { overrides };
     let memory = counting_memory(summoned.is_some(), messages);
-    let (mut line, ready) = bind(all, (cores, memory), (inherited, overrides), taken.as_mut(), &view, messages)?;
+    let tables = if is_taken { Vec::new() } else { tables };
+    let given = (inherited, overrides, tables);
+    let (mut line, ready) = bind(all, (cores, memory), given, taken.as_mut(), &view, messages)?;
     if !before.tickets.is_empty() {
         line.recall_tickets(&before.tickets);
     }
@@ -326,7 +330,7 @@ fn counting_memory(has_master: bool, messages: &Rc<Messages>) -> CellMemory {
 fn bind<'a>(
     configurations: impl Iterator<Item = &'a Configuration> + Clone,
     (cores, memory): (usize, CellMemory),
-    (inherited, overrides): (Inherited, &[overrides::OverrideRecord]),
+    (inherited, overrides, mut tables): (Inherited, &[overrides::OverrideRecord], Vec<(String, OwnedFd)>),
     mut taken: Option<&mut Taken>,
     outside: &Outside,
     messages: &Rc<Messages>,
@@ -346,7 +350,9 @@ fn bind<'a>(
     if let Some(taken) = &mut taken {
         line.inherit(std::mem::take(&mut taken.sockets));
         taken.states.iter().for_each(|(_, state)| line.expect_overrides(&state.overrides));
+        tables.append(&mut taken.tables);
     }
+    line.inherit_tables(tables).iter().for_each(|text| messages.warning(&format!("{text}.")));
     let attempt = |line: &mut ChangeLine| {
         let mut outcome = Err(Vec::new());
         for configuration in configurations.clone() {
@@ -360,6 +366,7 @@ fn bind<'a>(
     match take_over::prepare(&mut line, taken.as_deref_mut(), attempt) {
         Ok(ready) => {
             ready.notes().iter().for_each(|note| messages.note(note));
+            ready.table_losses().iter().for_each(|text| messages.warning(&format!("{text}.")));
             ready.left_out.iter().for_each(|text| messages.warning(&format!("{text}.")));
             for (_, state) in taken.iter().flat_map(|taken| &taken.states) {
                 let ended = line.recall(&ready, state, Instant::now());
