@@ -231,6 +231,35 @@ fn a_unix_socket_and_the_right_to_be_nobody_outlive_a_crash() {
 }
 
 #[test]
+fn stick_tables_outlive_a_crash_and_what_the_dead_worker_held_does_not() {
+    let origin = origin();
+    let web = free_address();
+    let more = " tcp-request connection track-sc0 src table seen\n http-request return status 200 content-type text/plain \
+                lf-string %[sc0_http_req_cnt(seen)]/%[sc0_conn_cur(seen)]/%[sc0_trackers(seen)]\n";
+    let text = config(web, origin.address(), more)
+        + "backend seen\n stick-table type ip size 1k expire 10m store http_req_cnt,conn_cur\n";
+    let proxy = Proxy::start_with(&text, &["-W"]);
+    let mut pid = worker(&proxy).expect("it serves").pid;
+    let ask = || get(web).rsplit("\r\n\r\n").next().unwrap_or_default().to_owned();
+    assert_eq!(ask(), "1/1/1");
+    for kill in 0..3 {
+        let held: Vec<_> = (0..3).map(|_| TcpStream::connect(web).unwrap()).collect();
+        until("they are accepted", || worker(&proxy).is_some_and(|status| status.connections == 3));
+        assert_eq!(ask(), format!("{}/4/4", 2 * kill + 2));
+        kill_worker(pid, Signal::SIGKILL);
+        pid = next_worker(&proxy, pid);
+        drop(held);
+        assert_eq!(ask(), format!("{}/1/1", 2 * kill + 3));
+    }
+    // A table that a reload adds is kept as well; one that it removes is forgotten.
+    proxy.change(&text.replace("seen", "other"));
+    assert_eq!(ask(), "1/1/1");
+    kill_worker(pid, Signal::SIGKILL);
+    next_worker(&proxy, pid);
+    assert_eq!(ask(), "2/1/1");
+}
+
+#[test]
 fn a_reload_is_done_by_the_living_worker() {
     let origin = origin();
     let (web, other) = (free_address(), free_address());

@@ -3,6 +3,7 @@
 mod faults;
 mod fine;
 mod givers;
+mod limits;
 mod load;
 mod messages;
 mod peers;
