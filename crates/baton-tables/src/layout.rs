@@ -11,10 +11,12 @@ use baton_model::{DataKind, DataType, KeyType, Stored};
 
 /// Parts of a table that are changed independently of each other, each with its lock.
 pub(crate) const SHARDS: usize = 16;
-/// The lock for what is none of a shard.
+/// The lock for what is none of a shard. The locks of shards may be taken under it.
 pub(crate) const WHOLE: usize = SHARDS;
+/// The lock for names, under which no other one is taken.
+pub(crate) const NAMING: usize = SHARDS + 1;
 /// Locks of a table.
-pub(crate) const LOCKS: usize = SHARDS + 1;
+pub(crate) const LOCKS: usize = SHARDS + 2;
 /// Cells of the header.
 pub(crate) const HEADER: usize = 512;
 /// Cells of a record before its key.

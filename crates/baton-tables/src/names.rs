@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::layout::{NAMES, WHOLE};
+use crate::layout::{NAMES, NAMING};
 use crate::store::{Part, Store, at};
 
 /// The longest name in bytes.
@@ -59,7 +59,7 @@ fn find_or_write(store: &Store, name: &str) -> Option<u32> {
     if name.len() > NAME_MAX {
         return None;
     }
-    let _whole = store.lock(WHOLE);
+    let _naming = store.lock(NAMING);
     let end = store.get(at::NAMES_END) as usize;
     let mut place = 1;
     while place < end {
