@@ -426,6 +426,14 @@ impl Shard<'_> {
         self.set_entries(0);
     }
 
+    /// Leaves the index and the free records as a death in the middle of a change might, for tests.
+    #[cfg(test)]
+    pub(crate) fn break_off(&mut self) {
+        (0..self.buckets()).for_each(|bucket| self.set_chain(bucket, 0));
+        self.set_entries(self.entries() / 2);
+        let _ = self.store.take_record();
+    }
+
     /// Whether index, queue and count agree, for tests.
     #[cfg(test)]
     pub(crate) fn check_invariants(&self) -> u64 {
