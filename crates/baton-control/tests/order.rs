@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From the loop of the running process down to what uses no other module.
-const ORDER: [&str; 42] = [
+const ORDER: [&str; 43] = [
     "run",
     "services",
     "metrics",
