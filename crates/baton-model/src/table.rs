@@ -178,7 +178,7 @@ pub enum DataType {
     ConnCur = 6,
     /// Connections that the rules of `tcp-request connection` accepted.
     SessCnt = 7,
-    /// The same over a period.
+    /// Such connections over a period.
     SessRate = 8,
     /// Requests.
     HttpReqCnt = 9,
@@ -186,7 +186,7 @@ pub enum DataType {
     HttpReqRate = 10,
     /// Requests that failed through the client.
     HttpErrCnt = 11,
-    /// The same over a period.
+    /// Requests over a period that failed through the client.
     HttpErrRate = 12,
     /// Bytes of clients.
     BytesInCnt = 13,
@@ -204,7 +204,7 @@ pub enum DataType {
     ServerKey = 19,
     /// Requests that failed through the server.
     HttpFailCnt = 20,
-    /// The same over a period.
+    /// Requests over a period that failed through the server.
     HttpFailRate = 21,
     /// Tags.
     Gpt = 22,
@@ -214,7 +214,7 @@ pub enum DataType {
     GpcRate = 24,
     /// Protocol errors that are not failures.
     GlitchCnt = 25,
-    /// The same over a period.
+    /// Protocol errors over a period that are not failures.
     GlitchRate = 26,
 }
 
