@@ -258,19 +258,19 @@ fn peers_speak_tls() {
     let [a, b, web] = ports();
     let authority = Authority::new("Test").expect("an authority can be made");
     let issued = authority.issue(&CertificateSpec::server(["127.0.0.1"])).expect("a certificate");
+    let client = authority.issue(&CertificateSpec::client("a peer")).expect("a certificate");
     let place = || Place { folder: tempfile::tempdir().expect("a folder for the test"), ports: [a, b, web] };
     let (one, other) = (place(), place());
     let text = |place: &Place, local: &str, port: u16, remote: &str, there: u16| {
         let folder = place.folder.path();
         fs::write(folder.join("crt.pem"), issued.bundle_pem()).expect("the folder is ours");
+        fs::write(folder.join("client.pem"), client.bundle_pem()).expect("the folder is ours");
         fs::write(folder.join("ca.pem"), authority.root_pem()).expect("the folder is ours");
-        let web = self::ports()[0];
-        let crt = format!("crt {0}/crt.pem ca-file {0}/ca.pem", folder.display());
+        let (web, folder) = (self::ports()[0], folder.display());
         format!(
-            "global\n stats socket {}/s level admin\npeers mp\n bind 127.0.0.1:{port} ssl {crt} verify required\n default-server ssl \
-             {crt} verify required\n server {local}\n server {remote} 127.0.0.1:{there}\n{TABLES}frontend f\n mode http\n timeout client \
-             5s\n bind 127.0.0.1:{web}\n",
-            folder.display()
+            "global\n stats socket {folder}/s level admin\npeers mp\n bind 127.0.0.1:{port} ssl crt {folder}/crt.pem ca-file {folder}/ca.pem \
+             verify required\n default-server ssl crt {folder}/client.pem ca-file {folder}/ca.pem verify required\n server {local}\n \
+             server {remote} 127.0.0.1:{there}\n{TABLES}frontend f\n mode http\n timeout client 5s\n bind 127.0.0.1:{web}\n"
         )
     };
     let haproxy_text = text(&other, "B", b, "A", a);
