@@ -214,7 +214,7 @@ impl Control {
                 }
                 DrainStep::StopListening => {
                     self.stop_listening().await;
-                    self.line.peers().teach_successor();
+                    self.line.peers().end(true);
                     self.end_direct_softly();
                 }
                 DrainStep::HardStop => {

@@ -78,8 +78,8 @@ enum Order {
     Apply(Vec<Plan>, Start),
     /// An address is closed.
     Close(ListenerId),
-    /// The process ends; another one may take over, and is taught then.
-    Teach,
+    /// The process ends. Another one may take over, and is taught then if it does not have the tables themselves.
+    End { teaches: bool },
     /// What operators want to see.
     Show { section: String, with_texts: bool, reply: oneshot::Sender<Option<String>> },
 }
@@ -120,6 +120,7 @@ impl Peers {
         open: Vec<OpenPeers>,
         acceptor: impl Fn(&OpenPeers) -> Option<Arc<Acceptor>>,
         tables: &Tables,
+        is_continued: impl Fn(&str) -> bool,
     ) {
         let mut places: Vec<Place> = open.into_iter().map(|open| Place { acceptor: acceptor(&open), open }).collect();
         let enabled = model.peers.iter().filter(|section| !section.disabled);
@@ -129,7 +130,8 @@ impl Peers {
             let shared = model.tables().filter(|table| table.peers.as_ref() == Some(&section.name));
             let settings = shared.filter_map(|table| {
                 let write_to = table.write_to.as_ref().and_then(|name| tables.get(name));
-                Some(TableSettings { table: tables.get(&table.name)?, write_to })
+                let is_continued = is_continued(&table.name);
+                Some(TableSettings { table: tables.get(&table.name)?, write_to, is_continued })
             });
             Plan {
                 section: section.clone(),
@@ -158,9 +160,9 @@ impl Peers {
         self.order(Order::Close(id));
     }
 
-    /// The process ends. See [`Peers::left`].
-    pub fn teach_successor(&mut self) {
-        self.order(Order::Teach);
+    /// The process ends, and `teaches` who takes over without its tables. See [`Peers::left`].
+    pub fn end(&mut self, teaches: bool) {
+        self.order(Order::End { teaches });
     }
 
     /// How many sections have something to do still, of a process that ends.
@@ -199,7 +201,7 @@ impl Peers {
 
     fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            if matches!(order, Order::Teach) {
+            if matches!(order, Order::End { .. }) {
                 // Until the thread knows better.
                 self.figures.left.fetch_max(1, Ordering::AcqRel);
             }

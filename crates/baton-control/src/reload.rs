@@ -17,7 +17,7 @@ mod patterns;
 mod servers;
 mod variables;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -88,6 +88,8 @@ pub struct ChangeLine {
     direct: Direct,
     /// Other processes with which stick tables are shared.
     peers: Peers,
+    /// Stick tables whose contents are those of the process before.
+    continued: HashSet<String>,
     /// What `mode direct` had to say of the last commit.
     direct_said: Vec<Said>,
     /// Certificates.
@@ -286,6 +288,7 @@ impl ChangeLine {
             registry,
             direct: Direct::default(),
             peers: Peers::default(),
+            continued: HashSet::new(),
             direct_said: Vec::new(),
             store: Store::new(),
             acceptors: Arc::default(),
@@ -408,7 +411,10 @@ impl ChangeLine {
     /// Goes on with stick tables of a process before this one, by their memory; gives what there is to say of those that cannot be used.
     pub fn inherit_tables(&mut self, tables: Vec<(String, OwnedFd)>) -> Vec<String> {
         let lost = |(name, file): (String, OwnedFd)| {
-            let error = self.registry.tables.inherit(&name, file).err()?;
+            let Err(error) = self.registry.tables.inherit(&name, file) else {
+                self.continued.insert(name);
+                return None;
+            };
             let reason = match error.kind() {
                 io::ErrorKind::InvalidData => "they are of another version of the program".to_owned(),
                 _ => error.to_string(),
@@ -595,7 +601,9 @@ impl ChangeLine {
         self.recall_sockets();
         self.runtime.apply(&model, measures, open.stats);
         let acceptor = |open: &OpenPeers| of_peers.get(&open.id).cloned().flatten();
-        self.peers.apply(&model, peers, open.peers, acceptor, &self.registry.tables);
+        let is_continued = |name: &str| self.continued.contains(name);
+        self.peers.apply(&model, peers, open.peers, acceptor, &self.registry.tables, is_continued);
+        self.continued.clear();
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
         (self.asked, self.model, self.rules) = (asked, model, rules);
         self.server_ids.forget();

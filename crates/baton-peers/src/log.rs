@@ -58,6 +58,11 @@ impl<Id: Copy + Eq + Hash> UpdateLog<Id> {
         self.order.range(start..).find(|(at, id)| self.latest.get(id) == Some(at)).copied()
     }
 
+    /// The entries whose changes are kept, in no particular order.
+    pub fn entries(&self) -> impl Iterator<Item = (u64, Id)> {
+        self.latest.iter().map(|(id, number)| (*number, *id))
+    }
+
     /// Every peer has the changes up to this number: they are not kept.
     pub fn forget(&mut self, number: u64) {
         while let Some((at, id)) = self.order.front().copied().filter(|(at, _)| *at <= number) {

@@ -36,8 +36,6 @@ pub enum Start {
     Fresh,
     /// Another program's process was there before, and teaches this one while it ends.
     AfterOther,
-    /// Its tables are those of the process before.
-    Continued,
 }
 
 impl Resync {
@@ -46,7 +44,6 @@ impl Resync {
         match start {
             Start::Fresh => Resync::remote(now),
             Start::AfterOther => Resync::local(now),
-            Start::Continued => Resync::Done,
         }
     }
 

@@ -45,6 +45,8 @@ const SUCCESSOR_MS: u64 = 500;
 const SUCCESSOR_FOR_MS: u64 = 2500;
 /// Peers that do not take what changed until the end within this time do not get it.
 const FLUSH_MS: u64 = 500;
+/// Nobody is dialled so long by a process whose tables are those of one before, which sends what is left meanwhile.
+const PREDECESSOR_MS: u64 = 700;
 /// Changes of a table that are looked at in one go.
 const CHANGES_MAX: usize = 16_384;
 /// Changes that are kept without a look at whether their entries are still there.
@@ -89,6 +91,8 @@ pub struct TableSettings {
     pub table: Arc<Table>,
     /// `write-to`: this one takes what peers send, too.
     pub write_to: Option<Arc<Table>>,
+    /// Its contents are those of the process before: nothing of it has to be learned.
+    pub is_continued: bool,
 }
 
 /// What the caller has to do.
@@ -213,8 +217,8 @@ struct SharedTable {
 }
 
 impl SharedTable {
-    fn new(settings: TableSettings, section: &str, place: usize, start: Start) -> SharedTable {
-        let TableSettings { table, write_to } = settings;
+    fn new(settings: TableSettings, section: &str, place: usize) -> SharedTable {
+        let TableSettings { table, write_to, is_continued } = settings;
         let configured = table.settings();
         let name = configured.name.clone();
         let own = name.strip_prefix(section).filter(|rest| rest.starts_with('/'));
@@ -226,7 +230,7 @@ impl SharedTable {
             log: UpdateLog::default(),
             shard_seed: XxHash64::oneshot(0, name.as_bytes()),
             is_received_only: configured.recv_only,
-            is_settled: start == Start::Continued,
+            is_settled: is_continued,
             checked_at: CHANGES_UNCHECKED,
             table,
             write_to,
@@ -239,7 +243,7 @@ impl Section {
     pub fn new(settings: SectionSettings, tables: Vec<TableSettings>, start: Start, now: Now) -> Option<Section> {
         let now = now.as_millis();
         let local = settings.peers.iter().position(|peer| peer.name == settings.local)?;
-        let shared = |(place, table)| SharedTable::new(table, &settings.name, place, start);
+        let shared = |(place, table)| SharedTable::new(table, &settings.name, place);
         let tables: Vec<_> = tables.into_iter().enumerate().map(shared).collect();
         let peer = |_| Peer {
             link: None,
@@ -249,14 +253,17 @@ impl Section {
             progress: vec![Pushed::default(); tables.len()],
             counted: Counted::default(),
         };
+        // Contents that are all there need no teacher. The process before has its links for a moment still.
+        let is_continued = !tables.is_empty() && tables.iter().all(|table| table.is_settled);
+        let life = if is_continued { Life::Waiting { until: now + PREDECESSOR_MS } } else { Life::Serving };
         let mut section = Section {
             local,
             peers: settings.peers.iter().map(peer).collect(),
             links: BTreeMap::new(),
             link_last: 0,
-            resync: Resync::new(start, now),
+            resync: if is_continued { Resync::Done } else { Resync::new(start, now) },
             shards_learned: Vec::new(),
-            life: Life::Serving,
+            life,
             flush_until: None,
             effects: Vec::new(),
             random: settings.seed,
@@ -291,14 +298,21 @@ impl Section {
         self.settle_resync();
     }
 
-    /// Nobody is dialled for so long: the process before this one still has its links.
-    pub fn wait(&mut self, milliseconds: u64, now: Now) {
-        self.life = Life::Waiting { until: now.as_millis() + milliseconds };
-    }
-
     /// What it was made of.
     pub fn settings(&self) -> &SectionSettings {
         &self.settings
+    }
+
+    /// Gives changes that did not reach every peer back to the tables, for the process that has them from now on. A peer that never was there
+    /// begins with a lesson.
+    pub fn give_back(&mut self) {
+        for (place, shared) in self.tables.iter_mut().enumerate() {
+            let known = self.peers.iter().map(|peer| peer.progress[place].acknowledged).filter(|number| *number > 0);
+            let Some(least) = known.min() else { continue };
+            for (_, id) in shared.log.entries().filter(|(number, _)| *number > least) {
+                shared.table.give_back(id);
+            }
+        }
     }
 
     /// Whether anything is shared.
@@ -358,18 +372,18 @@ impl Section {
         self.forget(id, now.as_millis());
     }
 
-    /// Whether all is done that [`Section::teach_successor`] leaves to do.
+    /// Whether all is done that [`Section::end`] leaves to do.
     pub fn is_ended(&self) -> bool {
         self.life == Life::Ended && self.links.is_empty()
     }
 
-    /// The process ends. What changed until now is sent to other peers, and their links are closed. If another process listens at its address,
-    /// under its name, that one is taught all there is.
-    pub fn teach_successor(&mut self, now: Now) {
+    /// The process ends. What changed until now is sent to other peers, and their links are closed. If it `teaches`, and another process listens
+    /// at its address under its name, that one is taught all there is; otherwise the tables themselves go to the next process.
+    pub fn end(&mut self, teaches: bool, now: Now) {
         self.drain(now);
         let now = now.as_millis();
         let is_done = self.resync == Resync::Done && !self.tables.is_empty();
-        self.life = match is_done {
+        self.life = match teaches && is_done {
             true => Life::Teaching { until: now + SUCCESSOR_FOR_MS, dial_at: now },
             false => Life::Ended,
         };
@@ -395,6 +409,10 @@ impl Section {
 
     /// Takes notice of changed entries. Gives whether there were any.
     pub fn drain(&mut self, now: Now) -> bool {
+        if matches!(self.life, Life::Teaching { .. } | Life::Ended) {
+            // It is another process's business by now.
+            return false;
+        }
         let mut is_changed = false;
         for (place, shared) in self.tables.iter_mut().enumerate() {
             let changed = shared.table.take_changed(CHANGES_MAX);

@@ -311,6 +311,11 @@ impl Table {
         taken
     }
 
+    /// Notes an entry as changed once more: what was taken reached not everybody, and somebody else takes it from now on.
+    pub fn give_back(&self, id: EntryId) {
+        self.shared.note(id.0);
+    }
+
     /// An entry that was changed; `None`: it is gone.
     pub fn read(&self, id: EntryId, now: Now) -> Option<Record> {
         let store = &self.shared.store;

@@ -86,7 +86,7 @@ impl Control {
                     let now = Instant::now();
                     // The service manager is not told: the service goes on, and the new process says who it is now.
                     self.stop_listening().await;
-                    self.line.peers().teach_successor();
+                    self.line.peers().end(false);
                     self.line.close_empty(now, &self.workers).await;
                     self.drain = Some((Drain::draining(&self.line.model().global, now), now));
                 }

@@ -45,7 +45,7 @@ impl Keeper {
                     // Who asked may have left.
                     let _ = reply.send(self.show(&section, with_texts));
                 }
-                Some(Order::Teach) => return self.finish().await,
+                Some(Order::End { teaches }) => return self.finish(teaches).await,
                 None => return,
             }
         }
@@ -85,10 +85,10 @@ impl Keeper {
     }
 
     /// Ends all sections, each in its time.
-    async fn finish(mut self) {
-        self.sections.iter().for_each(|section| section.teach_successor());
+    async fn finish(mut self, teaches: bool) {
+        self.sections.iter().for_each(|section| section.end(teaches));
         loop {
-            self.sections.retain(|section| !section.is_ended());
+            self.sections.retain(|section| !section.is_ended(teaches));
             self.figures.left.store(self.sections.len(), Ordering::Release);
             if self.sections.is_empty() {
                 break;

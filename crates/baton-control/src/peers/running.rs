@@ -146,7 +146,7 @@ impl Running {
         self.links.borrow_mut().drain().for_each(|(_, task)| task.abort());
         self.count((0, 0));
         let settings = section.settings().clone();
-        let empty = Section::new(settings, Vec::new(), Start::Continued, now())?;
+        let empty = Section::new(settings, Vec::new(), Start::Fresh, now())?;
         Some(std::mem::replace(&mut *section, empty))
     }
 
@@ -161,16 +161,21 @@ impl Running {
         self.listening.borrow_mut().retain(|listening| !listening.is(id));
     }
 
-    /// See [`Section::teach_successor`].
-    pub fn teach_successor(self: &Rc<Running>) {
+    /// See [`Section::end`].
+    pub fn end(self: &Rc<Running>, teaches: bool) {
         // It listens at the same address: what comes in from now on is its.
         self.listening.borrow_mut().clear();
-        self.change(|section, now| section.teach_successor(now));
+        self.change(|section, now| section.end(teaches, now));
     }
 
-    /// Whether nothing is left to do.
-    pub fn is_ended(&self) -> bool {
-        self.section.borrow().is_ended()
+    /// Whether nothing is left to do. Tables that go to the next process have what peers have not heard.
+    pub fn is_ended(&self, teaches: bool) -> bool {
+        let mut section = self.section.borrow_mut();
+        let is_ended = section.is_ended();
+        if is_ended && !teaches {
+            section.give_back();
+        }
+        is_ended
     }
 
     /// Whether these are its tables.

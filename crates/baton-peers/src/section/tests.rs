@@ -53,7 +53,12 @@ fn settings(local: &str, names: &[&'static str]) -> SectionSettings {
 }
 
 fn shared(tables: &[Arc<Table>]) -> Vec<TableSettings> {
-    tables.iter().map(|table| TableSettings { table: table.clone(), write_to: None }).collect()
+    tables.iter().map(|table| TableSettings { table: table.clone(), write_to: None, is_continued: false }).collect()
+}
+
+/// Those of the process before.
+fn continued(tables: &[Arc<Table>]) -> Vec<TableSettings> {
+    shared(tables).into_iter().map(|table| TableSettings { is_continued: true, ..table }).collect()
 }
 
 impl Net {
@@ -309,7 +314,7 @@ fn the_process_before_teaches_the_next_one() {
     let mut old = net.nodes[0].replace(Node { name: "a", section: next, tables }).expect("alive");
     net.wires.clear();
     let now = net.now();
-    old.section.teach_successor(now);
+    old.section.end(true, now);
     old.section.effects();
     net.nodes.push(Some(old));
     let (dialled, there) =
@@ -331,12 +336,38 @@ fn who_ends_sends_what_changed() {
     let now = net.now();
     // Nobody takes over.
     net.cut.push((0, 0));
-    net.node(0).section.teach_successor(now);
+    net.node(0).section.end(true, now);
     net.settle();
     assert_eq!(net.gpc0(1, "k"), Some(3));
     assert!(!net.node(0).section.is_ended());
     net.run(2500);
     assert!(net.node(0).section.is_ended());
+}
+
+#[test]
+fn the_next_process_sends_what_was_not_heard() {
+    let mut net = Net::new(&["a", "b"]);
+    net.run(7000);
+    net.count(0, "k", 1);
+    net.run(300);
+    // The peer is away.
+    net.cut.push((0, 1));
+    let ends: Vec<_> = net.wires.keys().copied().collect();
+    ends.into_iter().for_each(|end| net.hang_up(end));
+    net.count(0, "l", 2);
+    net.run(100);
+    let now = net.now();
+    let node = net.node(0);
+    node.section.end(false, now);
+    node.section.give_back();
+    let tables = node.tables.clone();
+    node.section = Section::new(settings("a", &["a", "b"]), continued(&tables), Start::AfterOther, now).expect("local");
+    assert_eq!(net.resync(0), Resync::Done);
+    net.count(0, "m", 3);
+    net.cut.clear();
+    net.run(9000);
+    assert_eq!((net.gpc0(1, "l"), net.gpc0(1, "m")), (Some(2), Some(3)));
+    assert_eq!(net.node(0).section.tables[0].log.last(), 2, "nothing else was sent again");
 }
 
 #[test]
@@ -348,7 +379,7 @@ fn a_changed_section_goes_on_with_what_peers_have() {
     net.count(0, "l", 1);
     let now = net.now();
     let tables = net.node(0).tables.clone();
-    let next = Section::new(settings("a", &["a", "b"]), shared(&tables), Start::Continued, now).expect("local");
+    let next = Section::new(settings("a", &["a", "b"]), continued(&tables), Start::Fresh, now).expect("local");
     let mut old = std::mem::replace(&mut net.node(0).section, next);
     old.drain(now);
     old.close_all(now);
@@ -380,9 +411,8 @@ impl Alone {
     fn of(table: &StickTable, hello: &str) -> Alone {
         let now = Now::from_millis(5_000_000);
         let table = Table::new(table).expect("memory");
-        let tables = shared(std::slice::from_ref(&table));
-        let mut section =
-            Section::new(settings("hA", &["hA", "hB", "hC"]), tables, Start::Continued, now).expect("local");
+        let tables = continued(std::slice::from_ref(&table));
+        let mut section = Section::new(settings("hA", &["hA", "hB", "hC"]), tables, Start::Fresh, now).expect("local");
         let link = section.accepted(now);
         section.receive(link, hello.as_bytes(), now);
         Alone { section, link, table, now }
@@ -641,8 +671,8 @@ fn write_to_copies_tags_and_servers() {
     let now = Now::from_millis(9_000_000);
     let main = Table::new(&table("t", KeyType::Ip, None, "gpt0 gpc0")).expect("memory");
     let copy = Table::new(&table("u", KeyType::Ip, None, "gpt0 gpc0")).expect("memory");
-    let tables = vec![TableSettings { table: main.clone(), write_to: Some(copy.clone()) }];
-    let mut section = Section::new(settings("hA", &["hA", "hB"]), tables, Start::Continued, now).expect("local");
+    let tables = vec![TableSettings { table: main.clone(), write_to: Some(copy.clone()), is_continued: true }];
+    let mut section = Section::new(settings("hA", &["hA", "hB"]), tables, Start::Fresh, now).expect("local");
     let link = section.accepted(now);
     section.receive(link, b"HAProxyS 2.1\nhA\nhB 1 1\n", now);
     section.receive(link, &hex("0a8206 09 0174 0404 06 0a800a 00000001 7f000001 05 09"), now);
