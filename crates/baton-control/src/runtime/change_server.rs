@@ -49,6 +49,10 @@ pub(super) fn set(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, Co
         })),
         "agent-addr" | "agent-port" => Err(CommandResponse::error("agent checks are not enabled on this server")),
         "fqdn" if call.arg(2).is_empty() => Err(CommandResponse::error("set server <b>/<s> fqdn requires a FQDN.")),
+        "fqdn" if server.config().resolution.is_some() => {
+            let text = "'set server <srv> fqdn' is not supported yet: change the configuration and reload.";
+            Err(CommandResponse::error(text))
+        }
         "fqdn" => {
             let text = "set server <b>/<s> fqdn failed because no resolution is configured.";
             Err(CommandResponse::error(text))
