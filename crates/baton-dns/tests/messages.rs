@@ -159,7 +159,7 @@ proptest::proptest! {
         let kind = [RecordType::A, RecordType::Aaaa, RecordType::Srv][kind as usize];
         let mut bytes = bytes;
         let _ = query("app.test", kind).read(&bytes);
-        // The same behind a head and a question that fit.
+        // These bytes as records behind a head and a question that fit.
         let mut response = response(OK, ("app.test", match kind { RecordType::A => 1, RecordType::Aaaa => 28, RecordType::Srv => 33 }), &[], &[]);
         (response[7], response[11]) = (3, 3);
         response.append(&mut bytes);
