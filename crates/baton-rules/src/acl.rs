@@ -1,6 +1,7 @@
 //! ACL criteria: a sample, flags and patterns (configuration manual 7.1), and the predefined ACLs (7.4).
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use baton_model::Source;
@@ -78,6 +79,7 @@ impl Criterion {
         };
         let mut ignore_case = false;
         let (mut is_map, mut id) = (false, None);
+        let mut resolves = true;
         let mut pattern_files = Vec::new();
         let mut at = 1;
         while let Some(flag) = words.get(at).filter(|word| word.starts_with('-') && word.len() > 1) {
@@ -90,7 +92,7 @@ impl Criterion {
                     break;
                 }
                 "-i" => ignore_case = true,
-                "-n" => {}
+                "-n" => resolves = false,
                 "-m" => {
                     let name = argument("a matching method")?;
                     method = Some(matching_method(name, &expr).map_err(|fault| fault.at(at + 1))?);
@@ -142,6 +144,10 @@ impl Criterion {
                 true => Cow::Owned(dotted(pattern)),
                 false => Cow::Borrowed(pattern.as_str()),
             };
+            let pattern = match method == Method::Ip && resolves {
+                true => resolved(pattern, files),
+                false => pattern,
+            };
             expr.judge_pattern(&pattern).map_err(|fault| fault.at(word))?;
             shown.extend(reader.add(&pattern).map_err(|fault| fault.at(word))?);
         }
@@ -171,6 +177,19 @@ impl Criterion {
                 _ => self.patterns.matches(sample),
             }
         })
+    }
+}
+
+/// A host's name as its address, and whatever else follows it; all else as it is. HAProxy takes the first IPv4 address, too.
+fn resolved<'p>(pattern: Cow<'p, str>, files: &dyn Files) -> Cow<'p, str> {
+    let (host, mask) = pattern.split_once('/').map_or((&*pattern, None), |(host, mask)| (host, Some(mask)));
+    let is_name = host.parse::<IpAddr>().is_err() && host.contains(|char: char| char.is_ascii_alphabetic());
+    match is_name.then(|| files.resolve(host)).flatten() {
+        None => pattern,
+        Some(address) => Cow::Owned(match mask {
+            None => address.to_string(),
+            Some(mask) => format!("{address}/{mask}"),
+        }),
     }
 }
 

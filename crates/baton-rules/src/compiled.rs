@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock};
 
 use baton_model::{Algorithm, HttpErrors, Proxy, Role, StickTable, UserList};
@@ -166,6 +167,12 @@ impl Files for Recorder<'_> {
         let value = self.files.environment(name);
         self.note((name, &value));
         value
+    }
+
+    fn resolve(&self, host: &str) -> Option<Ipv4Addr> {
+        let address = self.files.resolve(host);
+        self.note((host, &address));
+        address
     }
 
     fn users(&self, list: &str) -> Option<Arc<UserList>> {

@@ -3,7 +3,7 @@
 /// Sample fetches (configuration manual 7.3.2 to 7.3.6).
 #[rustfmt::skip]
 pub(crate) const FETCHES: &[&str] = &[
-    "res.cache_hit", "res.cache_name", "res.comp", "res.comp_algo", "ssl_fc_cipherlist_xxh",
+    "res.cache_hit", "res.cache_name", "res.comp", "res.comp_algo",
 ];
 
 /// Sample fetches of HAProxy that will not come: what they give, the TLS library keeps to itself.

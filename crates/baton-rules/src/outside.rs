@@ -1,6 +1,7 @@
 //! What compiling needs from outside: files of patterns, the environment, the host's name.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use baton_model::{Global, HttpErrors, Role, StickTable, UserList};
@@ -64,6 +65,12 @@ pub trait Files {
     /// An expression names this proxy or server. Whether it exists is known when the whole configuration is.
     fn refers(&self, reference: NameReference) {
         let _ = reference;
+    }
+
+    /// The first IPv4 address of a host, for patterns of addresses that name one.
+    fn resolve(&self, host: &str) -> Option<Ipv4Addr> {
+        let _ = host;
+        None
     }
 
     /// The host's name, for `hostname` and `%H`.

@@ -18,17 +18,20 @@ impl FetchNeeds {
     pub const SERVER: FetchNeeds = FetchNeeds(16);
     /// What is kept of the response until its end.
     pub const RESPONSE_KEPT: FetchNeeds = FetchNeeds(32);
+    /// The head of the message that a rule is about, request or response.
+    pub const EITHER_HEAD: FetchNeeds = FetchNeeds(64);
 
     /// The words of what `place` lacks; `None` when it has all.
     pub fn missing_at(self, place: RulePosition) -> Option<&'static str> {
         let lacking = self.0 & !place.has();
-        const WORDS: [(u8, &str); 6] = [
+        const WORDS: [(u8, &str); 7] = [
             (1, "the request's head"),
             (2, "the request"),
             (4, "the backend"),
             (8, "the response's head"),
             (16, "the server"),
             (32, "the response"),
+            (64, "the head of a message"),
         ];
         WORDS.into_iter().find(|(bit, _)| lacking & bit != 0).map(|(_, words)| words)
     }
@@ -59,10 +62,10 @@ impl RulePosition {
     const fn has(self) -> u8 {
         match self {
             RulePosition::Connection | RulePosition::Process => 0,
-            RulePosition::FrontendRequest => 1 | 2,
-            RulePosition::BackendRequest => 1 | 2 | 4,
-            RulePosition::Response => 2 | 4 | 8 | 16 | 32,
-            RulePosition::ErrorPage => 1 | 2 | 4 | 8 | 16 | 32,
+            RulePosition::FrontendRequest => 1 | 2 | 64,
+            RulePosition::BackendRequest => 1 | 2 | 4 | 64,
+            RulePosition::Response => 2 | 4 | 8 | 16 | 32 | 64,
+            RulePosition::ErrorPage => 1 | 2 | 4 | 8 | 16 | 32 | 64,
             RulePosition::Log => 2 | 4 | 16 | 32,
             RulePosition::Check => 4 | 8 | 16 | 32,
         }

@@ -102,3 +102,17 @@ fn arguments_are_checked() {
     refused("int(1),http_date(0,min)", "'min' is not one of s, ms, us");
     refused("str(x),wt6", "not supported yet");
 }
+
+/// As HAProxy 3.0 and newer name them; OpenSSL's numbers.
+#[test]
+fn names_of_errors_of_certificates() {
+    let check = |number: &str, expect: &str| {
+        assert_eq!(common::eval(&format!("str({number}),x509_v_err_str"), common::GET), expect, "{number}");
+    };
+    check("0", "X509_V_OK");
+    check("1", "X509_V_ERR_UNSPECIFIED");
+    check("10", "X509_V_ERR_CERT_HAS_EXPIRED");
+    check("94", "X509_V_ERR_EC_KEY_EXPLICIT_PARAMS");
+    check("95", "none");
+    check("-1", "none");
+}

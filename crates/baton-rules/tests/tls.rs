@@ -18,6 +18,7 @@ fn facts() -> Facts {
         captured: Some(Box::new(Captured {
             version: 0x0303,
             ciphers: [0x0a, 0x0a, 0x13, 0x01, 0x00, 0x9c, 0xc0, 0x2f, 0x0a, 0x1a].into(),
+            ciphers_hash: u64::MAX - 1,
             extensions: [0xfa, 0xfa, 0, 0, 0, 10].into(),
             groups: [0, 29].into(),
             point_formats: [0].into(),

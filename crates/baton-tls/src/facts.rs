@@ -38,6 +38,8 @@ pub struct Captured {
     pub version: u16,
     /// Cipher suites, two bytes each.
     pub ciphers: Box<[u8]>,
+    /// The XXH64 of the whole list of cipher suites, however much of it is kept.
+    pub ciphers_hash: u64,
     /// Numbers of extensions, two bytes each.
     pub extensions: Box<[u8]>,
     /// Groups for the key exchange, two bytes each.
@@ -59,6 +61,7 @@ impl Captured {
         Captured {
             version: hello.version(),
             ciphers: keep(hello.ciphers()),
+            ciphers_hash: twox_hash::XxHash64::oneshot(0, hello.ciphers()),
             extensions: keep(&extensions),
             groups: keep(hello.groups().unwrap_or_default()),
             point_formats: keep(hello.point_formats().unwrap_or_default()),

@@ -32,7 +32,7 @@ pub use facts::{Captured, Facts};
 pub use hello::{HELLO_MAX, Hello, Incomplete};
 pub use sessions::{LIFETIME_S, SESSIONS, Sessions};
 pub use store::{Index, Store};
-pub use verify::{Refusal, Verification};
+pub use verify::{ERROR_NAMES, ERROR_PREFIX, Refusal, Verification};
 
 /// The rustls that configurations are made for.
 pub use rustls;

@@ -6,6 +6,7 @@
 pub(crate) mod code;
 mod faults;
 mod judge;
+mod names;
 mod old;
 mod purposes;
 
@@ -25,6 +26,7 @@ use faults::VerifyError;
 use old::LegacyCertificate;
 
 pub(crate) use judge::{Judge, Purpose};
+pub use names::{ERROR_NAMES, ERROR_PREFIX};
 
 /// What was found wrong with a client's certificate and accepted nevertheless; zero: nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -14,7 +14,7 @@ use support::{Proxy, free_address};
 /// Of HAProxy's, but for those that Baton refuses to have.
 const FETCHES: &str = "ssl_fc ssl_fc_protocol ssl_fc_cipher ssl_fc_alg_keysize ssl_fc_use_keysize ssl_fc_alpn ssl_fc_npn \
     ssl_fc_sni ssl_fc_has_sni ssl_fc_has_crt ssl_fc_has_early ssl_fc_is_resumed ssl_fc_cipherlist_bin,hex \
-    ssl_fc_cipherlist_bin(1),hex ssl_fc_cipherlist_hex ssl_fc_cipherlist_str ssl_fc_extlist_bin,hex \
+    ssl_fc_cipherlist_bin(1),hex ssl_fc_cipherlist_hex ssl_fc_cipherlist_xxh ssl_fc_cipherlist_str ssl_fc_extlist_bin,hex \
     ssl_fc_extlist_bin(1),hex ssl_fc_eclist_bin,hex ssl_fc_ecformats_bin,hex ssl_fc_protocol_hello_id ssl_fc_err \
     ssl_fc_err_str ssl_c_used ssl_c_verify ssl_c_err ssl_c_ca_err ssl_c_ca_err_depth ssl_c_s_dn ssl_c_s_dn(CN) ssl_c_s_dn(cn) \
     ssl_c_s_dn(OU) ssl_c_s_dn(OU,0) ssl_c_s_dn(OU,1) ssl_c_s_dn(OU,2) ssl_c_s_dn(OU,-1) ssl_c_s_dn(OU,3) \

@@ -1,8 +1,9 @@
 //! The world that rules and expressions are compiled in.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use baton_model::{HttpErrors, StickTable, UserList};
+use baton_model::{Family, HttpErrors, StickTable, UserList};
 use baton_rules::BufferLimits;
 
 use super::Context;
@@ -35,6 +36,14 @@ impl baton_rules::Files for RuleFiles<'_, '_> {
             Some(value) => value.clone(),
             None => self.context.env.var(name),
         }
+    }
+
+    fn resolve(&self, host: &str) -> Option<Ipv4Addr> {
+        let addresses = self.context.env.resolve(host, Family::V4).ok()?;
+        addresses.into_iter().find_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
     }
 
     fn users(&self, list: &str) -> Option<Arc<UserList>> {

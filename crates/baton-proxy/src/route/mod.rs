@@ -13,9 +13,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_model::{Mode, Proxy, Ruleset};
-use baton_rules::{CaptureSide, ProxyRules, REQUESTS, RuleCursor, RuleWait, Verdict};
+use baton_rules::{CaptureSide, Context, ProxyRules, REQUESTS, RuleCursor, RuleWait, Verdict};
 
-use crate::balance::{Slot, keys};
+use crate::balance::{Slot, WantedServer, keys};
 use crate::client::{Client, Input, Introduction};
 use crate::core::Core;
 use crate::desk::ServiceKind;
@@ -257,23 +257,15 @@ fn note_no_cookie(exchange: &mut Exchange<'_>, proxy: &Proxy) {
 /// `use_backend`, else `default_backend`.
 fn backend(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView) -> Result<Rc<BackendView>, Ended> {
     let rules = &view.plan.rules;
-    let mut missing = None;
     if rules.has(Ruleset::UseBackend) {
-        let named = rules::with_request(core, exchange, None, |cx| {
-            rules.backend(cx).map(|name| match view.backends.get(&name) {
-                Some(backend) => Ok(backend),
-                None => Err(Arc::from(&*name)),
-            })
-        });
-        match named {
-            Some(Ok(backend)) => return Ok(backend),
-            Some(Err(name)) => missing = Some(name),
-            None => {}
+        // HAProxy, too, logs the frontend where a name that was computed is none of a backend.
+        let named = |cx: &mut Context<'_>| rules.backend(cx).and_then(|name| view.backends.get(&name));
+        if let Some(backend) = rules::with_request(core, exchange, None, named) {
+            return Ok(backend);
         }
     }
     view.default_backend.clone().ok_or_else(|| {
-        let default = || view.plan.proxy.default_backend.as_deref().map(Arc::from);
-        exchange.facts.backend_missing(missing.or_else(default));
+        exchange.facts.backend_missing(view.plan.proxy.default_backend.as_deref().map(Arc::from));
         Ended::new(Cause::ServerAborted, Phase::Connect)
     })
 }
@@ -294,7 +286,9 @@ fn preference(core: &Core, exchange: &mut Exchange<'_>, backend: &Rc<BackendView
     if let Some(cookie) = &proxy.cookie {
         let ignored = compiled.has(Ruleset::IgnorePersist)
             && rules::with_request(core, exchange, Some(backend), |cx| compiled.ignore_persist(cx));
-        persistence::read(core, cookie, exchange.messages.request_mut(), &mut preference, ignored);
+        let usable =
+            |value: &[u8]| !ignored && backend.plan.state.judge(WantedServer::Cookie(value), proxy.tcp.persist).is_ok();
+        persistence::read(core, cookie, exchange.messages.request_mut(), (&mut preference, ignored), &usable);
     }
     if compiled.has(Ruleset::ForcePersist) {
         preference.force = rules::with_request(core, exchange, Some(backend), |cx| compiled.force_persist(cx));

@@ -14,38 +14,52 @@ use crate::route::dates;
 const DELIMITER: u8 = b'~';
 
 /// Takes the server's value out of the request's cookie, and the cookie out of the request where the server is not to see
-/// it.
-pub fn read(core: &Core, cookie: &Cookie, mut request: RequestMut<'_>, preference: &mut Preference, ignored: bool) {
+/// it. Of several cookies of the name, the first one counts whose server is `usable`, else the first.
+pub fn read(
+    core: &Core,
+    cookie: &Cookie,
+    mut request: RequestMut<'_>,
+    (preference, ignored): (&mut Preference, bool),
+    usable: &dyn Fn(&[u8]) -> bool,
+) {
     let mut fields = request.fields();
-    let mut value = None;
-    let mut seen = false;
+    let mut value: Option<Vec<u8>> = None;
+    // Whether the server of the value is usable, once there is another one to ask about.
+    let mut settled = None;
+    let mut takes = |chosen: &Option<Vec<u8>>, other: &[u8]| {
+        let Some(chosen) = chosen else { return true };
+        let better = !*settled.get_or_insert_with(|| usable(chosen)) && usable(other);
+        settled = Some(better || settled == Some(true));
+        better
+    };
     let mut edits = Vec::new();
     for field in fields.view().all_known(Name::Cookie) {
         let mut line = field.value.to_vec();
         let mut changed = false;
         let mut from = 0;
         while let Some((start, end, whole)) = find(&line, cookie.name.as_bytes(), from) {
-            let first = !std::mem::replace(&mut seen, true);
             let found = &line[start..end];
             if cookie.mode == CookieMode::Prefix {
                 let Some(at) = memchr::memchr(DELIMITER, found) else { break };
-                if first {
+                if takes(&value, &found[..at]) {
                     value = Some(found[..at].to_vec());
                 }
                 line.drain(start..=start + at);
                 changed = true;
                 break;
             }
-            if first {
-                let mut parts = found.split(|byte| *byte == b'|');
-                value = parts.next().map(<[u8]>::to_vec);
+            let mut parts = found.split(|byte| *byte == b'|');
+            let server = parts.next().unwrap_or_default();
+            if takes(&value, server) {
+                value = Some(server.to_vec());
                 if cookie.max_idle.is_some() || cookie.max_life.is_some() {
                     let mut date = || parts.next().and_then(dates::decode);
                     preference.cookie_dates = Some(CookieDates { last: date(), first: date() });
                 }
             }
             if !(cookie.indirect && cookie.mode == CookieMode::Insert) {
-                break;
+                from = whole.1;
+                continue;
             }
             line = without(&line, whole);
             from = whole.0.min(line.len());
@@ -58,7 +72,7 @@ pub fn read(core: &Core, cookie: &Cookie, mut request: RequestMut<'_>, preferenc
             edits.push((field.index, line));
         }
     }
-    preference.cookie_seen = seen;
+    preference.cookie_seen |= value.is_some();
     preference.cookie_expired = preference
         .cookie_dates
         .and_then(|dates| dates.expired(cookie.max_idle, cookie.max_life, dates::in_steps(core.wall())));
@@ -199,11 +213,11 @@ const FORBID_CACHING: [&[u8]; 5] = [b"no-store", b"no-cache", b"private", b"max-
 
 /// Where the value of the cookie `name` stands in a `Cookie` line from `from` on, and the whole pair.
 fn find(line: &[u8], name: &[u8], from: usize) -> Option<(usize, usize, (usize, usize))> {
-    let mut begin = 0;
+    let mut begin = from;
     while begin < line.len() {
         let pair = &line[begin..pair_end(line, begin)];
         let end_of_pair = begin + pair.len();
-        if let Some(equals) = memchr::memchr(b'=', pair).filter(|_| begin >= from)
+        if let Some(equals) = memchr::memchr(b'=', pair)
             && pair[..equals].trim_ascii() == name
         {
             let value = &pair[equals + 1..];

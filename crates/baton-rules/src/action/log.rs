@@ -9,7 +9,7 @@ use crate::problem::{LocatedError, RuleError};
 pub(super) const ROWS: &[Row] = &[
     Row {
         name: "capture",
-        sets: sets::REQUEST | sets::RESPONSE | sets::CONTENT,
+        sets: sets::REQUEST | sets::RESPONSE | sets::AFTER | sets::CONTENT,
         parse: capture,
         doc: "Captures an expression's value for the log.",
     },
@@ -35,7 +35,8 @@ fn capture(words: &mut RuleArguments<'_, '_>) -> Result<Action, LocatedError> {
         text.push_str(words.take("a converter")?);
     }
     let expr = Expr::compile(&text, words.around.place, words.around.files).map_err(|fault| words.blame(fault))?;
-    let side = if words.set == sets::RESPONSE { CaptureSide::Response } else { CaptureSide::Request };
+    let is_response = matches!(words.set, sets::RESPONSE | sets::AFTER);
+    let side = if is_response { CaptureSide::Response } else { CaptureSide::Request };
     let slots = words.around.slots;
     let keyword = words.take("'len' or 'id'")?;
     let value = words.take("a number")?;

@@ -17,6 +17,7 @@ mod protobuf;
 mod table;
 mod text;
 mod variable;
+mod x509;
 
 pub(crate) use digest::Digest;
 pub(crate) use encode::{from_base64, hex_pair};
@@ -77,7 +78,7 @@ impl Converter {
     }
 }
 
-const TABLES: [&[Converter]; 17] = [
+const TABLES: [&[Converter]; 18] = [
     capture::ROWS,
     text::ROWS,
     encode::ROWS,
@@ -90,6 +91,7 @@ const TABLES: [&[Converter]; 17] = [
     language::ROWS,
     forwarded::ROWS,
     variable::ROWS,
+    x509::ROWS,
     protobuf::ROWS,
     fix::ROWS,
     mqtt::ROWS,

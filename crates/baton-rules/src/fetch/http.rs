@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Fetch] = &[
     )
     .args(PARAMETER),
     Fetch::new(
-        &["req.hdr", "hdr"],
+        &["req.hdr"],
         Type::Str,
         HEAD,
         |cx, args| nth_header(fields(cx)?, args, true),
@@ -55,6 +55,15 @@ pub(super) const ROWS: &[Fetch] = &[
     )
     .args(HEADER)
     .each(|cx, args, take| fields(cx).is_some_and(|it| each_header(it, args, true, take))),
+    Fetch::new(
+        &["hdr"],
+        Type::Str,
+        FetchNeeds::EITHER_HEAD,
+        |cx, args| nth_header(own_fields(cx)?, args, true),
+        "Like 'req.hdr' in rules about requests, and like 'res.hdr' in rules about responses.",
+    )
+    .args(HEADER)
+    .each(|cx, args, take| own_fields(cx).is_some_and(|it| each_header(it, args, true, take))),
     Fetch::new(
         &["req.fhdr", "fhdr"],
         Type::Str,
@@ -110,6 +119,17 @@ pub(super) const ROWS: &[Fetch] = &[
         HEAD,
         |cx, args| header_names(fields(cx)?, args),
         "All header names, joined by commas or the text given.",
+    )
+    .args(NAME),
+    Fetch::new(
+        &["cookie"],
+        Type::Str,
+        FetchNeeds::EITHER_HEAD,
+        |cx, args| match cx.response {
+            Some(_) => super::response::cookie(cx, args),
+            None => cookie(cx, args),
+        },
+        "Like 'req.cook' in rules about requests, and like 'res.cook' in rules about responses.",
     )
     .args(NAME),
     Fetch::new(&["req.cook", "cook"], Type::Str, HEAD, cookie, "A cookie's value, the last by default.")
@@ -194,6 +214,14 @@ fn body_length<'c>(cx: &'c Context<'_>, _: &'c [Value]) -> Option<Sample<'c>> {
 
 fn request<'c, 'b>(cx: &'c Context<'b>) -> Option<&'c Request<'b>> {
     cx.request.as_ref()
+}
+
+/// Of the message that the rule is about.
+fn own_fields<'c>(cx: &'c Context<'_>) -> Option<FieldsView<'c>> {
+    match &cx.response {
+        Some(response) => Some(response.head.view().fields()),
+        None => fields(cx),
+    }
 }
 
 fn fields<'c>(cx: &'c Context<'_>) -> Option<FieldsView<'c>> {

@@ -138,7 +138,7 @@ fn set_cookie_count(cx: &Context<'_>, args: &[Value]) -> i64 {
     }
 }
 
-fn cookie<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
+pub(super) fn cookie<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {
     super::http::pick_cookie(set_cookies(cx), args)
 }
 

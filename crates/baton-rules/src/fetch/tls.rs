@@ -86,6 +86,8 @@ pub(super) const ROWS: &[Fetch] = &[
         "The client's list of ciphers in hexadecimal digits; needs tune.ssl.capture-buffer-size.").args(FILTER),
     Fetch::new(&["ssl_fc_cipherlist_str"], Type::Str, FetchNeeds::NOTHING, cipher_list_text,
         "The names of the client's ciphers; needs tune.ssl.capture-buffer-size.").args(FILTER),
+    side!("ssl_fc_cipherlist_xxh", Int, fc, |facts| Some(Sample::Int(captured(facts)?.ciphers_hash.cast_signed())),
+        "The XXH64 of the client's list of ciphers; needs tune.ssl.capture-buffer-size."),
     Fetch::new(&["ssl_fc_extlist_bin"], Type::Bin, FetchNeeds::NOTHING, |cx, args| list(cx, args, |it| &it.extensions),
         "The numbers of the extensions in the ClientHello; needs tune.ssl.capture-buffer-size.").args(FILTER),
     Fetch::new(&["ssl_fc_eclist_bin"], Type::Bin, FetchNeeds::NOTHING, |cx, args| list(cx, args, |it| &it.groups),

@@ -60,6 +60,7 @@ const ACTIONS: &[(&str, Probe)] = &[
             "tcp-request content capture req.hdr(v),b64dec len 200",
             "http-request capture EXPR len 200",
             "http-response capture EXPR id 0",
+            "http-after-response capture EXPR id 0",
         ]),
     ),
     ("close", Nothing),
