@@ -8,7 +8,7 @@ use baton_model::Source;
 
 use crate::context::Context;
 use crate::expr::{Expr, name_at};
-use crate::fetch;
+use crate::fetch::{self, Fetch};
 use crate::later;
 use crate::outside::Files;
 use crate::pattern::{METHODS, Method, Patterns, Reader};
@@ -193,6 +193,11 @@ fn resolved<'p>(pattern: Cow<'p, str>, files: &dyn Files) -> Cow<'p, str> {
     }
 }
 
+/// As a criterion, `hdr` is about requests everywhere, as in HAProxy.
+fn of_requests(name: &str) -> Option<&'static Fetch> {
+    fetch::find(if name == "hdr" { "req.hdr" } else { name })
+}
+
 /// The expression, and the matching method if the name is a derived one.
 fn criterion(text: &str, files: &dyn Files) -> Result<(Expr, Option<Method>), RuleError> {
     let (name, rest) = name_at(text);
@@ -202,7 +207,7 @@ fn criterion(text: &str, files: &dyn Files) -> Result<(Expr, Option<Method>), Ru
     if fetch::find(name).is_none()
         && let Some((base, ending)) = name.rsplit_once('_')
         && ENDINGS.contains(&ending)
-        && let Some(row) = fetch::find(base)
+        && let Some(row) = of_requests(base)
     {
         if !DERIVED.contains(&base) {
             return Err(RuleError::new(format!("unknown sample fetch '{name}'"))
@@ -211,7 +216,7 @@ fn criterion(text: &str, files: &dyn Files) -> Result<(Expr, Option<Method>), Ru
         let method = METHODS.iter().find(|(known, _)| *known == ending).map(|(_, method)| *method);
         return Ok((Expr::parse_rest(row, text, rest, files)?, method));
     }
-    match fetch::find(name) {
+    match of_requests(name) {
         Some(row) => Ok((Expr::parse_rest(row, text, rest, files)?, None)),
         None => Err(RuleError::unknown("sample fetch", name, later::FETCHES, known_criteria())),
     }
