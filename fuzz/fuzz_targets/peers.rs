@@ -42,7 +42,10 @@ fn hear(input: &[u8], piece: usize) -> (Vec<u8>, Vec<String>, bool) {
         shards: 0,
         seed: 1,
     };
-    let shared = tables.iter().map(|table| TableSettings { table: table.clone(), write_to: None, is_continued: false }).collect();
+    let shared = tables
+        .iter()
+        .map(|table| TableSettings { table: table.clone(), write_to: None, is_continued: false })
+        .collect();
     let mut section = Section::new(settings, shared, Start::Fresh, now).expect("it has a local peer");
     let link = section.accepted(now);
     let (mut out, mut is_last) = (Vec::new(), false);
