@@ -24,7 +24,7 @@ macro_rules! stored {
     };
 }
 
-/// The same of one type of data, which has no other place.
+/// A type of data that no array stands in for.
 macro_rules! single {
     ($name:literal, $data:ident, $doc:literal) => {
         stored!($name, StoredNumber::of(DataType::$data), $doc)
