@@ -166,6 +166,20 @@ const MORE: &[Cases] = &[
         ],
     ),
     (
+        "resolvers r\n nameserver n 127.0.0.1:53\n\
+         listen l\n mode http\n bind 127.0.0.1:1\n server s localhost:80 init-addr none @\n",
+        &[("server resolvers", "resolvers r")],
+    ),
+    (
+        "resolvers r\n nameserver n 127.0.0.1:53\n\
+         listen l\n mode http\n bind 127.0.0.1:1\n server s localhost:80 init-addr none resolvers r @\n",
+        &[
+            ("server resolve-net", "resolve-net 10.0.0.0/8"),
+            ("server resolve-opts", "resolve-opts allow-dup-ip"),
+            ("server resolve-prefer", "resolve-prefer ipv4"),
+        ],
+    ),
+    (
         "listen l\n mode direct\n bind 192.0.2.1:80\n @\n",
         &[
             ("engine", "engine ipvs"),
