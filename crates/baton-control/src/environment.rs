@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(read(&recording, "a.cfg"), Some(b"one".to_vec()));
         assert!(recording.is_dir(Path::new(".")) && !recording.is_dir(Path::new("a.cfg")));
         assert_eq!(recording.list(Path::new(".")).unwrap(), [PathBuf::from("./a.cfg")]);
-        let here = recording.resolve("127.0.0.1", Family::Any).unwrap();
+        let here = Environment::resolve(&recording, "127.0.0.1", Family::Any).unwrap();
 
         write("a.cfg", "two");
         write("b.cfg", "three");
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(read(&recalling, "b.cfg"), Some(b"three".to_vec()), "it was not asked for before");
         assert!(recalling.is_dir(Path::new(".")) && !recalling.is_dir(Path::new("a.cfg")));
         assert_eq!(recalling.list(Path::new(".")).unwrap(), [PathBuf::from("./a.cfg")]);
-        assert_eq!(recalling.resolve("127.0.0.1", Family::Any).unwrap(), here);
+        assert_eq!(Environment::resolve(&recalling, "127.0.0.1", Family::Any).unwrap(), here);
         assert_eq!(read(&outside, "a.cfg"), Some(b"two".to_vec()));
         assert_eq!(read(&recording, "a.cfg"), Some(b"one".to_vec()), "what was judged is what is put in use");
         assert!(outside.recalling(b"something else").is_err());
