@@ -52,7 +52,7 @@ impl Resync {
         Resync::Remote { until: now + WAIT_MS, teacher: None }
     }
 
-    /// As above.
+    /// The process before this one, which knows all, is waited for from now on.
     pub fn local(now: u64) -> Resync {
         Resync::Local { until: now + WAIT_MS }
     }

@@ -109,7 +109,7 @@ pub enum Effect {
     Close(LinkId),
 }
 
-/// See above.
+/// A `peers` section as a state machine: links, lessons and live updates, without I/O and without a clock.
 #[derive(Debug)]
 pub struct Section {
     settings: SectionSettings,

@@ -82,7 +82,7 @@ mod tests {
         rate.value(now, period)
     }
 
-    /// The same of the definition: where periods begin follows from the times alone.
+    /// A rate as the manual defines it: where periods begin follows from the times alone.
     fn defined(events: &[(u32, u32)], now: u32, period: u32) -> u64 {
         let Some((mut start, _)) = events.first().copied() else { return 0 };
         let within = |from: u64, to: u64| -> u64 {

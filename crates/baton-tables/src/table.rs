@@ -128,8 +128,8 @@ impl Table {
         Arc::new(Table { shared: Arc::new(shared) })
     }
 
-    /// The same table for a core of its own: entries that are tracked count who holds the table, and cores had better not count in the
-    /// same place.
+    /// Another handle of this table, for one core: entries that are tracked count who holds it, and two cores that count in one place
+    /// slow each other down.
     pub fn own(&self) -> Arc<Table> {
         Arc::new(Table { shared: Arc::clone(&self.shared) })
     }

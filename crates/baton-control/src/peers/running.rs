@@ -161,7 +161,7 @@ impl Running {
         self.listening.borrow_mut().retain(|listening| !listening.is(id));
     }
 
-    /// See [`Section::end`].
+    /// The process ends: what changed is sent, then the links are closed. If it `teaches`, the next process is taught all there is.
     pub fn end(self: &Rc<Running>, teaches: bool) {
         // It listens at the same address: what comes in from now on is its.
         self.listening.borrow_mut().clear();
