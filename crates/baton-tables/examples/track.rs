@@ -28,6 +28,7 @@ fn table(size: u64, stored: &[Stored]) -> Arc<Table> {
 }
 
 /// Operations of a thread until the time is over: nanoseconds for each, with so much other work in between.
+#[expect(clippy::disallowed_methods, reason = "it measures time")]
 fn work(table: &Arc<Table>, keys: u32, seed: u32, pause: u32, ended: &AtomicBool) -> f64 {
     let (began, mut number, mut count) = (now(), seed, 0_u64);
     while !ended.load(Ordering::Relaxed) {
