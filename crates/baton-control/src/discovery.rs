@@ -1,5 +1,5 @@
 //! Name servers that are asked at run time: the sockets and the time of [`baton_dns::Discovery`], on the thread of the change path, which never
-//! waits for them. What follows for servers is a [`Change`](crate::reload::Change) like any other.
+//! waits for them. What follows for servers is a `Change` like any other.
 
 mod exchange;
 

@@ -239,7 +239,7 @@ mod tests {
         check("/st?x;csv", Resource::Csv);
         check("/st?x;norefresh;csv;up", Resource::Csv);
         check("/st?xyz;json", Resource::Json);
-        check("/st;json-schema", Resource::Schema);
+        check("/st?x;json-schema", Resource::Schema);
         check("/st?xcsv", Resource::Page);
         check("/st?x;events", Resource::Events);
         check("/st?x;page.js", Resource::Script);

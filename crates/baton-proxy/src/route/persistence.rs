@@ -23,7 +23,7 @@ pub fn read(
     usable: &dyn Fn(&[u8]) -> bool,
 ) {
     let mut fields = request.fields();
-    let mut value: Option<Vec<u8>> = None;
+    let (mut seen, mut value) = (false, None::<Vec<u8>>);
     // Whether the server of the value is usable, once there is another one to ask about.
     let mut settled = None;
     let mut takes = |chosen: &Option<Vec<u8>>, other: &[u8]| {
@@ -38,6 +38,7 @@ pub fn read(
         let mut changed = false;
         let mut from = 0;
         while let Some((start, end, whole)) = find(&line, cookie.name.as_bytes(), from) {
+            seen = true;
             let found = &line[start..end];
             if cookie.mode == CookieMode::Prefix {
                 let Some(at) = memchr::memchr(DELIMITER, found) else { break };
@@ -72,7 +73,7 @@ pub fn read(
             edits.push((field.index, line));
         }
     }
-    preference.cookie_seen |= value.is_some();
+    preference.cookie_seen |= seen;
     preference.cookie_expired = preference
         .cookie_dates
         .and_then(|dates| dates.expired(cookie.max_idle, cookie.max_life, dates::in_steps(core.wall())));
