@@ -1,8 +1,8 @@
 //! Discovery by DNS: which names are looked up when, what their responses mean, and which server gets which address.
 //!
 //! Everything here takes times, bytes and responses, and gives back what is to be sent and what changed: there is no socket and no clock.
-//! [`Discovery`] is all of it; [`message`] reads and writes packets; [`Lookup`](lookup::Lookup) is one name with its retries and hold times;
-//! [`assign`] decides which server gets which address.
+//! [`Discovery`] is all of it; [`message`] reads and writes packets; `Lookup` is one name with its retries and hold times;
+//! `assign` decides which server gets which address.
 
 #![cfg_attr(
     not(test),
