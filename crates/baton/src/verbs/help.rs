@@ -209,8 +209,9 @@ mod tests {
         check("maxconn", &["keyword of global", "keyword of defaults", "option of server", "maxconn VALUE\n"]);
         check("peers", &["section; supported"]);
         check("httplog", &["option httplog"]);
-        check("req.hdr", &["req.hdr([STRING],[INTEGER]) (also hdr)", "sample fetch, string"]);
-        check("hdr", &["req.hdr("]);
+        check("req.hdr", &["req.hdr([STRING],[INTEGER])\n", "sample fetch, string"]);
+        check("req.fhdr", &["req.fhdr([STRING],[INTEGER]) (also fhdr)"]);
+        check("hdr", &["Like 'req.hdr' in rules about requests"]);
         check("set-path", &["action of http-request; supported"]);
     }
 
