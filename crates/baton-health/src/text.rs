@@ -133,7 +133,7 @@ mod tests {
             "Server app/s1 is DOWN via b_a/s1. 0 active and 1 backup servers left. Running on backup. \
              0 sessions active, 0 requeued, 0 remaining in queue.",
         );
-        let line = check_line("app", "s1", &report(Status::L7Status, Some(404), ""), "0/2 DOWN");
+        let line = check_line("app", "s1", &report(Status::L7Status, Some(404), "Not Found"), "0/2 DOWN");
         assert_eq!(
             line,
             "Health check for server app/s1 failed, reason: Layer7 wrong status, code: 404, info: \"Not Found\", \

@@ -144,9 +144,14 @@ impl Criterion {
                 true => Cow::Owned(dotted(pattern)),
                 false => Cow::Borrowed(pattern.as_str()),
             };
-            let pattern = match method == Method::Ip && resolves {
-                true => resolved(pattern, files),
-                false => pattern,
+            let pattern = match (method, resolves) {
+                (Method::Ip, true) => resolved(pattern, files),
+                (Method::Ip, false) if pattern == "localhost" => {
+                    return Err(RuleError::new("'localhost' is not a valid IPv4 or IPv6 address")
+                        .hint("'-n' forbids names: write 127.0.0.1")
+                        .at(word));
+                }
+                _ => pattern,
             };
             expr.judge_pattern(&pattern).map_err(|fault| fault.at(word))?;
             shown.extend(reader.add(&pattern).map_err(|fault| fault.at(word))?);
