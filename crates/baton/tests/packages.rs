@@ -117,12 +117,13 @@ fn zsh_completes() {
     }
     let (folder, _file) = completions("zsh", "_baton");
     let path = path_with(folder.path());
-    // What is added to the matches is printed between marks, in the place of the list on the screen.
+    // What is added to the matches is printed between marks, in the place of the list on the screen. Nothing is typed before the line
+    // editor reads: the terminal itself would take the key that clears the line. A long list is shown without a question.
     let setup = format!(
-        "PROMPT= RPROMPT=; unsetopt zle_bracketed_paste; fpath=({} $fpath); autoload -U compinit; compinit -u -D\n\
+        "PROMPT= RPROMPT=; LISTMAX=100000; unsetopt zle_bracketed_paste; fpath=({} $fpath); autoload -U compinit; compinit -u -D\n\
          compadd() {{ if [[ ${{@[(I)-[OAD]]}} -gt 0 ]]; then builtin compadd \"$@\"; return; fi; \
          builtin compadd -A hits \"$@\"; print -rl -- \"HIT:\"${{^hits}} >>$MATCHES; builtin compadd \"$@\" }}\n\
-         print READY >>$MATCHES\n",
+         zle-line-init() {{ print READY >>$MATCHES }}\nzle -N zle-line-init\n",
         folder.path().display()
     );
     fs::write(folder.path().join("setup.zsh"), setup).unwrap();
