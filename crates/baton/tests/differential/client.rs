@@ -1,7 +1,7 @@
 //! The clients: one script, step after step, over named connections.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,10 +63,7 @@ pub fn play(case: &Case, places: &Places, world: &Arc<World>) {
 }
 
 fn connect(world: &Arc<World>, places: &Places, name: &str, to: &str, from: Option<&str>, on: Option<&str>) -> Link {
-    // Clients are told apart by their ports, also those of several addresses.
-    let mut taken = Vec::new();
-    world.change(|state| taken.extend(state.links.iter().map(|link| link.port)));
-    let (socket, made) = match dial(places, to, from, on, &taken) {
+    let (socket, made) = match dial(places, to, from, on, &taken(world)) {
         Ok(pair) => pair,
         Err(error) => {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket that is never used can be had");
@@ -97,7 +94,7 @@ fn connect_secure(
         world.adopt(socket, port, |state, index| state.clients.entry(name.to_string()).or_default().push(index))
     };
     let (ours, near) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("a pair of sockets can be had");
-    match dial(places, to, None, None, &[]) {
+    match dial(places, to, None, None, &taken(world)) {
         Ok((far, Ok(()))) => {
             let port =
                 far.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port());
@@ -112,6 +109,13 @@ fn connect_secure(
             link
         }
     }
+}
+
+/// The ports of the clients so far.
+fn taken(world: &Arc<World>) -> Vec<u16> {
+    let mut taken = Vec::new();
+    world.change(|state| taken.extend(state.links.iter().map(|link| link.port)));
+    taken
 }
 
 fn dial(
@@ -130,17 +134,8 @@ fn dial(
         Some(Place::Unix(path)) => (Domain::UNIX, SockAddr::unix(path)?),
         None => return Err(std::io::Error::other(format!("no place {to}"))),
     };
-    let mut socket = Socket::new(domain, Type::STREAM, None)?;
-    if let Some(from) = from {
-        let from: IpAddr = from.parse().map_err(std::io::Error::other)?;
-        socket.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
-        while taken.contains(&socket.local_addr()?.as_socket().map_or(0, |address| address.port())) {
-            // Bound before the other one is closed, it gets another port.
-            let other = Socket::new(domain, Type::STREAM, None)?;
-            other.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
-            socket = other;
-        }
-    }
+    let socket =
+        if domain == Domain::UNIX { Socket::new(domain, Type::STREAM, None)? } else { bound(domain, from, taken)? };
     if domain != Domain::UNIX {
         socket.set_tcp_nodelay(true)?;
     }
@@ -152,6 +147,24 @@ fn dial(
             return Ok((socket, made));
         }
         thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A socket at a port that no client of this run has had. Clients are told apart by their ports, and a connection that is not bound
+/// before it is made may get the port of another one that goes to another address.
+fn bound(domain: Domain, from: Option<&str>, taken: &[u16]) -> std::io::Result<Socket> {
+    let any =
+        if domain == Domain::IPV6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { IpAddr::from(Ipv4Addr::UNSPECIFIED) };
+    let from = from.map(str::parse::<IpAddr>).transpose().map_err(std::io::Error::other)?.unwrap_or(any);
+    let mut passed_over = Vec::new();
+    loop {
+        let socket = Socket::new(domain, Type::STREAM, None)?;
+        socket.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
+        if !taken.contains(&socket.local_addr()?.as_socket().map_or(0, |address| address.port())) {
+            return Ok(socket);
+        }
+        // Kept until another is found, which thus gets another port.
+        passed_over.push(socket);
     }
 }
 
