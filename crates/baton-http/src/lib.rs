@@ -28,6 +28,7 @@
 //! assert_eq!(out, b"GET /a?b HTTP/1.1\r\nhost: example.org\r\nx-forwarded-for: 192.0.2.1\r\n\r\n");
 //! ```
 
+mod assemble;
 mod chunk;
 mod connection;
 mod error;
@@ -46,6 +47,7 @@ mod upgrade;
 mod values;
 mod view;
 
+pub use assemble::{FieldParts, RequestParts};
 pub use chunk::{
     CHUNK_HEADER_MAX, CHUNK_LINE_MAX, ChunkDecoder, ChunkError, ChunkErrorKind, ChunkSender, ChunkStep, LAST_CHUNK,
     write_chunk_header, write_last_chunk,

@@ -37,12 +37,14 @@ pub struct RequestHead {
     pub upgrade: bool,
     /// The upgrade asked for is a WebSocket.
     pub websocket: bool,
-    method_text: Text,
-    version_text: Text,
-    target: Text,
-    form: TargetForm,
+    pub(crate) method_text: Text,
+    pub(crate) version_text: Text,
+    pub(crate) target: Text,
+    pub(crate) form: TargetForm,
+    /// The absolute target was put together from the parts of another protocol: it is written in origin form.
+    pub(crate) is_assembled: bool,
     blank: usize,
-    scan: Scan,
+    pub(crate) scan: Scan,
 }
 
 /// What [`RequestHead::for_upstream`] needs to know.
@@ -139,8 +141,14 @@ impl RequestHead {
         let Some(form) = target::form(self.method, target, false) else {
             return false;
         };
-        if !target.iter().all(|&byte| TARGET[byte as usize]) {
+        if !target.iter().all(|&byte| target::is_byte(byte)) {
             return false;
+        }
+        if self.is_assembled {
+            // Its target is among what was added, so that the read buffer is not wanted.
+            let (old, path) = (self.target(&[]), self.path_and_query(&[]).len());
+            let origin = &old[..old.len() - path];
+            self.is_assembled = target.strip_prefix(origin).is_some_and(|path| path.starts_with(b"/"));
         }
         self.form = form;
         self.target = self.headers.keep(target);
@@ -164,7 +172,10 @@ impl RequestHead {
         let whole = self.target(buf);
         let scheme = target::scheme(whole).len() + 3;
         let target = [&whole[..scheme], host, self.path_and_query(buf)].concat();
-        self.set_target(&target)
+        let is_assembled = self.is_assembled;
+        let is_set = self.set_target(&target);
+        self.is_assembled = is_assembled;
+        is_set
     }
 
     /// The authority of an absolute or CONNECT target, user part included; else empty.
@@ -223,7 +234,8 @@ impl RequestHead {
     pub fn write(&self, buf: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(self.method_text(buf));
         out.push(b' ');
-        out.extend_from_slice(self.target(buf));
+        let in_origin_form = self.is_assembled && self.form == TargetForm::Absolute;
+        out.extend_from_slice(if in_origin_form { self.path_and_query(buf) } else { self.target(buf) });
         out.push(b' ');
         out.extend_from_slice(self.version.text().as_bytes());
         out.extend_from_slice(b"\r\n");
@@ -257,7 +269,7 @@ impl RequestHead {
         }
         let target_start = method_end + gap;
         let target_len =
-            bytes[target_start..].iter().position(|&byte| !(TARGET[byte as usize] || relaxed && byte > 0x7f));
+            bytes[target_start..].iter().position(|&byte| !(target::is_byte(byte) || relaxed && byte > 0x7f));
         let target_end = target_len.map_or(bytes.len(), |len| target_start + len);
         let gap = blanks(target_end);
         if target_end == target_start || (gap == 0 && target_end < bytes.len()) {
@@ -287,7 +299,7 @@ impl RequestHead {
     }
 
     /// What the fields mean together, once all are there.
-    fn judge(&mut self, buf: &[u8], relaxed: bool) -> Result<(), HeadError> {
+    pub(crate) fn judge(&mut self, buf: &[u8], relaxed: bool) -> Result<(), HeadError> {
         if let Some(at) = memchr::memchr(0, &buf[..self.scan.line]) {
             return HeadError::new(HeadErrorKind::Nul, at);
         }
@@ -321,7 +333,7 @@ impl RequestHead {
             }
         }
         self.settle_framing(lengths)?;
-        if self.form == TargetForm::Absolute || self.form == TargetForm::Authority {
+        if !self.is_assembled && matches!(self.form, TargetForm::Absolute | TargetForm::Authority) {
             self.put_slash_before_query(buf);
             self.agree_on_host(buf, host)?;
         }
@@ -474,14 +486,3 @@ impl RequestHead {
 
 /// The length of every `Sec-WebSocket-Key`: 16 bytes in base64 (RFC 6455 4.1).
 const WEBSOCKET_KEY_LEN: usize = 24;
-
-/// The bytes HAProxy 2.6 takes in a target: printable ASCII but for `#`.
-static TARGET: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0x21;
-    while byte < 0x7f {
-        table[byte] = byte != b'#' as usize;
-        byte += 1;
-    }
-    table
-};

@@ -33,7 +33,7 @@ pub struct ResponseHead {
     /// names.
     pub dropped: usize,
     reason: Text,
-    scan: Scan,
+    pub(crate) scan: Scan,
 }
 
 /// What [`ResponseHead::for_client`] needs to know.
@@ -197,7 +197,7 @@ impl ResponseHead {
     }
 
     /// What the fields mean together, once all are there.
-    fn judge(&mut self, buf: &[u8], to: ResponseTo) -> Result<(), HeadError> {
+    pub(crate) fn judge(&mut self, buf: &[u8], to: ResponseTo) -> Result<(), HeadError> {
         if let Some(at) = memchr::memchr(0, &buf[..self.scan.line]) {
             return HeadError::new(HeadErrorKind::Nul, at);
         }

@@ -156,3 +156,20 @@ fn split_port(host: &[u8]) -> (&[u8], Option<&[u8]>) {
         _ => (host, None),
     }
 }
+
+/// Whether a target may have that byte.
+#[inline]
+pub(crate) fn is_byte(byte: u8) -> bool {
+    TARGET[byte as usize]
+}
+
+/// The bytes HAProxy 2.6 takes in a target: printable ASCII but for `#`.
+static TARGET: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0x21;
+    while byte < 0x7f {
+        table[byte] = byte != b'#' as usize;
+        byte += 1;
+    }
+    table
+};

@@ -62,6 +62,7 @@ mod error;
 mod frame;
 mod head;
 pub mod hpack;
+mod seam;
 mod settings;
 mod stream;
 mod window;

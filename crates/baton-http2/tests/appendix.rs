@@ -20,8 +20,11 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// Decodes blocks of one connection: each with the fields that it has, and the size of the table after it.
-fn check(table_size: u32, blocks: &[(&str, &[(&str, &str)], usize)]) {
+/// A block, its fields, and the size of the table after it.
+type Example<'e> = (&'e str, &'e [(&'e str, &'e str)], usize);
+
+/// Decodes blocks of one connection.
+fn check(table_size: u32, blocks: &[Example]) {
     let mut decoder = Decoder::new();
     let mut resize = Vec::new();
     if table_size != 4096 {

@@ -1,0 +1,62 @@
+//! Decoded heads as those of `baton-http`, which rules, routing and relay read, whatever the protocol.
+//!
+//! The caller copies [`Head::arena`] to a buffer of its own, in which the places of all names and values stay the same.
+
+use baton_http::{FieldParts, HeadError, Headers, Limits, RequestHead, RequestParts, ResponseHead, ResponseTo};
+
+use crate::head::Head;
+
+impl Head {
+    /// The request, whose texts lie in `buf`, a copy of the arena. The version that logs and rules see is `HTTP/2.0`.
+    ///
+    /// Extended CONNECT (RFC 8441) becomes the GET of HTTP/1 that asks for an upgrade; only `Sec-WebSocket-Key`, which HTTP/1 servers want, is left to
+    /// the caller.
+    ///
+    /// # Errors
+    /// What is no valid request in HTTP/1 either: see [`RequestHead::assemble`].
+    pub fn to_request(&self, buf: &[u8], head: &mut RequestHead, limits: &Limits) -> Result<(), HeadError> {
+        let protocol = self.protocol();
+        let parts = RequestParts {
+            method: if protocol.is_some() { b"GET" } else { self.method() },
+            scheme: self.scheme(),
+            authority: self.authority(),
+            path: self.path(),
+            version: b"HTTP/2.0",
+        };
+        head.assemble(buf, parts, self.parts(), limits)?;
+        if let Some(protocol) = protocol {
+            head.headers.add(b"connection", b"upgrade");
+            head.headers.add(b"upgrade", protocol);
+            head.connection.upgrade = true;
+            head.upgrade = true;
+            head.websocket = protocol.eq_ignore_ascii_case(b"websocket");
+        }
+        Ok(())
+    }
+
+    /// The response, whose texts lie in `buf`, a copy of the arena. `reason` is what HTTP/1 clients are sent.
+    ///
+    /// # Errors
+    /// What is no valid response in HTTP/1 either: see [`ResponseHead::assemble`].
+    pub fn to_response(
+        &self,
+        buf: &[u8],
+        reason: &[u8],
+        head: &mut ResponseHead,
+        to: ResponseTo,
+        limits: &Limits,
+    ) -> Result<(), HeadError> {
+        head.assemble(buf, self.status(), reason, self.parts(), to, limits)
+    }
+
+    /// Appends the fields of a trailer section to `trailers`; their bytes are copied.
+    pub fn to_trailers(&self, trailers: &mut Headers) {
+        for (name, value) in self.pairs() {
+            trailers.add(name, value);
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = FieldParts> + Clone {
+        self.fields().iter().map(|field| (field.id, field.name, field.value))
+    }
+}
