@@ -5,6 +5,7 @@ mod browser;
 mod certificates;
 mod checks;
 mod conversation;
+mod dashboards;
 mod discovery;
 mod growth;
 mod hostile;

@@ -1,4 +1,4 @@
-//! `http-request use-service prometheus-exporter`: what it exports, compared with Debian's haproxy, and read by Prometheus itself.
+//! `http-request use-service prometheus-exporter`: what it exports, compared with Debian's haproxy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 
 use baton_control::ask::{Whom, ask};
@@ -19,7 +19,6 @@ use nix::unistd::Pid;
 use crate::peers::{Both, socat};
 use crate::support::{Proxy, free_address, until};
 use crate::table::{cell, table};
-use crate::tools::Ended;
 
 /// Every kind of object in many states. What each is for is in its name.
 fn config(folder: &Path, [metrics, web, tcp]: [SocketAddr; 3], origin: SocketAddr) -> String {
@@ -52,7 +51,7 @@ const DIFFERENT_TYPES: &[(&str, &str)] = &[
 ];
 
 /// A response of the exporter, by a client that everybody has.
-fn scrape(address: SocketAddr, query: &str) -> (String, String) {
+pub fn scrape(address: SocketAddr, query: &str) -> (String, String) {
     let url = format!("http://{address}/metrics{query}");
     let out = Command::new("curl").args(["-s", "-g", "-m", "60", "-w", "%{http_code}", &url]).output();
     let out = String::from_utf8(out.expect("curl is installed by scripts/setup test").stdout).unwrap();
@@ -117,7 +116,7 @@ fn is_settled(socket: &Path) -> bool {
 }
 
 /// Both programs, and the addresses of haproxy and of Baton.
-fn both() -> (Both, [[SocketAddr; 3]; 2], baton_prove::OriginHandle) {
+pub fn both() -> (Both, [[SocketAddr; 3]; 2], baton_prove::OriginHandle) {
     let origin = origin();
     let places = [(); 2].map(|()| [(); 3].map(|()| free_address()));
     let baton = |folder: &Path| config(folder, places[1], origin.address());
@@ -225,220 +224,6 @@ fn queries_are_read_as_by_haproxy() {
     }
     let own = Exposition::read(&scrape(baton, "?scope=baton").1);
     assert!(!own.types.is_empty() && own.types.keys().all(|name| name.starts_with("baton_")));
-}
-
-/// Metrics that public dashboards for HAProxy's exporter ask for.
-const DASHBOARDS: &[&str] = &[
-    "haproxy_process_nbthread",
-    "haproxy_process_nbproc",
-    "haproxy_process_uptime_seconds",
-    "haproxy_process_start_time_seconds",
-    "haproxy_process_build_info",
-    "haproxy_process_max_fds",
-    "haproxy_process_max_sockets",
-    "haproxy_process_max_connections",
-    "haproxy_process_hard_max_connections",
-    "haproxy_process_current_connections",
-    "haproxy_process_connections_total",
-    "haproxy_process_requests_total",
-    "haproxy_process_max_ssl_connections",
-    "haproxy_process_current_ssl_connections",
-    "haproxy_process_ssl_connections_total",
-    "haproxy_process_max_pipes",
-    "haproxy_process_pipes_used_total",
-    "haproxy_process_pipes_free_total",
-    "haproxy_process_current_connection_rate",
-    "haproxy_process_max_connection_rate",
-    "haproxy_process_limit_connection_rate",
-    "haproxy_process_current_session_rate",
-    "haproxy_process_max_session_rate",
-    "haproxy_process_limit_session_rate",
-    "haproxy_process_current_ssl_rate",
-    "haproxy_process_max_ssl_rate",
-    "haproxy_process_limit_ssl_rate",
-    "haproxy_process_current_frontend_ssl_key_rate",
-    "haproxy_process_current_backend_ssl_key_rate",
-    "haproxy_process_frontend_ssl_reuse",
-    "haproxy_process_ssl_cache_lookups_total",
-    "haproxy_process_ssl_cache_misses_total",
-    "haproxy_process_http_comp_bytes_in_total",
-    "haproxy_process_http_comp_bytes_out_total",
-    "haproxy_process_current_tasks",
-    "haproxy_process_current_run_queue",
-    "haproxy_process_idle_time_percent",
-    "haproxy_process_jobs",
-    "haproxy_process_unstoppable_jobs",
-    "haproxy_process_listeners",
-    "haproxy_process_active_peers",
-    "haproxy_process_connected_peers",
-    "haproxy_process_dropped_logs_total",
-    "haproxy_process_bytes_out_total",
-    "haproxy_process_bytes_out_rate",
-    "haproxy_process_pool_allocated_bytes",
-    "haproxy_process_pool_used_bytes",
-    "haproxy_process_pool_failures_total",
-    "haproxy_process_max_memory_bytes",
-    "haproxy_process_stopping",
-    "haproxy_process_busy_polling_enabled",
-    "haproxy_process_failed_resolutions",
-    "haproxy_frontend_status",
-    "haproxy_frontend_current_sessions",
-    "haproxy_frontend_max_sessions",
-    "haproxy_frontend_limit_sessions",
-    "haproxy_frontend_sessions_total",
-    "haproxy_frontend_bytes_in_total",
-    "haproxy_frontend_bytes_out_total",
-    "haproxy_frontend_http_requests_total",
-    "haproxy_frontend_http_requests_rate_max",
-    "haproxy_frontend_http_responses_total",
-    "haproxy_frontend_requests_denied_total",
-    "haproxy_frontend_responses_denied_total",
-    "haproxy_frontend_request_errors_total",
-    "haproxy_frontend_denied_connections_total",
-    "haproxy_frontend_denied_sessions_total",
-    "haproxy_frontend_connections_total",
-    "haproxy_frontend_connections_rate_max",
-    "haproxy_frontend_intercepted_requests_total",
-    "haproxy_frontend_internal_errors_total",
-    "haproxy_frontend_http_cache_hits_total",
-    "haproxy_frontend_http_cache_lookups_total",
-    "haproxy_frontend_http_comp_bytes_in_total",
-    "haproxy_frontend_http_comp_bytes_out_total",
-    "haproxy_frontend_http_comp_responses_total",
-    "haproxy_frontend_failed_header_rewriting_total",
-    "haproxy_frontend_limit_session_rate",
-    "haproxy_frontend_max_session_rate",
-    "haproxy_backend_status",
-    "haproxy_backend_current_sessions",
-    "haproxy_backend_max_sessions",
-    "haproxy_backend_limit_sessions",
-    "haproxy_backend_sessions_total",
-    "haproxy_backend_current_queue",
-    "haproxy_backend_max_queue",
-    "haproxy_backend_bytes_in_total",
-    "haproxy_backend_bytes_out_total",
-    "haproxy_backend_http_requests_total",
-    "haproxy_backend_http_responses_total",
-    "haproxy_backend_connection_errors_total",
-    "haproxy_backend_response_errors_total",
-    "haproxy_backend_retry_warnings_total",
-    "haproxy_backend_redispatch_warnings_total",
-    "haproxy_backend_active_servers",
-    "haproxy_backend_backup_servers",
-    "haproxy_backend_weight",
-    "haproxy_backend_check_up_down_total",
-    "haproxy_backend_check_last_change_seconds",
-    "haproxy_backend_downtime_seconds_total",
-    "haproxy_backend_loadbalanced_total",
-    "haproxy_backend_last_session_seconds",
-    "haproxy_backend_queue_time_average_seconds",
-    "haproxy_backend_connect_time_average_seconds",
-    "haproxy_backend_response_time_average_seconds",
-    "haproxy_backend_total_time_average_seconds",
-    "haproxy_backend_max_queue_time_seconds",
-    "haproxy_backend_max_connect_time_seconds",
-    "haproxy_backend_max_response_time_seconds",
-    "haproxy_backend_max_total_time_seconds",
-    "haproxy_backend_client_aborts_total",
-    "haproxy_backend_server_aborts_total",
-    "haproxy_backend_connection_attempts_total",
-    "haproxy_sticktable_size",
-    "haproxy_sticktable_used",
-    "haproxy_backend_connection_reuses_total",
-    "haproxy_backend_agg_server_status",
-    "haproxy_backend_agg_server_check_status",
-    "haproxy_backend_agg_check_status",
-    "haproxy_server_status",
-    "haproxy_server_current_sessions",
-    "haproxy_server_max_sessions",
-    "haproxy_server_limit_sessions",
-    "haproxy_server_sessions_total",
-    "haproxy_server_current_queue",
-    "haproxy_server_max_queue",
-    "haproxy_server_queue_limit",
-    "haproxy_server_bytes_in_total",
-    "haproxy_server_bytes_out_total",
-    "haproxy_server_http_responses_total",
-    "haproxy_server_connection_errors_total",
-    "haproxy_server_response_errors_total",
-    "haproxy_server_retry_warnings_total",
-    "haproxy_server_redispatch_warnings_total",
-    "haproxy_server_weight",
-    "haproxy_server_check_status",
-    "haproxy_server_check_code",
-    "haproxy_server_check_duration_seconds",
-    "haproxy_server_check_failures_total",
-    "haproxy_server_check_up_down_total",
-    "haproxy_server_check_last_change_seconds",
-    "haproxy_server_downtime_seconds_total",
-    "haproxy_server_current_throttle",
-    "haproxy_server_loadbalanced_total",
-    "haproxy_server_last_session_seconds",
-    "haproxy_server_client_aborts_total",
-    "haproxy_server_server_aborts_total",
-    "haproxy_server_idle_connections_current",
-    "haproxy_server_idle_connections_limit",
-    "haproxy_server_safe_idle_connections_current",
-    "haproxy_server_unsafe_idle_connections_current",
-    "haproxy_server_used_connections_current",
-    "haproxy_server_need_connections_current",
-    "haproxy_server_connection_attempts_total",
-    "haproxy_server_connection_reuses_total",
-];
-
-/// A query of Prometheus' API.
-fn prometheus(address: SocketAddr, path: &str) -> serde_json::Value {
-    let url = format!("http://{address}/api/v1/{path}");
-    let out = Command::new("curl").args(["-s", "-g", "-m", "10", &url]).output().expect("curl");
-    serde_json::from_slice(&out.stdout).unwrap_or_default()
-}
-
-#[test]
-fn prometheus_reads_it_without_an_error() {
-    let origin = origin();
-    let (folder, addresses) = (tempfile::tempdir().unwrap(), [(); 3].map(|()| free_address()));
-    let _proxy = Proxy::start(&config(folder.path(), addresses, origin.address()));
-    until("the servers are checked", || is_settled(&folder.path().join("admin.sock")));
-    let (own, file, storage) = (free_address(), folder.path().join("prometheus.yml"), folder.path().join("data"));
-    let text = format!(
-        "global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\nscrape_configs:\n  - job_name: baton\n    static_configs:\n      \
-         - targets: ['{}']\n",
-        addresses[0]
-    );
-    fs::write(&file, text).unwrap();
-    let log = fs::File::create(folder.path().join("log")).unwrap();
-    let _prometheus = Ended(
-        Command::new("prometheus")
-            .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", storage.display()))
-            .arg(format!("--web.listen-address={own}"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("prometheus is installed by scripts/setup test"),
-    );
-    let count = |query: &str| {
-        let result = prometheus(own, &format!("query?query={query}"));
-        result["data"]["result"].as_array().map_or(0, Vec::len)
-    };
-    until("Prometheus has scraped it", || count("haproxy_server_uweight") > 0 && count("baton_build_info") > 0);
-    let targets = prometheus(own, "targets");
-    let target = &targets["data"]["activeTargets"][0];
-    assert_eq!((target["health"].as_str(), target["lastError"].as_str()), (Some("up"), Some("")), "{target}");
-    for name in DASHBOARDS {
-        assert!(count(name) > 0, "a dashboard gets nothing for {name}");
-    }
-    let log = fs::read_to_string(folder.path().join("log")).unwrap();
-    assert!(!log.contains("level=warn") && !log.contains("level=error"), "{log}");
-    // Prometheus' own linter. Names that it does not like are HAProxy's.
-    let mut lint =
-        Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let lint = lint.as_mut().expect("promtool comes with prometheus");
-    lint.stdin.take().unwrap().write_all(scrape(addresses[0], "").1.as_bytes()).unwrap();
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut lint.stderr.take().unwrap(), &mut said).unwrap();
-    assert_eq!(lint.wait().unwrap().code(), Some(3), "{said}");
-    assert!(!said.contains("error while linting") && !said.contains("baton_"), "{said}");
 }
 
 #[test]

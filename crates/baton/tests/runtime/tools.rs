@@ -1,5 +1,6 @@
 //! Tools that people have for HAProxy, with Baton's socket.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -19,7 +20,7 @@ impl Drop for Ended {
     }
 }
 
-fn get(address: SocketAddr, path: &str) -> Option<String> {
+pub fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: test\r\n\r\n").ok()?;
@@ -30,9 +31,10 @@ fn get(address: SocketAddr, path: &str) -> Option<String> {
 
 fn start() -> (Proxy, SocketAddr, tempfile::TempDir, baton_prove::OriginHandle) {
     let origin = Origin::start(OriginOptions::new("o1")).expect("loopback has a free port");
-    let (folder, web) = (tempfile::tempdir().unwrap(), free_address());
+    let (folder, web, tcp) = (tempfile::tempdir().unwrap(), free_address(), free_address());
+    fs::write(folder.path().join("port"), tcp.port().to_string()).unwrap();
     let text = format!(
-        "global\n nbthread 1\n stats socket {}/a.sock level admin\n stats timeout 20s\ndefaults\n mode http\n \
+        "global\n nbthread 1\n stats socket {}/a.sock level admin\n stats socket {tcp} level admin\n stats timeout 20s\ndefaults\n mode http\n \
          timeout connect 5s\n timeout client 5s\n timeout server 5s\nfrontend shopfront\n bind {web}\n default_backend kitchen\n\
          backend kitchen\n server stove {} check inter 50ms\n server oven 127.0.0.1:9 check inter 50ms fall 1\n",
         folder.path().display(),
@@ -127,22 +129,126 @@ oven = kitchen.server('oven')
 print(oven.setstate('disable'), oven.status)
 "#;
 
+/// What a program does that uses `haprapi`, over TCP.
+const HAPRAPI: &str = r#"
+import sys
+from haprapi.client import HAPRapi
+h = HAPRapi('127.0.0.1', int(sys.argv[1]))
+print([f['value']['value'] for f in h.get_info() if f['field']['name'] in ('Name', 'Nbthread')])
+print([(row['pxname'], row['svname'], row['status']) for row in h.get_stats()])
+kitchen = h.parse_backend_data(h.get_backend('kitchen'))
+print(kitchen.id, kitchen.name, [(s.name, s.address, s.operational_state.name, s.admin_state.name) for s in kitchen.servers])
+print(h.enable_server('kitchen', 'nobody'), h.send_command('disable server kitchen/stove') == '\n')
+print(h.parse_backend_data(h.get_backend('kitchen')).servers[0].admin_state.name)
+print([row['bkname/svname'] for row in h.get_server_connections('kitchen')])
+"#;
+
+fn library(name: &str) -> bool {
+    let has = Command::new("python3").args(["-c", &format!("import {name}")]).stderr(Stdio::null()).status();
+    let is_there = has.is_ok_and(|status| status.success());
+    if !is_there {
+        eprintln!("SKIPPED: needs the Python module {name}, which scripts/setup test installs");
+    }
+    is_there
+}
+
+/// What a program prints, and its exit code.
+#[track_caller]
+fn printed(command: &mut Command) -> (String, Option<i32>) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    (text.into_owned(), output.status.code())
+}
+
 #[test]
 fn haproxyadmin_manages_it() {
-    let has = Command::new("python3").args(["-c", "import haproxyadmin"]).stderr(Stdio::null()).status();
-    if !has.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: needs 'pip install haproxyadmin'");
+    if !library("haproxyadmin") {
         return;
     }
     let (_proxy, _, folder, _origin) = start();
     let socket = folder.path().join("a.sock");
-    let output =
-        Command::new("python3").args(["-c", HAPROXYADMIN]).arg(&socket).output().expect("python3 is installed");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let said = printed(Command::new("python3").args(["-c", HAPROXYADMIN]).arg(&socket));
     let expect = "['shopfront'] ['kitchen'] ['stove', 'oven']\nOPEN True 33 True PAUSED True OPEN\nTrue MAINT\n\
                   True True 20 20\nTrue 100 True 1000 True 1001\nTotal events captured True 2.6.\nTrue MAINT\n";
-    assert_eq!(said, expect);
+    assert_eq!(said, (expect.into(), Some(0)));
+}
+
+#[test]
+fn haprapi_reads_it_over_tcp() {
+    if !library("haprapi") {
+        return;
+    }
+    let (_proxy, _, folder, _origin) = start();
+    let port = fs::read_to_string(folder.path().join("port")).unwrap();
+    let said = printed(Command::new("python3").args(["-c", HAPRAPI, &port]));
+    let expect = "['HAProxy', 1]\n[('shopfront', 'FRONTEND', 'OPEN'), ('kitchen', 'stove', 'UP'), ('kitchen', 'oven', 'DOWN'), \
+                  ('kitchen', 'BACKEND', 'UP')]\n3 kitchen [('stove', '127.0.0.1', 'RUNNING', 'READY'), ('oven', '127.0.0.1', \
+                  'STOPPED', 'READY')]\nTrue True\nMAINTENANCE\n['kitchen/stove', 'kitchen/oven']\n";
+    assert_eq!(said, (expect.into(), Some(0)));
+}
+
+#[test]
+fn haproxytool_manages_it() {
+    if !library("haproxytool") {
+        return;
+    }
+    let (_proxy, _, folder, _origin) = start();
+    let socket = folder.path().join("a.sock").display().to_string();
+    let check = |arguments: &str, expect: &str| {
+        let words: Vec<&str> = arguments.split(' ').collect();
+        let (area, rest) = words.split_first().unwrap();
+        let program = "from haproxytool import cli; cli.main()";
+        let mut command = Command::new("python3");
+        command.args(["-c", program, area, "-F", &socket]).args(rest);
+        assert_eq!(printed(&mut command), (expect.into(), Some(0)), "{arguments}");
+    };
+    check("frontend -l", "shopfront\n");
+    check("haproxy -w maxconn 100", "set maxconn to 100\n");
+    check("haproxy -m Maxconn", "Maxconn = 100\n");
+    check("server --backend=kitchen -w 7 stove", "stove backend set weight to 7 in kitchen backend\n");
+    check("server -f -n stove", "stove set to drain in kitchen backend\n");
+    check("server -R stove", "stove set to ready in kitchen backend\n");
+    check("dump -s", "# server name, status, requests, backend\nstove,UP,5,kitchen\noven,DOWN,0,kitchen\n");
+}
+
+#[test]
+fn haproxy_cli_manages_it() {
+    if !library("haproxy.cmds") {
+        return;
+    }
+    let (_proxy, _, folder, _origin) = start();
+    let socket = folder.path().join("a.sock").display().to_string();
+    let scripts =
+        printed(Command::new("python3").args(["-c", "import sysconfig; print(sysconfig.get_path('scripts'))"])).0;
+    let program = format!("{}/haproxy-cli", scripts.trim());
+    // It ends its commands with CR LF.
+    let cli =
+        |arguments: &[&str]| printed(Command::new("python3").args([&program, "-k", &socket, "-c"]).args(arguments)).0;
+    assert_eq!(cli(&["frontends"]), "shopfront\n");
+    assert_eq!(cli(&["backends"]), "kitchen\n");
+    assert!(cli(&["info"]).starts_with("Name: HAProxy\n"));
+    assert_eq!(cli(&["set-weight", "-b", "kitchen", "-s", "stove", "-w", "9"]), "None\n");
+    assert_eq!(cli(&["get-weight", "-b", "kitchen", "-s", "stove"]), "9 (initial 1)\n\n\n");
+    assert_eq!(cli(&["disable", "-b", "kitchen", "-s", "stove"]), "None\n");
+    let servers = cli(&["servers", "-b", "kitchen"]);
+    assert!(servers.starts_with("Name: stove Status: MAINT Weight: 9 "), "{servers}");
+}
+
+#[test]
+fn the_plugin_of_nagios_finds_the_server_that_is_down() {
+    let (_proxy, _, folder, _origin) = start();
+    let socket = folder.path().join("a.sock");
+    let check = |arguments: &[&str]| {
+        let plugin = "/usr/lib/nagios/plugins/check_haproxy_stats";
+        printed(Command::new(plugin).arg("-s").arg(&socket).args(arguments))
+    };
+    let (text, code) = check(&[]);
+    let expect = "Check haproxy CRITICAL - server: kitchen:oven is DOWN (check status: connection error); |";
+    assert!(code == Some(2) && text.starts_with(expect), "{code:?} {text}");
+    socat(&socket, "disable server kitchen/oven\n");
+    let (text, code) = check(&["-m"]);
+    assert!(code == Some(0) && text.starts_with("Check haproxy OK - checked "), "{code:?} {text}");
+    assert!(text.contains("kitchen-BACKEND=0;"), "{text}");
 }
 
 #[test]
