@@ -95,23 +95,23 @@ impl Pending {
                 DynamicCookie::Disabled => format!("backend {backend}: dynamic cookie disabled"),
                 DynamicCookie::Key(_) => format!("backend {backend}: key of the dynamic cookie set"),
             }),
-            Change::Limited { object, field, value, by: _ } => {
+            Change::Limited { object, field, value, by } => {
                 let object = match object {
                     Object::Process => field.word().to_owned(),
                     other => format!("{other}: {}", field.word()),
                 };
                 let limit = value.as_ref().map_or_else(|| "of the configuration".to_owned(), ToString::to_string);
-                operator(format!("{object} {limit}"))
+                by_operator(format!("{object} {limit}"), by)
             }
-            Change::FrontendService(plan, service, _) => {
+            Change::FrontendService(plan, service, by) => {
                 let word = match service {
                     FrontendService::Open => "enabled",
                     FrontendService::Paused => "disabled",
                     FrontendService::Stopped => "shut down",
                 };
-                operator(format!("frontend {} {word}", plan.proxy.name))
+                by_operator(format!("frontend {} {word}", plan.proxy.name), by)
             }
-            Change::VariableSet(line, by) => by_operator(format!("variable {} set", line.name().full()), by),
+            Change::VariableSet { line, by, .. } => by_operator(format!("variable {} set", line.name().full()), by),
             Change::CountersCleared { all } => {
                 let what = if *all { "counters cleared" } else { "peaks cleared" };
                 Some(Pending { what: what.into(), by: "operator".into() })

@@ -43,6 +43,7 @@ mod parse;
 mod passwords;
 mod patience;
 mod pipes;
+mod plan_figures;
 mod pool;
 mod preference;
 mod progress;
@@ -73,6 +74,7 @@ pub use captures::Capture;
 pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerPlan, PreparedServers, Refused};
 pub use log::{LogWriter, ProcessFacts, Sinks, log_target_is_there};
 pub use names::NameRequest;
+pub use plan_figures::PlanFigures;
 pub use proxy_protocol::{Addresses, write_header};
 pub use state::{
     BackendFigures, Counted, CountedMemory, Counter, CounterBlock, FrontendService, FrontendState, Limit, ListenerId,

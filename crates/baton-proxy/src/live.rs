@@ -5,19 +5,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use baton_kernel::stream;
 use baton_rules::{
-    BackendFigure, ConnectionFigure, Endpoint, ExchangeFigure, Figure, FrontendFigure, LiveState, ProcessFigure,
-    ServerFigure, Side, TcpFigure,
+    BackendFigure, ConnectionFigure, Endpoint, ExchangeFigure, Figure, FrontendFigure, LiveState, ProcessFigure, Side,
+    TcpFigure,
 };
 use baton_tables::{Now, Table};
 
 use crate::balance::ServerState;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::state::{Counter, MeasuredRate};
+use crate::plan_figures::{PlanFigures, milliseconds};
 use crate::stream::Stream;
 use crate::view::{BackendView, FrontendView};
 
@@ -43,8 +42,10 @@ impl LiveState for Live<'_> {
     fn figure(&self, figure: Figure<'_>) -> Option<i64> {
         match figure {
             Figure::Frontend(name, figure) => self.of_frontend(name, figure),
-            Figure::Backend(name, figure) => self.of_backend(&*self.backend(name)?, figure),
-            Figure::Server(backend, name, figure) => self.of_server(&*self.backend(backend)?, name, figure),
+            Figure::Backend(name, figure) => Some(self.of_backend(&*self.backend(name)?, figure)),
+            Figure::Server(backend, name, figure) => {
+                self.figures().of_server(&self.backend(backend)?.plan, name, figure)
+            }
             Figure::Process(figure) => Some(self.of_process(figure)),
             Figure::Exchange(figure) => self.of_exchange(figure),
             Figure::Tcp(side, figure) => tcp(self.side(side)?, figure),
@@ -95,8 +96,8 @@ impl Live<'_> {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        self.core.registry.millisecond(self.core.now())
+    fn figures(&self) -> PlanFigures<'_> {
+        PlanFigures { registry: &self.core.registry, now: self.core.now() }
     }
 
     fn of_frontend(&self, name: &str, figure: FrontendFigure) -> Option<i64> {
@@ -106,85 +107,13 @@ impl Live<'_> {
             None => &self.frontend.plan,
             Some(other) => &other.as_ref()?.plan,
         };
-        let counters = &plan.state.counters;
-        let rate = |rate, counter| integer(counters.rates.rate(rate, counters.grown(counter), self.now_ms()));
-        Some(match figure {
-            FrontendFigure::Connections => plan.state.open.load(Ordering::Relaxed),
-            FrontendFigure::RequestRate => rate(MeasuredRate::Requests, Counter::Requests),
-            FrontendFigure::SessionRate => rate(MeasuredRate::Sessions, Counter::Connections),
-            FrontendFigure::ClientTimeout => milliseconds(plan.proxy.timeouts.client),
-        })
+        Some(self.figures().of_frontend(plan, figure))
     }
 
-    fn of_backend(&self, backend: &BackendView, figure: BackendFigure) -> Option<i64> {
-        let plan = &backend.plan;
-        let is_coming = |own: &BackendView| self.comes_to_backend && own.plan.proxy.name == plan.proxy.name;
-        let coming = u64::from(self.backend.is_some_and(is_coming));
-        Some(match figure {
-            BackendFigure::Connections => plan.figures.open.load(Ordering::Relaxed) + integer(coming),
-            BackendFigure::ConnectionsFree => self.connections_free(backend),
-            BackendFigure::Slots => self.slots(backend),
-            BackendFigure::SessionRate => {
-                let begun = plan.figures.begun() + coming;
-                integer(plan.figures.counters.rates.rate(MeasuredRate::Sessions, begun, self.now_ms()))
-            }
-            BackendFigure::Queued => plan.state.queued().into(),
-            BackendFigure::UsableServers => backend.usable_servers().into(),
-            BackendFigure::ServerTimeout => milliseconds(plan.proxy.timeouts.server),
-            BackendFigure::TunnelTimeout => milliseconds(plan.proxy.timeouts.tunnel),
-        })
-    }
-
-    /// Of the servers that take requests now: backups only while there is no other.
-    fn connections_free(&self, backend: &BackendView) -> i64 {
-        let state = &backend.plan.state;
-        let backups_wait = state.active() > 0;
-        let mut free = Some(0);
-        state.look_at_servers(self.core.now(), |server, config, limit| {
-            if server.is_usable() && !(backups_wait && config.backup) {
-                free = free.zip(limit).map(|(sum, limit)| sum + left(limit, server.served()));
-            }
-        });
-        free.unwrap_or(-1)
-    }
-
-    /// Of all servers that are not in maintenance, whatever their state.
-    fn slots(&self, backend: &BackendView) -> i64 {
-        let mut free = Some(0);
-        backend.plan.state.look_at_servers(self.core.now(), |server, config, _| {
-            if server.admin().in_maintenance() {
-                return;
-            }
-            let is_bounded = config.maxconn > 0 && config.maxqueue > 0;
-            free = free.filter(|_| is_bounded).map(|sum: i64| {
-                sum + (i64::from(config.maxconn) - i64::from(server.served()))
-                    + (i64::from(config.maxqueue) - i64::from(server.queued()))
-            });
-        });
-        free.unwrap_or(-1)
-    }
-
-    fn of_server(&self, backend: &BackendView, name: &str, figure: ServerFigure) -> Option<i64> {
-        let plan = &backend.plan;
-        if figure == ServerFigure::ConnectionsFree {
-            let (server, limit) = plan.state.limit_of(name, self.core.now())?;
-            return Some(limit.map_or(-1, |limit| left(limit, server.served())));
-        }
-        let server = plan.state.server(name)?;
-        Some(match figure {
-            ServerFigure::Id => server.config().id.into(),
-            ServerFigure::Connections => server.served().into(),
-            ServerFigure::ConnectionsFree => return None,
-            ServerFigure::IsUp => i64::from(server.is_running()),
-            ServerFigure::Queued => server.queued().into(),
-            ServerFigure::SessionRate => {
-                let counters = &plan.servers.get(name)?.counters;
-                integer(counters.rates.rate(MeasuredRate::Sessions, server.total(), self.now_ms()))
-            }
-            ServerFigure::Weight => server.effective_weight().into(),
-            ServerFigure::InitialWeight => server.config().weight.into(),
-            ServerFigure::UserWeight => server.weight().into(),
-        })
+    fn of_backend(&self, backend: &BackendView, figure: BackendFigure) -> i64 {
+        let is_coming = |own: &BackendView| self.comes_to_backend && own.plan.proxy.name == backend.plan.proxy.name;
+        let coming = u32::from(self.backend.is_some_and(is_coming));
+        self.figures().of_backend(&backend.plan, figure, coming)
     }
 
     fn of_process(&self, figure: ProcessFigure) -> i64 {
@@ -234,17 +163,4 @@ fn tcp(stream: &Stream, figure: TcpFigure) -> Option<i64> {
         TcpFigure::Fackets => info.fackets.into(),
         TcpFigure::Reordering => info.reordering.into(),
     })
-}
-
-fn left(limit: u32, used: u32) -> i64 {
-    i64::from(limit.saturating_sub(used))
-}
-
-/// 0 stands for none, as in HAProxy.
-fn milliseconds(timeout: Option<Duration>) -> i64 {
-    timeout.map_or(0, |timeout| i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX))
-}
-
-fn integer(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }

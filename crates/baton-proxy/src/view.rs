@@ -120,18 +120,6 @@ impl BackendViews {
     }
 }
 
-impl BackendView {
-    /// Servers that requests may be sent to: the active ones, else the backups that take their place.
-    pub fn usable_servers(&self) -> u32 {
-        let state = &self.plan.state;
-        match (state.active(), state.backups()) {
-            (0, backups) if self.plan.proxy.tcp.all_backups => backups,
-            (0, backups) => backups.min(1),
-            (active, _) => active,
-        }
-    }
-}
-
 impl FrontendView {
     /// Whether the backend is the other side of this `listen` section. A `frontend` and a `backend` may have the same name.
     pub fn is_listen_of(&self, backend: &BackendView) -> bool {

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 57] = [
+const ORDER: [&str; 58] = [
     "workers",
     "accept",
     "http1",
@@ -32,6 +32,7 @@ const ORDER: [&str; 57] = [
     "core",
     "pool",
     "view",
+    "plan_figures",
     "generation",
     "state",
     "desk",

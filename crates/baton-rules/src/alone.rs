@@ -27,6 +27,8 @@ pub struct Alone<'a> {
     pub random: &'a dyn Fn() -> u32,
     /// Variables of the process.
     pub variables: &'a ProcessVariables,
+    /// Proxies, servers and stick tables; `None`: there are none yet.
+    pub live: Option<&'a dyn LiveState>,
 }
 
 impl Alone<'_> {
@@ -53,7 +55,7 @@ impl Alone<'_> {
             backend: None,
             server: None,
             listener: Listener { name: None, id: 1 },
-            live: &NoState,
+            live: self.live.unwrap_or(&NoState),
             content: None,
             answer: None,
             last_chance: true,
@@ -120,7 +122,7 @@ impl LiveState for NoState {
 #[doc(hidden)]
 pub fn with_bare_context<T>(rules: &ProxyRules, line: &[u8], evaluate: impl FnOnce(&mut Context<'_>) -> T) -> T {
     let variables = ProcessVariables::default();
-    let alone = Alone { now: UNIX_EPOCH, log: &NoLog, random: &|| 4, variables: &variables };
+    let alone = Alone { now: UNIX_EPOCH, log: &NoLog, random: &|| 4, variables: &variables, live: None };
     alone.with(rules, Some(line), |cx| {
         cx.frontend = ProxyName { name: "front", id: 2 };
         evaluate(cx)

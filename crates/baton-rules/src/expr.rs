@@ -127,7 +127,12 @@ impl Expr {
 
     /// What a rule at `place` lacks for this expression.
     pub(crate) fn missing_at(&self, place: RulePosition) -> Option<&'static str> {
-        if place == RulePosition::Process && !self.fetch.is_of_process() {
+        let lacks_connection = match place {
+            RulePosition::Process => !self.fetch.is_of_process(),
+            RulePosition::Command => !self.fetch.is_of_command(),
+            _ => false,
+        };
+        if lacks_connection {
             return Some("a connection or a request");
         }
         self.fetch.needs.missing_at(place)

@@ -52,8 +52,10 @@ pub enum RulePosition {
     ErrorPage,
     /// Log lines, written when all is over.
     Log,
-    /// `set-var` of the `global` section, and `set var` at run time: there is no connection.
+    /// `set-var` of the `global` section: there is no connection, and nothing else of the file is known yet.
     Process,
+    /// `set var` at run time: there is no connection.
+    Command,
     /// Health checks, which have a server and what it sent, and no client.
     Check,
 }
@@ -61,7 +63,7 @@ pub enum RulePosition {
 impl RulePosition {
     const fn has(self) -> u8 {
         match self {
-            RulePosition::Connection | RulePosition::Process => 0,
+            RulePosition::Connection | RulePosition::Process | RulePosition::Command => 0,
             RulePosition::FrontendRequest => 1 | 2 | 64,
             RulePosition::BackendRequest => 1 | 2 | 4 | 64,
             RulePosition::Response => 2 | 4 | 8 | 16 | 32 | 64,
@@ -81,6 +83,7 @@ impl RulePosition {
             RulePosition::ErrorPage => "an error page",
             RulePosition::Log => "a log line",
             RulePosition::Process => "a setting of the process",
+            RulePosition::Command => "a command",
             RulePosition::Check => "a health check",
         }
     }

@@ -1,5 +1,6 @@
 //! What sets a variable of the process apart from rules: `set-var` and `set-var-fmt` of the file's `global` section, and the command `set var`.
-//! There is no connection, so that only constants, variables and facts of the process can be used.
+//! There is no connection, so that only constants, variables and facts of the process can be used; by a command also figures of proxies, servers
+//! and stick tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,11 +43,34 @@ pub enum VariableLineError {
 }
 
 impl VariableLine {
-    /// Compiles a setting: a name, maybe with conditions behind commas, and an expression or a format.
+    /// Compiles a setting of the file: a name, maybe with conditions behind commas, and an expression or a format.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn compile(
+        name: &str,
+        is_format: bool,
+        value: &str,
+        files: &dyn Files,
+    ) -> Result<VariableLine, VariableLineError> {
+        VariableLine::compile_at(RulePosition::Process, name, is_format, value, files)
+    }
+
+    /// Compiles a setting by a command, which can use more.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn command(
+        name: &str,
+        is_format: bool,
+        value: &str,
+        files: &dyn Files,
+    ) -> Result<VariableLine, VariableLineError> {
+        VariableLine::compile_at(RulePosition::Command, name, is_format, value, files)
+    }
+
+    fn compile_at(
+        position: RulePosition,
         name: &str,
         is_format: bool,
         value: &str,
@@ -57,8 +81,8 @@ impl VariableLine {
             return Err(VariableLineError::Scope);
         }
         let compiled = match is_format {
-            false => Expr::compile(value, RulePosition::Process, files).map(LineValue::Expr),
-            true => Format::compile(value, RulePosition::Process, files).map(LineValue::Format),
+            false => Expr::compile(value, position, files).map(LineValue::Expr),
+            true => Format::compile(value, position, files).map(LineValue::Format),
         };
         let word = if is_format { "fmt" } else { "expr" };
         let text = format!("{name} {word} {value}");
@@ -134,7 +158,7 @@ mod tests {
     fn settle(variables: &ProcessVariables, lines: &[&str]) {
         let lines: Vec<VariableLine> = lines.iter().map(|text| line(text)).collect();
         let now = UNIX_EPOCH + Duration::from_secs(100);
-        variables.settle(&lines, &Alone { now, log: &NoLog, random: &|| 4, variables });
+        variables.settle(&lines, &Alone { now, log: &NoLog, random: &|| 4, variables, live: None });
     }
 
     /// The values in order of their names.
@@ -226,6 +250,25 @@ mod tests {
             "var(proc.b)",
         ] {
             check("proc.a", false, value, "valid");
+        }
+    }
+
+    #[test]
+    fn a_command_can_use_what_the_process_is_in() {
+        let check = |value: &str, expect: &str| {
+            let fault = match VariableLine::command("proc.a", false, value, &NoFiles) {
+                Err(VariableLineError::Name(fault) | VariableLineError::Value(fault)) => fault.message,
+                Err(VariableLineError::Scope) => "scope".into(),
+                Ok(_) => "valid".into(),
+            };
+            assert_eq!(fault, expect, "{value}");
+        };
+        for value in ["date", "be_conn(x)", "nbsrv", "srv_is_up(a/b)", "table_cnt(t)", "wait_end", "stopping"] {
+            check(value, "valid");
+        }
+        for what in ["src", "path", "act_conn", "dst_conn", "sc0_conn_cnt", "unique-id"] {
+            let expect = "cannot be used here: it needs a connection or a request, which a command does not have";
+            check(what, &format!("'{what}' {expect}"));
         }
     }
 }

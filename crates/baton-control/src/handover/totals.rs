@@ -7,9 +7,11 @@ use super::memory::{Named, ProcessTotals};
 
 /// Sums that a process has counted, for whoever comes after it; without lost log lines.
 pub(crate) fn of_sums(sum: impl Fn(ProcessSum) -> u64) -> ProcessTotals {
+    // A session of the runtime API counts as a connection and as a request, as in HAProxy.
+    let sessions = sum(ProcessSum::RuntimeSessions);
     ProcessTotals {
-        connections: sum(ProcessSum::Connections).saturating_add(sum(ProcessSum::RuntimeSessions)),
-        requests: sum(ProcessSum::Requests),
+        connections: sum(ProcessSum::Connections).saturating_add(sessions),
+        requests: sum(ProcessSum::Requests).saturating_add(sessions),
         bytes_out: sum(ProcessSum::BytesOut),
         tls_handshakes: sum(ProcessSum::TlsHandshakes),
         spliced: sum(ProcessSum::Spliced),
@@ -50,9 +52,13 @@ mod tests {
         let sessions = counted(ProcessSum::RuntimeSessions);
         let all = sums(&of_sums(counted));
         for (sum, amount) in all {
-            let more = if sum == ProcessSum::Connections { sessions } else { 0 };
+            let more = if matches!(sum, ProcessSum::Connections | ProcessSum::Requests) { sessions } else { 0 };
             assert_eq!(amount, counted(sum) + more, "{sum:?}");
         }
-        assert_eq!(all.len() + 1, ProcessSum::NAMED.len(), "all but the sessions, which are connections then");
+        assert_eq!(
+            all.len() + 1,
+            ProcessSum::NAMED.len(),
+            "all but the sessions, which are connections and requests then"
+        );
     }
 }

@@ -77,8 +77,10 @@ impl Keeper {
         for (place, section) in self.sections.iter().enumerate().rev() {
             if name.is_empty() || *section.plan.name == *name {
                 is_known = true;
+                if !out.is_empty() {
+                    out.push('\n');
+                }
                 out += &section.show(with_texts, place);
-                out.push('\n');
             }
         }
         is_known.then_some(out)

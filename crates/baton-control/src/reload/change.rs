@@ -105,7 +105,14 @@ pub(crate) enum Change {
     /// An operator changes a map, or the patterns of an ACL.
     Patterns(Arc<Reference>, PatternChange),
     /// An operator sets a variable of the process.
-    VariableSet(VariableLine, Author),
+    VariableSet {
+        /// The name, and the expression.
+        line: VariableLine,
+        /// A graceful stop is in progress, which expressions can ask for.
+        is_stopping: bool,
+        /// Who sets it.
+        by: Author,
+    },
     /// DNS has other addresses for servers.
     Discovered(Vec<ServerChange>),
     /// An operator ends a session.
@@ -211,8 +218,8 @@ impl ChangeLine {
             }
             Change::DynamicCookie { backend, wanted } => self.set_dynamic_cookie(&backend, wanted, workers).await,
             Change::Patterns(reference, change) => return self.change_patterns(&reference, change),
-            Change::VariableSet(line, _) => {
-                self.set_variable(&line);
+            Change::VariableSet { line, is_stopping, .. } => {
+                self.set_variable(&line, is_stopping);
                 Ok(())
             }
             Change::Discovered(changes) => return Changed::Discovered(self.discover(changes, workers).await),

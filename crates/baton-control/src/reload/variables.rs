@@ -1,16 +1,23 @@
 //! Variables of the process on the change path: what the file and operators set them to, and what other processes and the master learn of them.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use baton_model::Model;
-use baton_proxy::ProcessFacts;
-use baton_rules::{Alone, CompiledRules, KeptProcessVariable, Sample, VariableLine};
+use baton_proxy::{BackendPlan, FrontendPlan, Generation, PlanFigures, ProcessFacts, Registry};
+use baton_rules::{
+    Alone, BackendFigure, CompiledRules, Endpoint, Figure, FrontendFigure, KeptProcessVariable, LiveState,
+    ProcessFigure, Sample, ServerFigure, VariableLine,
+};
+use baton_tables::{Now, Table};
 
 use super::ChangeLine;
 use crate::handover::memory::VariableMemory;
+use crate::operators::figures::{self, ObjectKey, ObjectSample};
+use crate::operators::rates::{Counted, Rates};
 use crate::overrides::entries::{bytes, escaped};
 
 /// How often it is looked whether requests have set one, for the master.
@@ -28,20 +35,23 @@ impl ChangeLine {
     /// The lines of the configuration that comes into use, and its limits.
     pub(super) fn commit_variables(&mut self, model: &Model, rules: &CompiledRules) {
         self.registry.variables.limit(&model.global.variable_limits);
-        self.evaluate_alone(|line, alone| line.registry.variables.settle(rules.variables(), alone));
+        self.evaluate_alone(None, |line, alone| line.registry.variables.settle(rules.variables(), alone));
     }
 
     /// An operator sets one.
-    pub(super) fn set_variable(&mut self, setting: &VariableLine) {
-        self.evaluate_alone(|_, alone| setting.run(alone));
+    pub(super) fn set_variable(&mut self, setting: &VariableLine, is_stopping: bool) {
+        let now = Instant::now();
+        let (generation, registry, rates) = (self.generation.as_deref(), &*self.registry, &self.runtime.rates);
+        let live = LiveProcess { generation, registry, rates, now, is_stopping };
+        self.evaluate_alone(Some(&live), |_, alone| setting.run(alone));
     }
 
-    fn evaluate_alone(&self, evaluate: impl FnOnce(&ChangeLine, &Alone<'_>)) {
+    fn evaluate_alone(&self, live: Option<&dyn LiveState>, evaluate: impl FnOnce(&ChangeLine, &Alone<'_>)) {
         let now = SystemTime::now();
         let facts = ProcessFacts::at(now);
         // Each state is keyed anew.
         let random = || RandomState::new().build_hasher().finish() as u32;
-        evaluate(self, &Alone { now, log: &facts, random: &random, variables: &self.registry.variables });
+        evaluate(self, &Alone { now, log: &facts, random: &random, variables: &self.registry.variables, live });
     }
 
     /// Those of another process, for the first commit.
@@ -78,6 +88,95 @@ impl ChangeLine {
 
     fn look_at_variables(&mut self, now: Instant) {
         self.told_variables.due = self.rules.sets_variables().then_some(now + LOOK_EVERY);
+    }
+}
+
+/// What an expression of a command sees of the process.
+struct LiveProcess<'a> {
+    generation: Option<&'a Generation>,
+    registry: &'a Registry,
+    /// They are measured for sockets of operators, whether rules ask for them or not.
+    rates: &'a Rates<ObjectKey>,
+    now: Instant,
+    is_stopping: bool,
+}
+
+impl LiveProcess<'_> {
+    fn sample(&self, key: ObjectKey, counted: Counted) -> ObjectSample {
+        ObjectSample::of(self.rates, &key, counted, self.now)
+    }
+
+    fn of_frontend(&self, plan: &FrontendPlan, figure: FrontendFigure) -> i64 {
+        let figures = PlanFigures { registry: self.registry, now: self.now };
+        let counters = &plan.state.counters;
+        let sample = || self.sample(ObjectKey::Frontend(plan.proxy.name.clone()), figures::of_frontend(counters));
+        match figure {
+            FrontendFigure::RequestRate => integer(sample().requests().0),
+            FrontendFigure::SessionRate => integer(sample().sessions().0),
+            FrontendFigure::Connections | FrontendFigure::ClientTimeout => figures.of_frontend(plan, figure),
+        }
+    }
+
+    fn of_backend(&self, plan: &BackendPlan, figure: BackendFigure) -> i64 {
+        if figure == BackendFigure::SessionRate {
+            let key = ObjectKey::Backend(plan.proxy.name.clone());
+            return integer(self.sample(key, figures::of_backend(&plan.figures.counters)).sessions().0);
+        }
+        PlanFigures { registry: self.registry, now: self.now }.of_backend(plan, figure, 0)
+    }
+
+    fn of_server(&self, plan: &BackendPlan, name: &str, figure: ServerFigure) -> Option<i64> {
+        if figure == ServerFigure::SessionRate {
+            let server = plan.servers.get(name)?;
+            let key = ObjectKey::Server(plan.proxy.name.clone(), server.server.name.clone());
+            return Some(integer(self.sample(key, figures::of_backend(&server.counters)).sessions().0));
+        }
+        PlanFigures { registry: self.registry, now: self.now }.of_server(plan, name, figure)
+    }
+}
+
+fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+impl LiveState for LiveProcess<'_> {
+    fn figure(&self, figure: Figure<'_>) -> Option<i64> {
+        let generation = self.generation?;
+        match figure {
+            Figure::Frontend(name, figure) => Some(self.of_frontend(generation.frontend(name)?, figure)),
+            Figure::Backend(name, figure) => Some(self.of_backend(generation.backends.get(name)?, figure)),
+            Figure::Server(backend, name, figure) => self.of_server(generation.backends.get(backend)?, name, figure),
+            Figure::Process(ProcessFigure::IsStopping) => Some(i64::from(self.is_stopping)),
+            Figure::Process(ProcessFigure::Thread) => Some(0),
+            Figure::Process(ProcessFigure::Threads) => i64::try_from(self.registry.cores()).ok(),
+            Figure::Process(ProcessFigure::Connections) => Some(self.registry.open.load(Ordering::Relaxed)),
+            // There is none.
+            Figure::Exchange(_) | Figure::Tcp(..) | Figure::Connection(..) => None,
+        }
+    }
+
+    fn address(&self, _: Endpoint) -> Option<SocketAddr> {
+        None
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        baton_kernel::stream::is_local(address)
+    }
+
+    fn proxy_header_value(&self, _: u8) -> Option<&[u8]> {
+        None
+    }
+
+    fn default_backend(&self) -> Option<&str> {
+        None
+    }
+
+    fn table(&self, name: &str) -> Option<Arc<Table>> {
+        self.registry.tables.get(name)
+    }
+
+    fn table_now(&self) -> Now {
+        self.registry.timeline.at(self.now)
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Staging<'a> {
     pub(super) line: &'a ChangeLine,
     /// What was set for a `commit` later. It touches no live state, so it is no [`Change`]: it goes with the process.
     pub(super) pending: &'a mut Pending,
+    /// A graceful stop is in progress.
+    pub(super) is_stopping: bool,
 }
 
 /// A change that a command asks for.

@@ -89,13 +89,7 @@ static ROWS: &[Row] = &[
         "Limit of client connections",
     ),
     row(16, "Hard_maxconn", "CLP", |facts| Value::U32(facts.maxconn()), "Limit of client connections"),
-    row(
-        17,
-        "CurrConns",
-        "MGP",
-        |facts| Value::count(facts.connections()),
-        "Current client connections, including the runtime API",
-    ),
+    row(17, "CurrConns", "MGP", |facts| Value::count(facts.connections()), "Current client connections"),
     row(
         18,
         "CumConns",
@@ -107,8 +101,8 @@ static ROWS: &[Row] = &[
         19,
         "CumReq",
         "MCP",
-        |facts| Value::count(facts.requests()),
-        "Requests since the start; a TCP connection counts as one",
+        |facts| Value::count(facts.requests() + facts.sessions),
+        "Requests since the start; a TCP connection counts as one, and so does a session of the runtime API",
     ),
     row(
         20,
@@ -247,7 +241,7 @@ static ROWS: &[Row] = &[
         53,
         "Jobs",
         "MGP",
-        |facts| Value::count(facts.connections() + facts.listeners()),
+        |facts| Value::count(facts.connections() + facts.operators() + facts.listeners()),
         "Connections and listening addresses",
     ),
     zero(54, "Unstoppable Jobs", "MGP", "Jobs that a graceful stop does not wait for"),
@@ -454,7 +448,12 @@ impl Facts<'_> {
 
     fn connections(&self) -> u64 {
         let open = self.control.line.registry().open.load(Ordering::Relaxed);
-        u64::try_from(open).unwrap_or_default() + u64::from(self.control.line.runtime().sessions().0)
+        u64::try_from(open).unwrap_or_default()
+    }
+
+    /// Sessions of the runtime API now.
+    fn operators(&self) -> u64 {
+        self.control.line.runtime().sessions().0.into()
     }
 
     fn listeners(&self) -> u64 {

@@ -100,11 +100,21 @@ pub(super) fn profiling(_: &Control, call: &Call) -> CommandResponse {
         let text = "Expects either 'all', 'status', 'tasks', 'memory', 'byaddr' or a max number of output lines.";
         return CommandResponse::error(text);
     }
-    CommandResponse::Data(
-        "Per-task CPU profiling              : off           # not available\n\
-         Memory usage profiling              : off           # not available\n"
-            .into(),
-    )
+    let part = call.args().iter().rev().find(|word| matches!(word.as_str(), "all" | "status" | "tasks" | "memory"));
+    let part = part.map_or("all", String::as_str);
+    let mut out = String::new();
+    if matches!(part, "all" | "status") {
+        out.push_str(
+            "Per-task CPU profiling              : off           # not available\n\
+             Memory usage profiling              : off           # not available\n",
+        );
+    }
+    if matches!(part, "all" | "tasks") {
+        out.push_str(
+            "Tasks activity:\n  function                      calls   cpu_tot   cpu_avg   lat_tot   lat_avg\n",
+        );
+    }
+    CommandResponse::Data(out)
 }
 
 /// `set profiling tasks|memory …`.

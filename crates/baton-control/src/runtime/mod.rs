@@ -128,7 +128,8 @@ fn next_of(control: &Control, mut pieces: Box<dyn Pieces>) -> Given {
 }
 
 fn staging(control: &mut Control) -> Staging<'_> {
-    Staging { line: &control.line, pending: &mut control.certificates.pending }
+    let is_stopping = control.is_stopping();
+    Staging { line: &control.line, pending: &mut control.certificates.pending, is_stopping }
 }
 
 /// Answers what had to wait until it was clear who serves.

@@ -47,5 +47,8 @@ pub(super) fn environment(_: &Control, call: &Call) -> CommandResponse {
 
 /// `show startup-logs`: what the process said before it served.
 pub(super) fn startup_logs(control: &Control, _: &Call) -> CommandResponse {
-    CommandResponse::info(control.messages.startup().trim_end())
+    match control.messages.startup().trim_end() {
+        "" => CommandResponse::Done,
+        messages => CommandResponse::info(messages),
+    }
 }

@@ -155,18 +155,20 @@ fn result(config: &Server, state: &ServerState, report: &CheckReport) -> (u8, u3
         "L7OKC" => 4,
         _ => 2,
     };
-    let is_up = state.health() != HealthState::Down && !state.admin().in_maintenance();
+    let is_in_maintenance = state.admin().in_maintenance();
+    let is_up = state.health() != HealthState::Down && !is_in_maintenance;
     match report.status.is_empty() {
         // Before the first check, and without any.
         true => (result, if is_up { config.check.rise } else { 0 }),
-        false => (result, report.health),
+        false => (result, if is_in_maintenance { 0 } else { report.health }),
     }
 }
 
-/// `srv_check_state`, a mask: configured and enabled, or paused by maintenance.
+/// `srv_check_state`, a mask: configured and enabled, or paused by maintenance. `disabled` pauses what is not there, too.
 fn check_state(config: &Server, state: &ServerState) -> u8 {
     let checked = if config.check.enabled { 0x06 } else { 0 };
-    checked | if state.admin().in_maintenance() { 0x08 } else { 0 }
+    let is_paused = state.admin().in_maintenance() && (config.check.enabled || config.disabled);
+    checked | if is_paused { 0x08 } else { 0 }
 }
 
 /// `show servers conn [<backend>]`.

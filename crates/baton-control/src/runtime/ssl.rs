@@ -16,10 +16,17 @@ use std::path::Path;
 use baton_model::{Model, ServerTls};
 use baton_tls::Description;
 
+use crate::control::Control;
+use crate::operators::Call;
 use crate::operators::answer::CommandResponse;
 
 /// Names made by `new …` that nothing was committed to, of each kind.
 const EMPTY_MAX: usize = 1024;
+
+/// `show ssl providers`: what HAProxy shows of OpenSSL.
+pub(super) fn providers(_: &Control, _: &Call) -> CommandResponse {
+    CommandResponse::Data("Loaded providers : \n\t- aws-lc\n".into())
+}
 
 /// The lines that HAProxy shows of a certificate.
 fn facts(described: &Description) -> String {

@@ -473,6 +473,7 @@ pub(super) static ROWS: &[Row<Act>] = &[
         User,
         Ask(ssl::ocsp::show),
     ),
+    row(&["show", "ssl", "providers"], "", "the cryptographic library", User, Ask(ssl::providers)),
     row(&["show", "startup-logs"], "", "messages of the start", Operator, Ask(process::startup_logs)),
     row(
         &["show", "stat"],

@@ -1,10 +1,13 @@
 //! Commands about variables of the process (management guide, 9.3): `get var`, `set var`.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
+use std::io;
 use std::net::IpAddr;
 
-use baton_model::AccessLevel;
-use baton_rules::{NoFiles, Sample, VariableLine, VariableLineError};
+use baton_config::{Environment, SystemEnvironment};
+use baton_model::{AccessLevel, Model, Role};
+use baton_rules::{Files, NameReference, ReferenceKind, Sample, VariableLine, VariableLineError};
 
 use super::altering::{Altering, Staging};
 use crate::control::Control;
@@ -49,7 +52,7 @@ pub(super) fn get(control: &Control, call: &Call) -> CommandResponse {
 }
 
 /// `set var <name> <expression>`, `set var <name> expr <expression>`, `set var <name> fmt <format>`.
-pub(super) fn set(_: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
+pub(super) fn set(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
     let error = |text: String| Err(CommandResponse::error(text));
     if !call.is_experimental {
         return error("This command is restricted to experimental mode only.".into());
@@ -73,11 +76,67 @@ pub(super) fn set(_: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandR
             return error(format!("'set var': arg type must be either 'expr' or 'fmt' but got '{other}'."));
         }
     };
-    match VariableLine::compile(name, is_format, value, &NoFiles) {
-        Ok(line) => Ok(Change::VariableSet(line, call.by.clone()).into()),
+    let outside = CommandOutside::default();
+    match VariableLine::command(name, is_format, value, &outside) {
+        Ok(line) => match outside.named.take().iter().find_map(|reference| missing(reference, staging.line.model())) {
+            Some(message) => error(format!("parsing [CLI:0]: {message}")),
+            None => {
+                let by = call.by.clone();
+                Ok(Change::VariableSet { line, is_stopping: staging.is_stopping, by }.into())
+            }
+        },
         Err(VariableLineError::Scope) => {
             error(format!("'set var': cannot set variable '{name}', only scope 'proc' is permitted here."))
         }
         Err(VariableLineError::Name(fault) | VariableLineError::Value(fault)) => error(fault.to_string()),
+    }
+}
+
+/// What a command's expression knows of the outside: the environment and the host's name. It reads no files.
+#[derive(Default)]
+struct CommandOutside {
+    /// Proxies, servers and tables that it names.
+    named: RefCell<Vec<NameReference>>,
+}
+
+impl Files for CommandOutside {
+    fn read(&self, _: &str) -> io::Result<Vec<u8>> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "commands read no files"))
+    }
+
+    fn hostname(&self) -> String {
+        SystemEnvironment.hostname()
+    }
+
+    /// A frontend in which nothing is, as in HAProxy.
+    fn within(&self) -> Option<(&str, Role)> {
+        Some(("CLI", Role::Frontend))
+    }
+
+    fn refers(&self, reference: NameReference) {
+        self.named.borrow_mut().push(reference);
+    }
+}
+
+/// What is wrong with a name in an expression, as HAProxy says it.
+fn missing(reference: &NameReference, model: &Model) -> Option<String> {
+    let NameReference { by, proxy: name, kind, .. } = reference;
+    let place = format!("in {by} in CLI expression in proxy 'CLI'.");
+    let find = |fits: fn(Role) -> bool| model.proxies.iter().find(|proxy| *proxy.name == **name && fits(proxy.role));
+    let lacks = |what: &str| Some(format!("unable to find {what} '{name}' referenced {place}"));
+    match kind {
+        ReferenceKind::Frontend if find(Role::is_frontend).is_none() => lacks("frontend"),
+        ReferenceKind::Backend if find(Role::is_backend).is_none() => lacks("backend"),
+        ReferenceKind::Table | ReferenceKind::TableOfKey(_) if model.tables().all(|table| *table.name != **name) => {
+            lacks("table")
+        }
+        ReferenceKind::Server(server) => match find(Role::is_backend) {
+            None => lacks("proxy"),
+            Some(proxy) if proxy.servers.iter().all(|one| *one.name != **server) => {
+                Some(format!("unable to find server '{server}' in proxy '{name}', referenced {place}"))
+            }
+            Some(_) => None,
+        },
+        _ => None,
     }
 }

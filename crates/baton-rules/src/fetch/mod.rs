@@ -96,6 +96,38 @@ impl Fetch {
         ];
         NAMES.contains(&self.names[0])
     }
+
+    /// Whether a command of the runtime API can use it: what the process and its proxies are in at that moment. HAProxy 2.6 also accepts what is of a
+    /// request (`unique-id`, `prio_class`, `sc0_conn_cnt`), which has no value there or ends the process.
+    pub fn is_of_command(&self) -> bool {
+        const NAMES: [&str; 24] = [
+            "avg_queue",
+            "be_conn",
+            "be_conn_free",
+            "be_sess_rate",
+            "connslots",
+            "fe_conn",
+            "fe_req_rate",
+            "fe_sess_rate",
+            "last_rule_file",
+            "last_rule_line",
+            "nbsrv",
+            "queue",
+            "srv_conn",
+            "srv_conn_free",
+            "srv_is_up",
+            "srv_iweight",
+            "srv_queue",
+            "srv_sess_rate",
+            "srv_uweight",
+            "srv_weight",
+            "stopping",
+            "table_avl",
+            "table_cnt",
+            "wait_end",
+        ];
+        self.is_of_process() || NAMES.contains(&self.names[0])
+    }
 }
 
 const TABLES: [&[Fetch]; 15] = [

@@ -127,7 +127,8 @@ fn text(status: &Status) -> String {
         out.push_str(&certificates(&status.certificates));
     }
     for (address, sockets) in &status.listeners {
-        out.push_str(&format!("listening on {address} ({sockets} sockets)\n"));
+        let sockets = if *sockets == 1 { "1 socket".to_owned() } else { format!("{sockets} sockets") };
+        out.push_str(&format!("listening on {address} ({sockets})\n"));
     }
     if status.listeners_leaving > 0 {
         out.push_str(&format!("{} removed addresses are being drained\n", status.listeners_leaving));

@@ -28,6 +28,8 @@ const LEVELS: &[(&str, &[&str])] = &[
             "show cli sockets",
             "show tls-keys",
             "show ssl ocsp-response",
+            "show ssl providers",
+            "show stat domain resolvers",
             "get weight x/x",
             "add map x a b",
             "add acl x a",

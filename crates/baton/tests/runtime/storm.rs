@@ -16,7 +16,7 @@ const PEERS: usize = 50;
 /// Commands in all.
 const COMMANDS: usize = 10_000;
 
-/// What a random word is made of: `B` servers' names, and words of which some fit somewhere.
+/// What commands are made of: `{n}` is replaced by a number, or by something that is none.
 const FIRST: &[&str] = &[
     "show stat",
     "show stat typed",
@@ -47,6 +47,43 @@ const FIRST: &[&str] = &[
     "set server app/s1 check-port 1",
     "set server app/s1 addr 127.0.0.1",
     "set server app/{n} addr {n} port {n}",
+    "set server app/s5 ssl on",
+    "set server app/s5 ssl off",
+    "set server app/s5 ssl {n}",
+    "set server app/s1 ssl on",
+    "set server app/s1 agent up",
+    "set server app/s1 agent {n}",
+    "set server app/s1 agent-addr 127.0.0.{n}",
+    "set server app/s1 agent-send {n}",
+    "enable agent app/s1",
+    "disable agent app/s{n}",
+    "set server app/s{n} fqdn localhost",
+    "set server app/s{n} fqdn {n}.invalid",
+    "set server app/s2 check-addr 127.0.0.{n} port {n}",
+    "show table visitors",
+    "show table visitors key 192.0.2.{n}",
+    "show table visitors data.gpc0 gt {n}",
+    "show table {n}",
+    "set table visitors key 192.0.2.{n} data.gpc0 {n}",
+    "set table visitors key {n} data.gpc0 {n}",
+    "clear table visitors key 192.0.2.{n}",
+    "clear table visitors data.gpc0 lt {n}",
+    "clear table visitors",
+    "show peers",
+    "show peers dict {n}",
+    "show resolvers",
+    "show stat domain resolvers",
+    "show overrides",
+    "show profiling",
+    "show events",
+    "show startup-logs",
+    "show ssl providers",
+    "get var proc.seen",
+    "get var proc.{n}",
+    "set var proc.seen int({n})",
+    "set var proc.x{n} expr nbsrv(app)",
+    "set var proc.x fmt %[be_conn(app)]-{n}",
+    "set var proc.{n} {n} {n}",
     "set maxconn server app/s1 {n}00",
     "set maxconn frontend web {n}000",
     "set maxconn global 0",
@@ -117,6 +154,7 @@ fn converse(socket: &Path, mut random: Random, count: usize) {
         String::from_utf8(text).expect("text")
     };
     assert_eq!(answer("prompt"), "\n");
+    assert_eq!(answer("experimental-mode on"), "\n");
     for _ in 0..count {
         let command = random.command();
         let text = answer(&command);
@@ -134,6 +172,13 @@ fn converse(socket: &Path, mut random: Random, count: usize) {
                 assert!(json.is_ok(), "{command}: {text}");
             }
             "show info" => assert!(text.starts_with("Name: HAProxy\n") && text.contains("\nUptime_sec: "), "{text}"),
+            "show table visitors" => {
+                let (heading, entries) = text.split_once('\n').expect("a heading");
+                assert!(heading.starts_with("# table: visitors, type: ip, size:100, used:"), "{text}");
+                let is_whole =
+                    |line: &str| line.starts_with("0x") && line.contains(" gpc0=") && line.contains(" http_req_rate(");
+                assert!(entries.lines().all(|line| line.is_empty() || is_whole(line)), "{text}");
+            }
             "show version" => assert!(text.starts_with("2.6."), "{text}"),
             _ => {}
         }
@@ -148,8 +193,10 @@ fn random_commands_from_many_connections_disturb_nobody() {
     let text = format!(
         "global\n nbthread 2\n stats timeout 30s\n stats maxconn 100\n stats socket {} level admin\n\
          defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
-         frontend web\n bind {web}\n default_backend app\nfrontend other\n bind {other}\n default_backend app\n\
-         backend app\n server s1 {o} check inter 1h weight 10\n server s2 {o} weight 10\n server s3 {o} weight 0\n server s4 {o}\n",
+         frontend web\n bind {web}\n http-request track-sc0 src table visitors\n default_backend app\nfrontend other\n bind {other}\n default_backend app\n\
+         backend app\n server s1 {o} check inter 1h weight 10\n server s2 {o} weight 10\n server s3 {o} weight 0\n server s4 {o}\n \
+         server s5 {o} weight 0 ssl verify none\n\
+         backend visitors\n stick-table type ip size 100 expire 1m store gpc0,http_req_rate(10s)\n",
         socket.display(),
         o = origin.address(),
     );

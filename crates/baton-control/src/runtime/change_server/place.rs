@@ -31,20 +31,22 @@ pub(super) fn address(call: &Call, server: Arc<ServerState>) -> Result<Altering,
         Some(before) => (format!("IP changed from '{}' to '{ip}'", before.ip()), true),
         None => (format!("IP changed from '(none)' to '{ip}'"), true),
     };
+    // HAProxy changes the address although the port is invalid; here nothing changes.
+    let nothing = if is_other_ip { "no change" } else { "no need to change the addr" };
     let port_before = config.address.port();
     let (port_said, new_port) = match port {
         None => (String::new(), port_before),
-        Some(text) => match text.parse::<u16>() {
-            Ok(new) if new == port_before && config.address.port_offset.is_none() => {
+        // `+1` is a shift of the client's port, which is no number here.
+        Some(text) => match text.parse::<u16>().ok().filter(|_| !text.starts_with('+')) {
+            Some(new) if new == port_before && config.address.port_offset.is_none() => {
                 (", no need to change the port".to_owned(), new)
             }
-            Ok(new) => (format!(", port changed from '{port_before}' to '{new}'"), new),
-            Err(_) if text.starts_with(['+', '-']) && text.parse::<i32>().is_ok() => {
-                let text = format!("{ip_said}, can't change <port> to port map {BY}");
-                return Err(CommandResponse::error(text));
+            Some(new) => (format!(", port changed from '{port_before}' to '{new}'"), new),
+            None if text.starts_with(['+', '-']) && text.parse::<i32>().is_ok() => {
+                return Err(CommandResponse::error(format!("{nothing}, can't change <port> to port map {BY}")));
             }
-            Err(_) => {
-                let text = format!("{ip_said}, problem converting port '{text}' to an int {BY}");
+            None => {
+                let text = format!("{nothing}, problem converting port '{text}' to an int {BY}");
                 return Err(CommandResponse::error(text));
             }
         },

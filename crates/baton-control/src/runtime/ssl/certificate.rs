@@ -35,10 +35,12 @@ pub(in super::super) fn show(control: &Control, call: &Call) -> CommandResponse 
         if let Some((path, _)) = &pending.certificate {
             out.push_str(&format!("# transaction\n*{}\n", path.display()));
         }
-        out.push_str("# filename\n");
         let mut names: Vec<PathBuf> = control.line.store().entries().iter().map(|entry| entry.path().into()).collect();
         names.extend(pending.empty.iter().cloned());
         names.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
+        if !names.is_empty() {
+            out.push_str("# filename\n");
+        }
         names.iter().for_each(|name| out.push_str(&format!("{}\n", name.display())));
         return CommandResponse::Data(out);
     }

@@ -3,6 +3,7 @@
 mod backend;
 pub mod columns;
 mod frontend;
+mod resolvers;
 mod table;
 
 use std::sync::Arc;
@@ -254,6 +255,12 @@ pub(super) fn leading_number(word: &str) -> Option<i64> {
 
 /// `show stat`.
 pub(super) fn show(control: &Control, call: &Call) -> Begun {
+    if let [domain, resolvers, words @ ..] = call.args()
+        && domain == "domain"
+        && resolvers == "resolvers"
+    {
+        return Err(resolvers::table(control, Format::of(words)));
+    }
     let wanted = StatFilter::understand(control.line.model(), call)?;
     Ok(Box::new(StatTable::new(control, wanted, Format::of(call.args()))))
 }
