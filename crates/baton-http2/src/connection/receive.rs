@@ -14,7 +14,7 @@ enum Begun<'i> {
     NeedMore,
     /// It is done, or is being read.
     Going,
-    /// The same, and something happened.
+    /// It is done, or is being read, and something happened.
     Event(Event<'i>),
 }
 
@@ -49,6 +49,11 @@ impl Connection {
                 Reading::Data { stream, left, padding, ends } => {
                     if rest.is_empty() && left > 0 {
                         return Ok(None);
+                    }
+                    if self.is_reset(stream) {
+                        // It was given up, or back, in the middle of a frame.
+                        self.reading = Reading::Skip { left: left + padding };
+                        continue;
                     }
                     let bytes = split(rest, left);
                     let left = left - bytes.len() as u32;

@@ -52,6 +52,7 @@ documents! {
     handover: "docs/handover.md",
     hold: "docs/hold.md",
     http1: "docs/http1.md",
+    http2: "docs/http2.md",
     keep: "docs/keep.md",
     load: "docs/load.md",
     master: "docs/master.md",
