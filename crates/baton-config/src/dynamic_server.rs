@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use baton_model::{Global, Mode, Model, NO_LINE, Proxy, Role, Server};
+use baton_model::{CheckType, Global, Mode, Model, NO_LINE, Proxy, Role, Server};
 use rustc_hash::FxHashMap;
 
 use crate::diagnostic::{Report, Severity};
@@ -21,6 +21,7 @@ const ADDED: &str = "add server";
 const ACCEPTED: &[&str] = &[
     "addr",
     "agent-addr",
+    "agent-check",
     "agent-inter",
     "agent-port",
     "agent-send",
@@ -30,9 +31,11 @@ const ACCEPTED: &[&str] = &[
     "ca-file",
     "check",
     "check-alpn",
+    "check-proto",
     "check-send-proxy",
     "check-sni",
     "check-ssl",
+    "check-via-socks4",
     "ciphers",
     "ciphersuites",
     "crl-file",
@@ -73,6 +76,7 @@ const ACCEPTED: &[&str] = &[
     "pool-max-conn",
     "pool-purge-delay",
     "port",
+    "proto",
     "rise",
     "send-proxy",
     "send-proxy-v2",
@@ -113,8 +117,24 @@ pub fn takes_dynamic_servers(backend: &Proxy) -> bool {
 pub fn quoted<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     let is_plain =
         |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'\\#".contains(&byte));
-    let one = |word: &'w str| if is_plain(word) { word.into() } else { format!("'{}'", word.replace('\'', r"'\''")) };
+    let one = |word: &'w str| match word {
+        word if is_plain(word) => word.into(),
+        word if word.contains(char::is_control) => escaped(word),
+        word => format!("'{}'", word.replace('\'', r"'\''")),
+    };
     words.into_iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// A word with characters that end a line or cannot be seen: a backslash stands for whatever is not plain.
+fn escaped(word: &str) -> String {
+    let one = |byte: u8| match byte {
+        b'\n' => r"\n".to_owned(),
+        b'\r' => r"\r".to_owned(),
+        b'\t' => r"\t".to_owned(),
+        plain if plain.is_ascii_alphanumeric() || b"-_.:/,=".contains(&plain) => char::from(plain).to_string(),
+        byte => format!("\\x{byte:02x}"),
+    };
+    word.bytes().map(one).collect()
 }
 
 /// The numeric ids of a backend's servers. They stay right over servers that come and go, so that nobody has to count them again.
@@ -239,6 +259,7 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
             global: &model.global.tls,
             backend: &backend.name,
             http: backend.mode == Mode::Http,
+            is_http_check: matches!(backend.check.kind, CheckType::Http(_)),
             steps: backend.check.kind.steps(),
             // What they hold is known to who has read them.
             files: &mut tls::JudgedFiles::unread(),
@@ -267,7 +288,7 @@ fn track(model: &Model, backend: &Proxy, server: &Server) -> Result<(), String> 
     let what = format!("unable to use {proxy}/{name} for tracking as it");
     match tracked {
         tracked if is_dynamic(tracked) => Err(format!("{what} is a dynamic server.")),
-        tracked if tracked.check.enabled || tracked.check.track.is_some() => Ok(()),
+        tracked if tracked.check.enabled || tracked.agent().is_some() || tracked.check.track.is_some() => Ok(()),
         _ => Err(format!("{what} does not have any check nor agent enabled.")),
     }
 }

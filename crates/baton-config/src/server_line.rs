@@ -25,6 +25,11 @@ impl ServerLine {
         ServerLine { words }
     }
 
+    /// Whether a keyword stands in it.
+    pub fn has(&self, keyword: &str) -> bool {
+        self.clone().take(keyword).is_some()
+    }
+
     /// The line with what a setting says. False: the file says it by having no such line.
     pub fn set(&mut self, setting: &Setting) -> bool {
         match setting {
@@ -44,6 +49,14 @@ impl ServerLine {
             Setting::CheckAddress(None) => _ = self.take("addr"),
             Setting::CheckPort(Some(port)) => self.put("port", &[&port.to_string()]),
             Setting::CheckPort(None) => _ = self.take("port"),
+            Setting::Agent(true) => self.switch("agent-check", "no-agent-check"),
+            Setting::Agent(false) => self.switch("no-agent-check", "agent-check"),
+            Setting::AgentAddress(Some(address)) => self.put("agent-addr", &[&address.to_string()]),
+            Setting::AgentAddress(None) => _ = self.take("agent-addr"),
+            Setting::AgentPort(Some(port)) => self.put("agent-port", &[&port.to_string()]),
+            Setting::AgentPort(None) => _ = self.take("agent-port"),
+            Setting::AgentSend(text) if text.is_empty() => _ = self.take("agent-send"),
+            Setting::AgentSend(text) => self.put("agent-send", &[text]),
             Setting::Tls(true) => self.switch("ssl", "no-ssl"),
             Setting::Tls(false) => self.switch("no-ssl", "ssl"),
             // No server has these.
@@ -128,6 +141,8 @@ mod tests {
         let unset = [Setting::CheckAddress(None), Setting::CheckPort(None)];
         check("10.0.0.1:80 check addr 10.0.0.8 port 1", &unset, "10.0.0.1:80 check");
         check("10.0.0.1:80 check", &[Setting::CheckPort(Some(81))], "10.0.0.1:80 check port 81");
+        let agent = [Setting::Agent(false), Setting::AgentSend("a\n".into()), Setting::AgentPort(Some(9))];
+        check("10.0.0.1:80 agent-check agent-port 8", &agent, "10.0.0.1:80 no-agent-check agent-port 9 agent-send a\\n");
         assert!(!ServerLine::default().set(&Setting::Line(None)));
     }
 

@@ -7,6 +7,7 @@ mod pausing;
 mod readings;
 pub(crate) mod reloading;
 pub(crate) mod service;
+pub(crate) mod states;
 mod stuck;
 mod succeeding;
 mod watching;

@@ -86,8 +86,9 @@ impl Pending {
                 };
                 operator(format!("{}: {what}", reference.title()))
             }
-            // What checks, sessions and name servers would do by themselves, some of them every second.
-            Change::TicketKeyExpired | Change::SessionEnded(_) | Change::Discovered(_) => None,
+            // What checks, agents, sessions and name servers would do by themselves, some of them every second.
+            Change::TicketKeyExpired | Change::SessionEnded(_) | Change::Discovered(_) | Change::Agent { .. } => None,
+            Change::AgentForced { server: whose, .. } => operator(format!("{}: agent set", server(whose))),
             Change::HealthForced(whose, _) => operator(format!("{}: health set", server(whose))),
             Change::ServerSessionsEnded(whose) => operator(format!("{}: sessions ended", server(whose))),
             Change::DynamicCookie { backend, wanted } => operator(match wanted {

@@ -64,6 +64,8 @@ enum Event {
     /// Log lines were lost, or something panicked.
     LinesLost,
     HealthNews,
+    /// The agent of a server wants it otherwise.
+    AgentOrder,
     /// An orphan that the kernel gave to this process has ended.
     OrphanEnded,
     Loaded(Result<Found, Lost>),
@@ -147,7 +149,7 @@ impl Control {
                 Event::Master(heard) => self.obey(heard, &desk).await,
                 Event::Direct(answer) => self.step_direct(answer),
                 Event::Name(event) => self.hear_of_name(event),
-                Event::LinesLost | Event::HealthNews => {}
+                Event::LinesLost | Event::HealthNews | Event::AgentOrder => {}
                 Event::OrphanEnded => reap_orphans(),
                 Event::HardStop(number) => {
                     self.leave_direct();
@@ -163,6 +165,7 @@ impl Control {
             self.step_readings();
             self.step_pause().await;
             self.step_names().await;
+            self.obey_agents().await;
             self.rotate_tickets().await;
             self.look_at_certificates();
             self.losses.report(&self.messages);
@@ -224,7 +227,7 @@ impl Control {
             }
         };
         let (reading, servant) = (self.readings.task(), &self.servant);
-        let news = self.line.checker().news();
+        let (news, ordered) = (self.line.checker().news(), self.line.checker().ordered());
         let (runtime, direct, names) = self.line.sources();
         let certificates = &mut self.certificates;
         let is_looking = certificates.is_looking();
@@ -265,6 +268,7 @@ impl Control {
             event = certificates.next() => Event::Certificates(event),
             () = losses::happened() => Event::LinesLost,
             () = health => Event::HealthNews,
+            () = ordered => Event::AgentOrder,
             () = time => Event::Time,
         }
     }

@@ -244,10 +244,10 @@ impl Check {
 
 /// A small generator for `spread-checks`; nothing secret depends on it.
 #[derive(Debug)]
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new(key: &Key) -> Random {
+    pub(crate) fn new(key: &Key) -> Random {
         let seed = key.0.bytes().chain(key.1.bytes());
         Random(
             seed.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)) | 1,
@@ -255,7 +255,7 @@ impl Random {
     }
 
     /// A pause up to `percent` shorter or longer.
-    fn spread(&mut self, pause: Duration, percent: u32) -> Duration {
+    pub(crate) fn spread(&mut self, pause: Duration, percent: u32) -> Duration {
         let percent = percent.min(50);
         if percent == 0 {
             return pause;

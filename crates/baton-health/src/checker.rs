@@ -2,7 +2,7 @@
 //! [`following`](crate::following).
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use baton_kernel::process;
 use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
 use baton_proxy::Registry;
-use baton_proxy::balance::{Admin, BackendState, HealthState, ServerState};
+use baton_proxy::balance::{Admin, BackendState, CheckReport, HealthState, ServerState, Transition};
 use baton_proxy::supervise;
 use baton_rules::CheckFiles;
 use rustc_hash::FxHashMap;
@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time;
 
+use crate::agent::{AgentOrder, AgentTask, RunningAgent};
 use crate::check::{Check, CheckEffect, CheckEvent, Key};
 use crate::following::Following;
 use crate::health::{Health, Verdict};
@@ -60,6 +61,8 @@ pub struct Checker {
     with_vips: BTreeSet<Arc<str>>,
     /// `spread-checks` of the model that was applied last.
     spread: u32,
+    /// `max-spread-checks` of that.
+    spread_max: Option<Duration>,
     /// Where another process was, for the next [`Checker::apply`].
     recalled: FxHashMap<Key, Recalled>,
 }
@@ -77,6 +80,7 @@ pub struct ChangedBackend {
 struct Checked {
     backend: ChangedBackend,
     checks: FxHashMap<Arc<str>, Running>,
+    agents: FxHashMap<Arc<str>, RunningAgent>,
 }
 
 /// Where a check was in another process.
@@ -97,7 +101,7 @@ pub struct Recalled {
 }
 
 /// What all tasks use.
-struct Shared {
+pub(crate) struct Shared {
     registry: Arc<Registry>,
     log: Box<dyn Fn(Event)>,
     /// Who tracks a server.
@@ -109,6 +113,9 @@ struct Shared {
     /// Servers went up or down, or checks failed, since that was asked last.
     has_news: Cell<bool>,
     news: Notify,
+    /// What agents want of servers: one order of a server at most.
+    pub(crate) orders: RefCell<VecDeque<AgentOrder>>,
+    pub(crate) ordered: Notify,
     /// `node`, or the host's name.
     node: RefCell<Rc<str>>,
     hostname: String,
@@ -122,11 +129,11 @@ struct Follower {
 }
 
 /// A server whose state changes.
-struct Subject<'a> {
-    key: &'a Key,
-    server: &'a ServerState,
+pub(crate) struct Subject<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) server: &'a ServerState,
     /// Its backend is a `listen` section: the log has another word for that.
-    is_listen: bool,
+    pub(crate) is_listen: bool,
 }
 
 /// A check that runs.
@@ -168,6 +175,8 @@ impl Checker {
             vip_fault: RefCell::default(),
             has_news: Cell::new(false),
             news: Notify::new(),
+            orders: RefCell::default(),
+            ordered: Notify::new(),
             node: RefCell::new(Rc::from(hostname.as_str())),
             hostname,
         });
@@ -176,6 +185,7 @@ impl Checker {
             checked: FxHashMap::default(),
             with_vips: BTreeSet::new(),
             spread: 0,
+            spread_max: None,
             recalled: FxHashMap::default(),
         }
     }
@@ -213,6 +223,7 @@ impl Checker {
         *self.shared.node.borrow_mut() = Rc::from(node);
         let mut changed: Vec<ChangedBackend> = changed.into_iter().collect();
         let spread = model.global.spread_checks;
+        self.spread_max = model.global.max_spread_checks;
         let has_same_spread = std::mem::replace(&mut self.spread, spread) == spread;
         let names: BTreeSet<Arc<str>> = changed.iter().map(|changed| Arc::clone(&changed.proxy.name)).collect();
         // What else depends on more than a backend: the pace of all checks, and virtual addresses, which frontends name.
@@ -258,6 +269,7 @@ impl Checker {
         self.shared.following.borrow_mut().leave(&key);
         if let Some(checked) = self.checked.get_mut(&key.0) {
             checked.checks.remove(server);
+            checked.agents.remove(server);
             checked.backend = backend;
         }
     }
@@ -282,7 +294,9 @@ impl Checker {
         recalled: &FxHashMap<Key, Recalled>,
     ) -> Vec<(Origin, Task)> {
         let ChangedBackend { proxy, .. } = backend;
-        let mut before = self.checked.remove(&proxy.name).map(|before| before.checks).unwrap_or_default();
+        let before = self.checked.remove(&proxy.name);
+        let (mut before, mut agents_before) = before.map(|before| (before.checks, before.agents)).unwrap_or_default();
+        let (mut agents, mut fresh_agents) = (FxHashMap::default(), Vec::new());
         self.with_vips.remove(&proxy.name);
         let (mut checks, mut fresh) = (FxHashMap::default(), Vec::new());
         // The steps are the same for all servers.
@@ -290,6 +304,13 @@ impl Checker {
         let vips = vips.of_backend(proxy);
         for (server, state) in servers(backend) {
             let old = before.remove(&server.name);
+            match (AgentTask::new(proxy, server, &state, self.spread), agents_before.remove(&server.name)) {
+                (Some(agent), Some(running)) if running.is_same(&agent) => {
+                    agents.insert(Arc::clone(&server.name), running);
+                }
+                (Some(agent), _) => fresh_agents.push(agent),
+                (None, _) => without_agent(server, &state),
+            }
             if !server.check.enabled {
                 drop(old);
                 unchecked(server, &state);
@@ -313,11 +334,15 @@ impl Checker {
                 }
             }
         }
-        if !checks.is_empty() || !fresh.is_empty() {
+        let count = fresh_agents.len();
+        for (number, agent) in fresh_agents.into_iter().enumerate() {
+            agents.insert(Arc::clone(agent.server_name()), agent.start(&self.shared, self.spread_max, number, count));
+        }
+        if !checks.is_empty() || !fresh.is_empty() || !agents.is_empty() {
             if vip::is_checked(proxy) {
                 self.with_vips.insert(Arc::clone(&proxy.name));
             }
-            self.checked.insert(Arc::clone(&proxy.name), Checked { backend: backend.clone(), checks });
+            self.checked.insert(Arc::clone(&proxy.name), Checked { backend: backend.clone(), checks, agents });
         }
         fresh
     }
@@ -347,6 +372,22 @@ impl Checker {
         async move { shared.news.notified().await }
     }
 
+    /// What statistics show of an agent when an operator speaks in its place.
+    pub fn forced_agent(&self, server: &ServerState, is_up: bool) -> CheckReport {
+        CheckReport { health: u32::from(is_up), rise: 1, fall: 1, ..server.agent_report() }
+    }
+
+    /// What an agent wants of its server next.
+    pub fn take_order(&self) -> Option<AgentOrder> {
+        self.shared.orders.borrow_mut().pop_front()
+    }
+
+    /// Ready when an agent wants something. For one waiter.
+    pub fn ordered(&self) -> impl Future<Output = ()> + use<> {
+        let shared = Rc::clone(&self.shared);
+        async move { shared.ordered.notified().await }
+    }
+
     /// Failed checks are counted anew (`clear counters all`).
     pub fn clear(&self) {
         self.running().for_each(|running| running.task.check.borrow_mut().clear());
@@ -360,7 +401,7 @@ impl Checker {
 
     /// How many checks run.
     pub fn len(&self) -> usize {
-        self.checked.values().map(|checked| checked.checks.len()).sum()
+        self.checked.values().map(|checked| checked.checks.len() + checked.agents.len()).sum()
     }
 
     /// Whether none runs.
@@ -469,8 +510,16 @@ fn copy_all(of: &ServerState, to: &ServerState, now: Instant) {
 /// A server without a check is up, unless it tracks another one.
 fn unchecked(server: &Server, state: &ServerState) {
     state.observe(0, false);
-    if server.check.track.is_none() && state.health() != HealthState::Up {
+    if server.check.track.is_none() && state.checked_health() != HealthState::Up {
         state.set_health(HealthState::Up, Instant::now());
+    }
+}
+
+/// A server without an agent is not kept down by one. One whose agent is not asked for a while stays what it is.
+fn without_agent(server: &Server, state: &ServerState) {
+    if server.agent().is_none() && (state.is_held() || state.agent_report().rise > 0) {
+        state.hold(false, Instant::now());
+        state.forget_agent_report();
     }
 }
 
@@ -533,7 +582,7 @@ async fn run(shared: Rc<Shared>, task: Rc<Task>) {
         let event = tokio::select! {
             () = time::sleep_until(due.into()) => CheckEvent::Due { in_maintenance: task.server.admin().in_maintenance() },
             () = task.server.error_limit_reached() => {
-                CheckEvent::ErrorLimit { last: task.server.observed_last(), server: task.server.health() }
+                CheckEvent::ErrorLimit { last: task.server.observed_last(), server: task.server.checked_health() }
             }
         };
         if shared.happen(&task, event) {
@@ -551,7 +600,11 @@ async fn run(shared: Rc<Shared>, task: Rc<Task>) {
             if report.status.verdict() != Verdict::Failed {
                 shared.ask_for_vips(&task, &mut report).await;
             }
-            shared.happen(&task, CheckEvent::Probed { report, server: task.server.health() });
+            let passed = (report.status.verdict() == Verdict::Passed && task.server.is_held()).then(|| report.clone());
+            shared.happen(&task, CheckEvent::Probed { report, server: task.server.checked_health() });
+            if let Some(report) = passed {
+                shared.release(&task.subject(), &report, task.log_checks);
+            }
         }
     }
 }
@@ -580,7 +633,7 @@ impl Shared {
     }
 
     /// Something happened that a process after this one has to know.
-    fn tell(&self) {
+    pub(crate) fn tell(&self) {
         self.has_news.set(true);
         self.news.notify_one();
     }
@@ -604,13 +657,29 @@ impl Shared {
 
     /// Changes a server's state, logs it, and goes on to those who track it.
     fn change(&self, subject: &Subject<'_>, state: HealthState, why: Why<'_>, depth: usize) {
-        let Subject { key, server, is_listen } = *subject;
-        let Some(left) = server.set_health(state, Instant::now()) else { return };
+        let Some(left) = subject.server.set_health(state, Instant::now()) else { return };
         self.tell();
-        let severity = if state == HealthState::Down { Severity::Alert } else { Severity::Notice };
-        self.log(key, severity, text::state_line(&key.0, &key.1, state, why, &left));
-        if state != HealthState::Up && left.active + left.backups == 0 {
-            self.log(key, Severity::Emergency, text::no_server_line(&key.0, is_listen));
+        // Its agent may say otherwise.
+        self.spread(subject, subject.server.health(), Some(why), &left, depth);
+    }
+
+    /// A server's state has changed: that is logged, and goes on to those who track it. `why`: `None` of what is not logged.
+    pub(crate) fn spread(
+        &self,
+        subject: &Subject<'_>,
+        state: HealthState,
+        why: Option<Why<'_>>,
+        left: &Transition,
+        depth: usize,
+    ) {
+        let Subject { key, server, is_listen } = *subject;
+        if let Some(why) = why {
+            let is_alert = state == HealthState::Down && !server.admin().is_draining();
+            let severity = if is_alert { Severity::Alert } else { Severity::Notice };
+            self.log(key, severity, text::state_line(&key.0, &key.1, state, why, left));
+            if state != HealthState::Up && left.active + left.backups == 0 && !server.admin().is_draining() {
+                self.log(key, Severity::Emergency, text::no_server_line(&key.0, is_listen));
+            }
         }
         if depth >= TRACK_DEPTH_MAX {
             return;
@@ -637,7 +706,7 @@ impl Shared {
         self.following.borrow().of(key)
     }
 
-    fn log(&self, key: &Key, severity: Severity, text: String) {
+    pub(crate) fn log(&self, key: &Key, severity: Severity, text: String) {
         (self.log)(Event { backend: Arc::clone(&key.0), severity, text });
     }
 }

@@ -13,6 +13,7 @@
     deny(clippy::print_stdout, clippy::print_stderr, reason = "a reader that is gone or slow: baton_kernel::output")
 )]
 
+mod agent;
 mod check;
 mod checker;
 pub mod expect;
@@ -30,6 +31,7 @@ mod proxy_header;
 mod report;
 mod response;
 mod script;
+mod socks;
 pub mod text;
 mod vip;
 
@@ -51,6 +53,7 @@ pub fn judge_bytes(bytes: &[u8]) {
 #[cfg(test)]
 mod tests;
 
+pub use agent::{AgentOrder, agent_health};
 pub use checker::{ChangedBackend, Checker, Event, Recalled, Severity};
 pub use prober::{Prober, VipQuestion};
 pub use report::{Report, Status};

@@ -1,5 +1,6 @@
 //! What a check does, compiled from the model.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ pub(crate) struct Plan {
 pub(crate) struct Connection {
     pub(crate) send_proxy: ProxyProtocol,
     pub(crate) tls: Option<Tls>,
+    /// The SOCKS4 proxy on the way.
+    pub(crate) socks4: Option<SocketAddr>,
 }
 
 /// TLS of a check's connection.
@@ -183,7 +186,8 @@ impl Usual<'_> {
         };
         let encrypted = settings.ssl || settings.default && self.server.check.ssl;
         let tls = if encrypted { self.tls(settings.sni.as_ref(), settings.alpn.as_ref()) } else { None };
-        Connection { send_proxy, tls }
+        let via_socks4 = settings.via_socks4 || settings.default && self.server.check.via_socks4;
+        Connection { send_proxy, tls, socks4: self.server.socks4.filter(|_| via_socks4) }
     }
 
     /// TLS that asks for `name` and offers `alpn`, or what the server's line says.

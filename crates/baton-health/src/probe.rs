@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use baton_http::is_only_ours;
 use baton_kernel::connect::{self, ConnectStep};
 use baton_model::{Address, ServerTarget};
-use baton_proxy::dialer;
+use baton_proxy::dialer::{self, Dialer};
 use baton_rules::{CheckFacts, CheckVariables, Context, Expr, Format, ProxyName, Sample};
 use baton_tls::{Failure, Refusal, Target, is_wrong_name, rustls};
 use socket2::{Domain, SockRef};
@@ -28,14 +28,14 @@ use crate::plan::{Plan, Tls};
 use crate::proxy_header;
 use crate::response::{RESPONSE_BYTES_MAX, Response};
 use crate::script::{Action, Bytes, Connect, Expectation, Matching, Port, Request, ScriptKind, Step};
-use crate::{Report, Status};
+use crate::{Report, Status, socks};
 
 /// Where the next check begins to look for a free port in a `source` with a range of ports.
 static NEXT_PORT: AtomicU64 = AtomicU64::new(0);
 /// How far from there the one after that begins: far, so that a full part of the range is left behind.
 const PORTS_APART: u64 = 0x9e37;
 
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
 /// Runs a check. Never longer than its timeouts, our own delays aside.
@@ -183,13 +183,20 @@ impl Dialogue<'_> {
             }));
         }
         (self.received, self.is_over, self.is_linger) = (Received::Nothing, false, connect.settings.linger);
-        let opened = self.patience.wait(open(self.plan, &address, self.is_linger)).await;
+        let first = connection.socks4.map(Address::Inet);
+        let first = first.as_ref().unwrap_or(&address);
+        let opened = self.patience.wait(open(&self.plan.dialer, first, self.is_linger)).await;
         let (mut stream, ends) = match opened {
             Err(Exhausted) => return Err(self.scene.failed(step, Status::L4Timeout, "")),
             Ok(Err(why)) => return Err(self.scene.failed(step, Status::L4Connection, &why)),
             Ok(Ok(opened)) => opened,
         };
         self.scene.ends = ends;
+        if connection.socks4.is_some()
+            && let Err((status, why)) = socks::introduce(&mut *stream, &address, &mut self.patience).await
+        {
+            return Err(self.scene.failed(step, status, why));
+        }
         let header = proxy_header::header(connection.send_proxy, ends);
         if !header.is_empty() {
             match self.patience.wait(stream.write_all(&header)).await {
@@ -576,12 +583,12 @@ async fn agree(tls: &Tls, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, St
 }
 
 /// The two ends of a TCP connection: ours, theirs.
-type Ends = Option<(SocketAddr, SocketAddr)>;
+pub(crate) type Ends = Option<(SocketAddr, SocketAddr)>;
 
 /// Connects as traffic does ([`Dialer`](baton_proxy::dialer::Dialer)).
-async fn open(plan: &Plan, address: &Address, is_linger: bool) -> Result<(Box<dyn Stream>, Ends), String> {
+pub(crate) async fn open(dialer: &Dialer, address: &Address, is_linger: bool) -> Result<(Box<dyn Stream>, Ends), String> {
     let peer = dialer::endpoint(address).ok_or("a descriptor cannot be checked")?;
-    let started = plan.dialer.start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed)).map_err(|error| {
+    let started = dialer.start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed)).map_err(|error| {
         match error.step {
             ConnectStep::Connect => words(&error.source),
             ConnectStep::Socket | ConnectStep::Option(_) | ConnectStep::Source => words_of(&error.to_string()),
@@ -610,7 +617,7 @@ async fn established(fd: OwnedFd, is_linger: bool) -> io::Result<(Box<dyn Stream
 }
 
 /// The system's words for an error, without Rust's addition of the number.
-fn words(error: &io::Error) -> String {
+pub(crate) fn words(error: &io::Error) -> String {
     words_of(&error.to_string())
 }
 

@@ -41,6 +41,8 @@ pub enum Status {
     ProgramTimeout,
     /// Errors of traffic (`observe`).
     Analyze,
+    /// An agent answered, and did not say whether the server is up.
+    Checked,
 }
 
 /// The longest description of a result, in bytes.
@@ -59,7 +61,7 @@ impl Status {
 
     /// The status of a short word.
     pub fn of_word(word: &str) -> Option<Status> {
-        const ALL: [Status; 16] = [
+        const ALL: [Status; 17] = [
             Status::L4Ok,
             Status::L4Timeout,
             Status::L4Connection,
@@ -76,6 +78,7 @@ impl Status {
             Status::ProgramError,
             Status::ProgramTimeout,
             Status::Analyze,
+            Status::Checked,
         ];
         ALL.into_iter().find(|status| status.word() == word)
     }
@@ -83,7 +86,7 @@ impl Status {
     /// What it means for the server.
     pub fn verdict(self) -> Verdict {
         match self {
-            Status::L4Ok | Status::L6Ok | Status::L7Ok | Status::ProgramOk => Verdict::Passed,
+            Status::L4Ok | Status::L6Ok | Status::L7Ok | Status::ProgramOk | Status::Checked => Verdict::Passed,
             Status::L7Conditional => Verdict::Conditional,
             Status::L4Timeout
             | Status::L4Connection
@@ -117,6 +120,7 @@ impl Status {
             Status::ProgramError => ("PROCERR", "External check error"),
             Status::ProgramTimeout => ("PROCTOUT", "External check timeout"),
             Status::Analyze => ("HANA", "Health analyze"),
+            Status::Checked => ("CHECKED", "No status change"),
         }
     }
 }
@@ -172,16 +176,19 @@ impl Report {
     /// What statistics keep of it.
     pub(crate) fn for_statistics(&self, health: &Health, failed: u64) -> CheckReport {
         let (rise, fall) = health.limits();
+        CheckReport { health: health.counter(), rise, fall, ..self.statistics(failed) }
+    }
+
+    /// As [`Report::for_statistics`], without the counter of results.
+    pub(crate) fn statistics(&self, failed: u64) -> CheckReport {
         CheckReport {
             status: self.status.word(),
             description: self.status.description(),
             code: self.code,
             info: if self.is_only_logged { String::new() } else { self.info.clone() },
             duration: self.duration.unwrap_or_default(),
-            health: health.counter(),
-            rise,
-            fall,
             failed,
+            ..CheckReport::default()
         }
     }
 }

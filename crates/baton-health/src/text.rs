@@ -2,7 +2,7 @@
 
 use baton_proxy::balance::{HealthState, Transition};
 
-use crate::Report;
+use crate::{Report, Status};
 use crate::health::Verdict;
 
 /// Why a state changed.
@@ -61,6 +61,13 @@ pub fn check_line(backend: &str, server: &str, report: &Report, words: &str) -> 
     format!("Health check for server {backend}/{server} {result}, {}, status: {words}.", report.reason())
 }
 
+/// `Agent check for server app/s1 succeeded, reason: …, status: 1/1 UP.`
+pub fn agent_line(backend: &str, server: &str, report: &Report, health: u32) -> String {
+    let result = if matches!(report.status, Status::L7Ok | Status::Checked) { "succeeded" } else { "failed" };
+    let word = if health > 0 { "UP" } else { "DOWN" };
+    format!("Agent check for server {backend}/{server} {result}, {}, status: {health}/1 {word}.", report.reason())
+}
+
 /// `backend app has no server available!`; a `listen` section is called a proxy.
 pub fn no_server_line(backend: &str, is_listen: bool) -> String {
     let word = if is_listen { "proxy" } else { "backend" };
@@ -76,7 +83,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Status;
 
     fn report(status: Status, code: Option<u16>, info: &str) -> Report {
         Report { code, duration: Some(Duration::ZERO), ..Report::new(status) }.info(info)
@@ -138,6 +144,12 @@ mod tests {
             line,
             "Health check for server app/s1 failed, reason: Layer7 wrong status, code: 404, info: \"Not Found\", \
              check duration: 0ms, status: 0/2 DOWN."
+        );
+        let line = agent_line("app", "s1", &report(Status::L7Status, Some(0), "via agent : down (x)"), 0);
+        assert_eq!(
+            line,
+            "Agent check for server app/s1 failed, reason: Layer7 wrong status, code: 0, info: \"via agent : down (x)\", \
+             check duration: 0ms, status: 0/1 DOWN."
         );
     }
 }

@@ -125,6 +125,8 @@ pub struct CheckConnect {
     pub addr: Option<Address>,
     /// `send-proxy`.
     pub send_proxy: bool,
+    /// `via-socks4`: through `socks4` of the server.
+    pub via_socks4: bool,
     /// `ssl`.
     pub ssl: bool,
     /// `sni`.
@@ -240,6 +242,8 @@ pub struct CheckSettings {
     pub port: Option<u16>,
     /// `check-send-proxy`.
     pub send_proxy: bool,
+    /// `check-via-socks4`: checks go through `socks4` of the server, too.
+    pub via_socks4: bool,
     /// Checks are encrypted: `check-ssl`, or as traffic is when they go to the same place.
     pub ssl: bool,
     /// `check-sni`: the name that an encrypted check asks for.
@@ -276,6 +280,7 @@ impl Default for CheckSettings {
             addr: None,
             port: None,
             send_proxy: false,
+            via_socks4: false,
             ssl: false,
             sni: None,
             alpn: None,

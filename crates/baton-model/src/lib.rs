@@ -10,6 +10,7 @@
 )]
 
 mod address;
+mod agent;
 mod balance;
 mod bind;
 mod check;
@@ -38,6 +39,7 @@ mod users;
 mod variables;
 
 pub use address::{Address, Family};
+pub use agent::AgentSettings;
 pub use balance::{Algorithm, Avalanche, Balance, HashFunction, HashType, UriHash};
 pub use bind::{Bind, BindKey, BindOptions, SocketMode};
 pub use check::{

@@ -60,6 +60,14 @@ pub enum Field {
     CheckAddress,
     /// Of a server: at which port it is checked, `port`.
     CheckPort,
+    /// Of a server: whether its agent is asked. The file has `agent-check`.
+    Agent,
+    /// Of a server: `agent-addr`.
+    AgentAddress,
+    /// Of a server: `agent-port`.
+    AgentPort,
+    /// Of a server: `agent-send`.
+    AgentSend,
     /// Of a server: whether its traffic is encrypted, `ssl`.
     Tls,
     /// Of the process: `maxconnrate`.
@@ -91,6 +99,14 @@ pub enum Setting {
     CheckAddress(Option<IpAddr>),
     /// [`Field::CheckPort`].
     CheckPort(Option<u16>),
+    /// [`Field::Agent`].
+    Agent(bool),
+    /// [`Field::AgentAddress`].
+    AgentAddress(Option<IpAddr>),
+    /// [`Field::AgentPort`].
+    AgentPort(Option<u16>),
+    /// [`Field::AgentSend`].
+    AgentSend(Arc<str>),
     /// [`Field::Tls`].
     Tls(bool),
     /// [`Field::ConnectionRate`]: 0 is no limit.
@@ -272,6 +288,10 @@ impl Overrides {
                     | Setting::Address(_)
                     | Setting::CheckAddress(_)
                     | Setting::CheckPort(_)
+                    | Setting::Agent(_)
+                    | Setting::AgentAddress(_)
+                    | Setting::AgentPort(_)
+                    | Setting::AgentSend(_)
                     | Setting::Tls(_)
                     | Setting::ConnectionRate(_)
                     | Setting::SessionRate(_)
@@ -303,8 +323,11 @@ impl Overrides {
             let server = servers.get(&(&**backend, &**server)).copied();
             let is_there = there.contains(&**backend);
             let line = self.get(object, Field::Line).filter(|set| set.file == Setting::of(Field::Line, server));
+            let has_no_agent = || server.is_some_and(|server| server.agent().is_none());
             let is_in_force = match line.map(|line| &line.value) {
                 _ if !is_there => false,
+                // Nobody would ever take it back.
+                _ if set.by.is_agent() && has_no_agent() => false,
                 // What is set of a server that was added, no file says.
                 Some(Setting::Line(Some(_))) => true,
                 _ if *field == Field::Line => line.is_some(),
@@ -394,6 +417,21 @@ impl EffectiveServer {
     pub fn of(server: &Server) -> EffectiveServer {
         let admin = AdminState { maintenance: server.disabled, drain: false };
         EffectiveServer { weight: server.weight_by_dns.unwrap_or(server.weight), admin }
+    }
+}
+
+/// What stands for a socket where no operator set something, but the agent of a server.
+const AGENT: &str = "agent-check";
+
+impl Author {
+    /// The agent of a server.
+    pub fn agent() -> Author {
+        Author { uid: None, pid: None, socket: AGENT.into() }
+    }
+
+    /// Whether the agent of a server set it. It will say so again.
+    pub fn is_agent(&self) -> bool {
+        self.uid.is_none() && self.pid.is_none() && self.socket == AGENT
     }
 }
 
@@ -586,6 +624,13 @@ mod tests {
         check(Setting::CheckPort(Some(81)), "check-port", "81");
         check(Setting::CheckPort(None), "check-port", "-");
         check(Setting::Health(false), "health", "disabled");
+        check(Setting::Agent(false), "agent", "disabled");
+        check(Setting::AgentAddress(Some([192, 0, 2, 1].into())), "agent-addr", "192.0.2.1");
+        check(Setting::AgentAddress(None), "agent-addr", "-");
+        check(Setting::AgentPort(Some(81)), "agent-port", "81");
+        check(Setting::AgentPort(None), "agent-port", "-");
+        check(Setting::AgentSend("".into()), "agent-send", "");
+        check(Setting::AgentSend("a b\r\n\\é\u{1}".into()), "agent-send", "a b\\r\\n\\\\é\\x01");
         assert_eq!(Setting::parse(Field::State, "gone"), None);
         assert_eq!(Setting::parse(Field::Weight, "257"), None);
         assert_eq!(Field::of_word("colour"), None);

@@ -172,6 +172,14 @@ pub enum StateFile {
 }
 
 impl Proxy {
+    /// Whether weights of its servers stay what they are, apart from none at all: so it is with algorithms that lay out their servers once.
+    pub fn has_static_weights(&self) -> bool {
+        use crate::Algorithm::{Hash, Hdr, Source, StaticRr, Uri, UrlParam};
+        let is_hash = matches!(self.balance.algorithm, Source | Uri(_) | UrlParam { .. } | Hdr { .. } | Hash(_));
+        self.mode != Mode::Direct
+            && (self.balance.algorithm == StaticRr || is_hash && !self.balance.hash.consistent)
+    }
+
     /// A proxy with HAProxy's defaults and nothing else.
     pub fn new(name: impl Into<Arc<str>>, role: Role) -> Proxy {
         Proxy {

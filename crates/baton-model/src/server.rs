@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, CheckSettings, Family, Forwarding, Resolution, ServerTls, Source, Written};
+use crate::{Address, AgentSettings, CheckSettings, Family, Forwarding, Resolution, ServerTls, Source, Written};
 
 /// One server, `default-server` settings already applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,10 @@ pub struct Server {
     pub slowstart: Option<Duration>,
     /// `check` and its companions.
     pub check: CheckSettings,
+    /// `agent-check` and its companions; `None`: none of them is given.
+    pub agent: Option<Arc<AgentSettings>>,
+    /// `socks4`: connections to it are opened through this SOCKS4 proxy.
+    pub socks4: Option<SocketAddr>,
     /// `pool-max-conn`: idle connections kept; -1 is no limit, 0 none.
     pub pool_max_conn: i32,
     /// `pool-purge-delay`: how often half of the unneeded idle connections is closed.
@@ -90,6 +94,8 @@ impl Server {
             source_address: None,
             slowstart: None,
             check: CheckSettings::default(),
+            agent: None,
+            socks4: None,
             pool_max_conn: -1,
             pool_purge_delay: Duration::from_secs(5),
             max_reuse: None,
@@ -104,6 +110,24 @@ impl Server {
             line: Source::default(),
             written: Written::default(),
         }
+    }
+
+    /// The agent that says how it is, if there is one.
+    pub fn agent(&self) -> Option<&AgentSettings> {
+        self.agent.as_deref().filter(|agent| agent.is_configured)
+    }
+
+    /// A server that an operator adds is neither checked nor is its agent asked, until somebody starts that.
+    pub fn begin_unasked(&mut self) {
+        self.check.enabled = false;
+        if let Some(agent) = &mut self.agent {
+            Arc::make_mut(agent).enabled = false;
+        }
+    }
+
+    /// Whether its agent is asked.
+    pub fn has_running_agent(&self) -> bool {
+        self.agent().is_some_and(|agent| agent.enabled)
     }
 
     /// The settings of TLS with it, of traffic or of checks alone, or ready to be switched on.

@@ -58,6 +58,7 @@ mod runner;
 mod service;
 mod session;
 mod sink;
+mod socks4;
 mod spare;
 pub mod state;
 mod stream;
@@ -82,5 +83,6 @@ pub use state::{
 };
 pub use sums::{ProcessSum, ProcessSums};
 pub use transport::{Frame, HeadWriter, MalformedFrame, Multiplexer, MuxCodec, PairsOf};
+pub use socks4::{SOCKS4_RESPONSE_BYTES, socks4_granted, socks4_request};
 pub use upstream::{ServerTlsContext, dialer};
 pub use workers::{Command, LoopLatency, SessionReader, Workers};

@@ -58,6 +58,7 @@ const ORDER: [&str; 58] = [
     "deadline",
     "netscaler",
     "proxy_protocol",
+    "socks4",
     "passwords",
     "patience",
     "body",

@@ -103,6 +103,10 @@ pub(crate) struct ServerDraft {
     pub shard: u32,
     /// What is said about TLS.
     pub tls: Own<TlsWords>,
+    /// `proto`.
+    pub proto: Option<&'static str>,
+    /// `check-proto`.
+    pub check_proto: Option<&'static str>,
     /// It comes by `add server`, which accepts fewer words.
     pub is_dynamic: bool,
 }
@@ -127,6 +131,8 @@ impl ServerDraft {
             has_port: false,
             shard: 0,
             tls: Own::new(TlsWords::default()),
+            proto: None,
+            check_proto: None,
             is_dynamic: false,
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule, Ruleset,
+    Address, Algorithm, CheckType, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule, Ruleset,
     Server, Source,
 };
 
@@ -223,7 +223,9 @@ fn finish_proxy(
         false => Vec::new(),
         true => {
             let steps = proxy.check.kind.steps();
-            let around = Surroundings { global: &model.tls, backend: &proxy.name, http, steps, files, last: None };
+            let is_http_check = matches!(proxy.check.kind, CheckType::Http(_));
+            let (global, backend) = (&model.tls, &proxy.name);
+            let around = Surroundings { global, backend, http, is_http_check, steps, files, last: None };
             fast_open(proxy, draft, context);
             servers(draft, around, context)
         }
@@ -399,6 +401,34 @@ pub(crate) fn judge_server(
         let mut diagnostic = late(&line, Severity::Alert, "no-check-port", 1, message);
         diagnostic.hint = Some("add 'port NUMBER' to the server".into());
         context.report.add(diagnostic);
+    }
+    let fitting = if http { "h1" } else { "none" };
+    if let Some(proto) = server.proto.filter(|proto| *proto != fitting) {
+        let message = format!("{kind} '{backend}' : MUX protocol '{proto}' is not usable for server '{name}'.");
+        let mut diagnostic = late(&line, Severity::Alert, "bad-proto", 1, message);
+        diagnostic.hint = Some(format!("'proto {fitting}' is what this mode has, without the word, too"));
+        context.report.add(diagnostic);
+    }
+    let fitting = if around.is_http_check { "h1" } else { "none" };
+    if let Some(proto) = server.check_proto.filter(|proto| *proto != fitting && server.server.check.enabled) {
+        let message = format!(
+            "{kind} '{backend}': server '{name}' uses an incompatible MUX protocol for the selected check type: \
+             'check-proto {proto}'."
+        );
+        let mut diagnostic = late(&line, Severity::Alert, "bad-proto", 1, message);
+        diagnostic.hint = Some(format!("'check-proto {fitting}' is what these checks have, without the word, too"));
+        context.report.add(diagnostic);
+    }
+    if server.server.agent().is_some_and(|agent| agent.port.is_none()) {
+        let message =
+            format!("'server {backend}/{name}' : server {name} does not have agent port. Agent check has been disabled.");
+        let mut diagnostic = late(&line, Severity::Alert, "no-agent-port", 1, message);
+        diagnostic.hint = Some("add 'agent-port NUMBER' to the server".into());
+        context.report.add(diagnostic);
+    }
+    // Settings without an agent wait for nobody any more.
+    if server.server.agent.is_some() && server.server.agent().is_none() {
+        server.server.agent = None;
     }
     if !http && server.server.redir.is_some() {
         let message = format!("{kind} '{backend}' : server '{name}' cannot have a redirect prefix in non-HTTP mode.");

@@ -97,7 +97,7 @@ fn chain_end<'a>(
         }
         match tracked(at.0, server) {
             Some(next) => at = next,
-            None if server.server.check.enabled => return ChainEnd::Good,
+            None if server.server.check.enabled || server.server.agent().is_some() => return ChainEnd::Good,
             None => return ChainEnd::Unchecked(at),
         }
     }

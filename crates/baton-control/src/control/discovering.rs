@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use baton_config::Severity;
 use baton_dns::{Cause, LossReason, ServerChange};
-use baton_health::text::no_server_line;
-use baton_model::{Level, Role};
+use baton_model::Level;
 use baton_proxy::balance::Transition;
 
 use super::Control;
@@ -69,11 +68,6 @@ impl Control {
             }
             _ => {}
         }
-    }
-
-    fn say_no_server(&self, backend: &str) {
-        let is_listen = self.line.model().backend(backend).is_some_and(|proxy| proxy.role == Role::Listen);
-        self.messages.event_for(backend, Severity::Alert, Level(0), &no_server_line(backend, is_listen));
     }
 }
 

@@ -583,6 +583,12 @@ pub struct ServerMemory {
     /// Its check, if there was one.
     #[serde(skip_serializing_if = "is_default")]
     pub check: Option<Box<CheckMemory>>,
+    /// Its agent, if it was asked.
+    #[serde(skip_serializing_if = "is_default")]
+    pub agent: Option<Box<CheckMemory>>,
+    /// Its agent keeps it down.
+    #[serde(skip_serializing_if = "is_default")]
+    pub is_held: bool,
 }
 
 /// What is remembered of a check.

@@ -157,18 +157,9 @@ fn backend(
     for kept in memory.servers {
         let check = plan.servers.get(&kept.name).is_some_and(|plan| plan.server.check.enabled).then(|| {
             let due = checker.due(&plan.proxy.name, &kept.name);
-            Box::new(memory::CheckMemory {
-                status: kept.check.status.into(),
-                code: kept.check.code,
-                info: kept.check.info,
-                duration_us: u64::try_from(kept.check.duration.as_micros()).unwrap_or(u64::MAX),
-                health: kept.check.health,
-                rise: kept.check.rise,
-                fall: kept.check.fall,
-                failed: kept.check.failed,
-                due_ms: due.map(milliseconds),
-            })
+            Box::new(memory::CheckMemory { due_ms: due.map(milliseconds), ..check_memory(kept.check) })
         });
+        let agent = (kept.agent.rise > 0).then(|| Box::new(check_memory(kept.agent)));
         let since_ms = milliseconds(kept.since);
         let memory = memory::ServerMemory {
             health: word_of(kept.health).into(),
@@ -180,6 +171,8 @@ fn backend(
             total: kept.total,
             warming_ms: kept.warming.map(milliseconds),
             check,
+            agent,
+            is_held: kept.is_held,
         };
         let is_quiet = memory == memory::ServerMemory { since_ms, ..memory::ServerMemory::default() };
         if is_quiet && *quiet_for.get_or_insert(since_ms) == since_ms {
@@ -203,6 +196,7 @@ fn remembered(memory: &memory::BackendMemory) -> BackendMemory {
     let server = |(name, kept): (&Arc<str>, &memory::ServerMemory)| ServerMemory {
         name: Arc::clone(name),
         health: health_of(&kept.health),
+        is_held: kept.is_held,
         since: Duration::from_millis(kept.since_ms),
         downs: kept.downs,
         down_time: Duration::from_millis(kept.down_ms),
@@ -211,6 +205,7 @@ fn remembered(memory: &memory::BackendMemory) -> BackendMemory {
         total: kept.total,
         warming: kept.warming_ms.map(Duration::from_millis),
         check: kept.check.as_deref().map(report).unwrap_or_default(),
+        agent: kept.agent.as_deref().map(report).unwrap_or_default(),
     };
     BackendMemory {
         waiting_max: memory.waiting_max,
@@ -223,6 +218,20 @@ fn remembered(memory: &memory::BackendMemory) -> BackendMemory {
         active: turned(&memory.active),
         backups: turned(&memory.backups),
         servers: memory.servers.iter().map(server).collect(),
+    }
+}
+
+fn check_memory(report: CheckReport) -> memory::CheckMemory {
+    memory::CheckMemory {
+        status: report.status.into(),
+        code: report.code,
+        info: report.info,
+        duration_us: u64::try_from(report.duration.as_micros()).unwrap_or(u64::MAX),
+        health: report.health,
+        rise: report.rise,
+        fall: report.fall,
+        failed: report.failed,
+        due_ms: None,
     }
 }
 

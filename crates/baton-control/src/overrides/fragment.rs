@@ -19,14 +19,16 @@ const HEAD: &str = "# Settings made at run time ('save overrides').";
 /// Lines that replace those of the files, which `asked` is made of: a section for each backend, with comments that say what was set.
 pub fn of(overrides: &Overrides, asked: &Model) -> String {
     let mut out = format!("{HEAD}\n");
-    if overrides.is_empty() {
+    // An agent will say again what it said.
+    let kept = || overrides.iter().filter(|(_, set)| !set.by.is_agent());
+    if kept().next().is_none() {
         out.push_str("# There are none.\n");
         return out;
     }
     out.push_str("# Put these lines in the place of those of the same servers, frontends and limits and reload.\n");
     let mut backends: BTreeMap<&Arc<str>, BTreeMap<&Arc<str>, Vec<&Override>>> = BTreeMap::new();
     let mut last = None;
-    for (object, set) in overrides.iter() {
+    for (object, set) in kept() {
         match object {
             Object::Server { backend, server } => {
                 backends.entry(backend).or_default().entry(server).or_default().push(set);
@@ -85,6 +87,9 @@ fn line(server: Option<&Server>, sets: &[&Override]) -> Option<ServerLine> {
         // One that was added begins so.
         let maintenance = baton_model::AdminState { maintenance: true, drain: false };
         line.set(&Setting::Health(false));
+        if line.has("agent-check") {
+            line.set(&Setting::Agent(false));
+        }
         line.set(&Setting::State(maintenance));
     }
     // A state may need another weight than the one that is set.

@@ -95,6 +95,20 @@ pub(crate) enum Change {
     TicketKeyExpired,
     /// An operator says what checks would have said of a server; the next check goes on from there.
     HealthForced(Arc<ServerState>, HealthState),
+    /// An operator says what its agent would have said of a server; the agent's next word counts again.
+    AgentForced {
+        /// Which server.
+        server: Arc<ServerState>,
+        /// What of it.
+        is_up: bool,
+    },
+    /// The agent of a server says how it is to be.
+    Agent {
+        /// Which server.
+        server: Arc<ServerState>,
+        /// What is to be otherwise.
+        settings: Vec<Setting>,
+    },
     /// An operator switches the dynamic cookie of a backend, or sets its key.
     DynamicCookie {
         /// Which.
@@ -212,10 +226,19 @@ impl ChangeLine {
             }
             Change::HealthForced(server, health) => {
                 let now = Instant::now();
-                let transition = server.set_health(health, now);
+                let transition = server.force_health(health, false, now);
                 self.checker.track_health(&server, now);
                 return Changed::Done(transition);
             }
+            Change::AgentForced { server, is_up } => {
+                let now = Instant::now();
+                server.set_agent_report(self.checker.forced_agent(&server, is_up));
+                let health = if is_up { HealthState::Up } else { server.checked_health() };
+                let transition = server.force_health(health, !is_up, now);
+                self.checker.track_health(&server, now);
+                return Changed::Done(transition);
+            }
+            Change::Agent { server, settings } => return self.obey_agent(&server, settings, workers).await,
             Change::DynamicCookie { backend, wanted } => self.set_dynamic_cookie(&backend, wanted, workers).await,
             Change::Patterns(reference, change) => return self.change_patterns(&reference, change),
             Change::VariableSet { line, is_stopping, .. } => {

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_model::{Author, EndedOverride, Object, Override, Overrides, Server, Setting};
+use baton_model::{Author, EndedOverride, Field, Object, Override, Overrides, Server, Setting};
+use baton_proxy::Workers;
 use baton_proxy::balance::{ServerState, Transition};
 
-use super::{ChangeLine, Ready};
+use super::change::MovedServer;
+use super::{ChangeLine, Changed, Ready};
 use crate::handover;
 use crate::handover::memory::{ProcessMemory, TicketKey};
 use crate::overrides::OverrideRecord;
@@ -40,6 +42,31 @@ impl ChangeLine {
             self.checker.track_admin(server, now);
         }
         transition
+    }
+
+    /// The agent of a server says how it is to be: as if an operator had set that, until the agent says otherwise.
+    pub(super) async fn obey_agent(
+        &mut self,
+        server: &Arc<ServerState>,
+        settings: Vec<Setting>,
+        workers: &Workers,
+    ) -> Changed {
+        let mut moved = Vec::new();
+        for value in settings {
+            if value.field().is_of_line() {
+                // A server that is gone meanwhile is nobody's.
+                let _ = self.set_of_line(server, value, Author::agent(), workers).await;
+                continue;
+            }
+            let before = server.admin();
+            let is_state = value.field() == Field::State;
+            if let Some(transition) = self.override_server(server, value, Author::agent(), Instant::now())
+                && is_state
+            {
+                moved.push(MovedServer { server: Arc::clone(server), before, transition });
+            }
+        }
+        Changed::Servers(moved)
     }
 
     /// Overrides of another process, for the first configuration, before it is prepared: servers that were added are part of it.

@@ -62,7 +62,7 @@ pub(super) fn put_in_force(
             let Setting::Line(Some(line)) = &set.value else { continue };
             match reader.read(name, line) {
                 Ok(mut server) => {
-                    server.check.enabled = false;
+                    server.begin_unasked();
                     added.push(Arc::new(server));
                 }
                 Err(reason) => problems.push(format!(
@@ -125,7 +125,7 @@ impl ChangeLine {
         let mut server = DynamicServers::new(&self.model, &proxy, outside, &mut ids).read(name, line)?;
         let connectors = Connectors::of_files_in_use(self.acceptors.authorities(), &self.store);
         let encryption = ServerTlsContext::prepare(&server, connectors, outside as &dyn Files, None)?;
-        server.check.enabled = false;
+        server.begin_unasked();
         let server = Arc::new(server);
         let mut next = Proxy::clone(&proxy);
         next.servers.push(Arc::clone(&server));

@@ -1,9 +1,7 @@
 //! What commands that change something have at hand, and how what they want is done: a command reads its words and looks at what is in
 //! use; a [`Change`] of them goes down the change path, and the reply says what came of it.
 
-use baton_config::Severity;
-use baton_model::Level;
-use baton_proxy::balance::{Admin, ServerState, Transition};
+use baton_model::Setting;
 
 use crate::certificates::Pending;
 use crate::control::Control;
@@ -50,17 +48,20 @@ impl From<Change> for Altering {
 /// Does what a command asks for, and says what came of it.
 pub(super) async fn alter(control: &mut Control, Altering { change, also, done }: Altering) -> CommandResponse {
     let about = match &change {
-        Change::Override { server, .. } => Some((server.clone(), server.admin())),
+        Change::Override { server, value: Setting::State(_), .. } => Some((server.clone(), Some(server.admin()))),
+        Change::HealthForced(server, _) | Change::AgentForced { server, .. } => Some((server.clone(), None)),
         _ => None,
     };
     match control.take(change).await {
         Changed::Done(Some(left)) => {
-            if let Some((server, before)) = about {
-                report(control, &server, before, &left);
+            match about {
+                Some((server, Some(before))) => control.say_state(&server, before, &left),
+                Some((server, None)) => control.say_health(&server, &left),
+                None => {}
             }
         }
         Changed::Servers(moved) => {
-            moved.iter().for_each(|one| report(control, &one.server, one.before, &one.transition));
+            moved.iter().for_each(|one| control.say_state(&one.server, one.before, &one.transition));
         }
         Changed::Done(None) | Changed::Discovered(_) | Changed::Certificates(_) | Changed::Reload(_) => {}
         Changed::Version(version) => return CommandResponse::info(format!("New version created: {version}")),
@@ -78,29 +79,4 @@ pub(super) async fn alter(control: &mut Control, Altering { change, also, done }
             Changed::Refused(reason) => CommandResponse::error(reason),
         },
     }
-}
-
-/// Says in what state a server is by now.
-fn report(control: &Control, server: &ServerState, before: Admin, left: &Transition) {
-    let admin = server.admin();
-    let Some(backend) = server.backend() else { return };
-    let place = format!("Server {}/{}", backend.name(), server.name());
-    let text = match (before.in_maintenance(), admin.in_maintenance()) {
-        (false, true) => format!("{place} is going DOWN for maintenance. {}", rest(left)),
-        (true, false) if admin.is_draining() => format!("{place} is UP/DRAIN (leaving forced maintenance)."),
-        (true, false) => format!("{place} is UP/READY (leaving forced maintenance)."),
-        (true, true) => return,
-        (false, false) if admin.is_draining() => format!("{place} enters drain state. {}", rest(left)),
-        (false, false) => format!("{place} is UP (leaving forced drain)."),
-    };
-    control.messages.event_for(backend.name(), Severity::Warning, Level(5), &text);
-}
-
-/// What is left without the server.
-fn rest(left: &Transition) -> String {
-    let Transition { active, backups, sessions, requeued, remaining } = left;
-    format!(
-        "{active} active and {backups} backup servers left. {sessions} sessions active, {requeued} requeued, {remaining} \
-         remaining in queue."
-    )
 }

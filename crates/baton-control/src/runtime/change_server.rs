@@ -1,12 +1,13 @@
 //! Commands that change servers until the file changes the same field: `set server`, `set weight`, `set maxconn server`,
 //! `enable server`, `disable server`, `enable agent`, `disable agent`. HAProxy's words and answers (management guide, 9.3).
 
+mod agent;
 mod place;
 
 use std::sync::Arc;
 
 use baton_config::is_dynamic;
-use baton_model::{AdminState, Algorithm, Mode, Setting};
+use baton_model::{AdminState, Setting};
 use baton_proxy::balance::{HealthState, ServerState};
 
 use super::altering::{Altering, Staging};
@@ -41,13 +42,10 @@ pub(super) fn set(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, Co
         "check-addr" => place::check_address(call, server),
         "check-port" => place::check_port(call, server),
         "health" => health(call, server),
-        // Without agents, and without resolvers, HAProxy says so in these words.
-        "agent" | "agent-send" => Err(CommandResponse::error("agent checks are not enabled on this server.")),
-        word @ ("agent-addr" | "agent-port") if call.arg(2).is_empty() => Err(CommandResponse::error(match word {
-            "agent-addr" => "set server <b>/<s> agent-addr requires an address and optionally a port.",
-            _ => "set server <b>/<s> agent-port requires a port.",
-        })),
-        "agent-addr" | "agent-port" => Err(CommandResponse::error("agent checks are not enabled on this server")),
+        "agent" => agent::force(call, server),
+        "agent-addr" => agent::address(call, server),
+        "agent-port" => agent::port(call, server),
+        "agent-send" => agent::send(call, server),
         "fqdn" if call.arg(2).is_empty() => Err(CommandResponse::error("set server <b>/<s> fqdn requires a FQDN.")),
         "fqdn" if server.config().resolution.is_some() => {
             let text = "'set server <srv> fqdn' is not supported yet: change the configuration and reload.";
@@ -101,16 +99,16 @@ fn health(call: &Call, server: Arc<ServerState>) -> Result<Altering, CommandResp
     Ok(Change::HealthForced(server, health).into())
 }
 
-/// `enable agent <backend>/<server>`: no server has one.
+/// `enable agent <backend>/<server>`.
 pub(super) fn enable_agent(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
-    find(staging.line, call.arg(0))?;
-    Err(CommandResponse::error("Agent was not configured on this server, cannot enable."))
+    let server = find(staging.line, call.arg(0))?;
+    agent::switch(call, server, true)
 }
 
-/// `disable agent <backend>/<server>`: there is nothing to stop.
+/// `disable agent <backend>/<server>`.
 pub(super) fn disable_agent(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, CommandResponse> {
-    find(staging.line, call.arg(0))?;
-    Err(CommandResponse::Done)
+    let server = find(staging.line, call.arg(0))?;
+    agent::switch(call, server, false)
 }
 
 /// `set maxconn server <backend>/<server> <maxconn>`.
@@ -178,13 +176,7 @@ fn weight(line: &ChangeLine, call: &Call, server: Arc<ServerState>, text: &str) 
 /// Whether weights of a backend stay what they are.
 fn is_static(line: &ChangeLine, backend: &str, server: &ServerState) -> bool {
     let name = server.backend().map_or_else(|| backend.into(), |backend| backend.name().clone());
-    let Some(proxy) = line.model().backend(&name) else { return false };
-    let is_hash = matches!(
-        proxy.balance.algorithm,
-        Algorithm::Source | Algorithm::Uri(_) | Algorithm::UrlParam { .. } | Algorithm::Hdr { .. } | Algorithm::Hash(_)
-    );
-    proxy.mode != Mode::Direct
-        && (proxy.balance.algorithm == Algorithm::StaticRr || is_hash && !proxy.balance.hash.consistent)
+    line.model().backend(&name).is_some_and(|proxy| proxy.has_static_weights())
 }
 
 /// A weight, or a share of the configured one.

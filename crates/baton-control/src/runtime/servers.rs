@@ -90,10 +90,11 @@ fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant
         Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => "-".into(),
     };
     let (result, health) = result(&config, state, &report);
-    // Writing to a string cannot fail. The ids that were given by hand are not told from others; agents do not exist.
+    let (agent_address, agent_port) = agent_place(&config);
+    // Writing to a string cannot fail. The ids that were given by hand are not told from others.
     let _ = writeln!(
         out,
-        "{} {} {} {} {address} {} {} {} {} {} {} {result} {health} {} 0 0 0 {fqdn} {port} {service} {} {} {check_address} - 0",
+        "{} {} {} {} {address} {} {} {} {} {} {} {result} {health} {} {} 0 0 {fqdn} {port} {service} {} {} {check_address} {agent_address} {agent_port}",
         proxy.id,
         proxy.name,
         config.id,
@@ -105,6 +106,7 @@ fn state_line(out: &mut String, proxy: &Proxy, state: &ServerState, now: Instant
         now.saturating_duration_since(state.changed()).as_secs(),
         check_number(report.status),
         check_state(&config, state),
+        agent_state(&config),
         u8::from(config.tls.is_some()),
         config.check.port.unwrap_or_default(),
     );
@@ -156,7 +158,7 @@ fn result(config: &Server, state: &ServerState, report: &CheckReport) -> (u8, u3
         _ => 2,
     };
     let is_in_maintenance = state.admin().in_maintenance();
-    let is_up = state.health() != HealthState::Down && !is_in_maintenance;
+    let is_up = state.checked_health() != HealthState::Down && !is_in_maintenance;
     match report.status.is_empty() {
         // Before the first check, and without any.
         true => (result, if is_up { config.check.rise } else { 0 }),
@@ -169,6 +171,25 @@ fn check_state(config: &Server, state: &ServerState) -> u8 {
     let checked = if config.check.enabled { 0x06 } else { 0 };
     let is_paused = state.admin().in_maintenance() && (config.check.enabled || config.disabled);
     checked | if is_paused { 0x08 } else { 0 }
+}
+
+/// `srv_agent_state`, a mask: an agent, configured, and enabled.
+fn agent_state(config: &Server) -> u8 {
+    match config.agent() {
+        None => 0,
+        Some(agent) => 0x12 | if agent.enabled { 0x04 } else { 0 },
+    }
+}
+
+/// `srv_agent_addr` and `srv_agent_port`. An agent without an address of its own has that of the checks.
+fn agent_place(config: &Server) -> (String, u16) {
+    let Some(agent) = config.agent() else { return ("-".into(), 0) };
+    let checked = || match &config.check.addr {
+        Some(Address::Inet(address)) => Some(address.ip()),
+        Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => None,
+    };
+    let address = agent.addr.or_else(checked).map_or("-".into(), |address| address.to_string());
+    (address, agent.port.unwrap_or_default())
 }
 
 /// `show servers conn [<backend>]`.

@@ -171,6 +171,8 @@ pub(super) static SERVER: &[FieldRow<Server>] = rows! { Server;
     source_address by unshown => "source" E::RECONNECTS_AND_RECHECKS,
     slowstart => "slowstart" E::NONE,
     check by |server| checks(&server.check) => "check" E::RECHECKS,
+    agent by |server| agent(server) => "agent-check" E::NONE,
+    socks4 by |server| socks4(server) => "socks4" E::RECONNECTS_AND_RECHECKS,
     pool_max_conn => "pool-max-conn" E::NONE,
     pool_purge_delay => "pool-purge-delay" E::NONE,
     max_reuse => "max-reuse" E::NONE,
@@ -521,6 +523,20 @@ fn checks(check: &CheckSettings) -> String {
     also("port", check.port.map(|port| port.to_string()));
     also("track", check.track.clone());
     words.join(" ")
+}
+
+/// What a server's line says of its agent.
+fn agent(server: &Server) -> String {
+    let Some(agent) = server.agent() else { return "no-agent-check".into() };
+    let mut words = vec![format!("agent-check agent-inter {}", agent.inter.words())];
+    words.extend(agent.addr.map(|addr| format!("agent-addr {addr}")));
+    words.extend(agent.port.map(|port| format!("agent-port {port}")));
+    words.join(" ")
+}
+
+/// The proxy on the way to a server.
+fn socks4(server: &Server) -> String {
+    server.socks4.map_or("unset".into(), |address| address.to_string())
 }
 
 /// `log` lines without their first word.

@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::{AdminState, EffectiveServer, Field, NO_LINE, Object, Setting};
-use crate::{Address, Global, Model, Proxy, Server, ServerAddress};
+use crate::{Address, AgentSettings, Global, Model, Proxy, Server, ServerAddress};
 
 /// The largest `weight`.
 const WEIGHT_MAX: u32 = 256;
 
 impl Field {
     /// All of them.
-    pub const ALL: [Field; 13] = [
+    pub const ALL: [Field; 17] = [
         Field::State,
         Field::Weight,
         Field::Line,
@@ -20,6 +21,10 @@ impl Field {
         Field::Address,
         Field::CheckAddress,
         Field::CheckPort,
+        Field::Agent,
+        Field::AgentAddress,
+        Field::AgentPort,
+        Field::AgentSend,
         Field::Tls,
         Field::ConnectionRate,
         Field::SessionRate,
@@ -46,6 +51,10 @@ impl Field {
             Field::Address => "addr",
             Field::CheckAddress => "check-addr",
             Field::CheckPort => "check-port",
+            Field::Agent => "agent",
+            Field::AgentAddress => "agent-addr",
+            Field::AgentPort => "agent-port",
+            Field::AgentSend => "agent-send",
             Field::Tls => "ssl",
             Field::ConnectionRate => "maxconnrate",
             Field::SessionRate => "maxsessrate",
@@ -76,6 +85,13 @@ impl Setting {
                 Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => None,
             }),
             Field::CheckPort => Setting::CheckPort(server.and_then(|server| server.check.port)),
+            Field::Agent => Setting::Agent(server.is_some_and(Server::has_running_agent)),
+            Field::AgentAddress => Setting::AgentAddress(server.and_then(|server| server.agent()?.addr)),
+            Field::AgentPort => Setting::AgentPort(server.and_then(|server| server.agent()?.port)),
+            Field::AgentSend => {
+                let send = server.and_then(|server| Some(Arc::clone(&server.agent()?.send)));
+                Setting::AgentSend(send.unwrap_or_default())
+            }
             Field::Tls => Setting::Tls(server.is_some_and(|server| server.tls.is_some())),
             // No server has these.
             Field::ConnectionRate => Setting::ConnectionRate(0),
@@ -143,12 +159,27 @@ impl Setting {
                 server.check.addr = address.map(|address| Address::Inet(SocketAddr::new(address, 0)));
             }
             Setting::CheckPort(port) => server.check.port = *port,
+            Setting::Agent(_) | Setting::AgentAddress(_) | Setting::AgentPort(_) | Setting::AgentSend(_) => {
+                if let Some(agent) = server.agent.as_mut().filter(|agent| agent.is_configured) {
+                    self.put_agent(Arc::make_mut(agent));
+                }
+            }
             Setting::Tls(true) if server.tls.is_none() => {
                 server.tls = server.tls_ready.take().or_else(|| server.check.tls.clone());
             }
             Setting::Tls(true) => {}
             // Checks stay as they are.
             Setting::Tls(false) => server.tls_ready = server.tls.take().or_else(|| server.tls_ready.take()),
+        }
+    }
+
+    fn put_agent(&self, agent: &mut AgentSettings) {
+        match self {
+            Setting::Agent(enabled) => agent.enabled = *enabled,
+            Setting::AgentAddress(address) => agent.addr = *address,
+            Setting::AgentPort(port) => agent.port = *port,
+            Setting::AgentSend(text) => agent.send = Arc::clone(text),
+            _ => {}
         }
     }
 
@@ -163,6 +194,10 @@ impl Setting {
             Setting::Address(_) => Field::Address,
             Setting::CheckAddress(_) => Field::CheckAddress,
             Setting::CheckPort(_) => Field::CheckPort,
+            Setting::Agent(_) => Field::Agent,
+            Setting::AgentAddress(_) => Field::AgentAddress,
+            Setting::AgentPort(_) => Field::AgentPort,
+            Setting::AgentSend(_) => Field::AgentSend,
             Setting::Tls(_) => Field::Tls,
             Setting::ConnectionRate(_) => Field::ConnectionRate,
             Setting::SessionRate(_) => Field::SessionRate,
@@ -180,6 +215,12 @@ impl Setting {
             Field::Health => switch(text).map(Setting::Health),
             Field::Service => switch(text).map(Setting::Service),
             Field::Tls => switch(text).map(Setting::Tls),
+            Field::Agent => switch(text).map(Setting::Agent),
+            Field::AgentAddress if text == NO_LINE => Some(Setting::AgentAddress(None)),
+            Field::AgentAddress => text.parse().ok().map(|address| Setting::AgentAddress(Some(address))),
+            Field::AgentPort if text == NO_LINE => Some(Setting::AgentPort(None)),
+            Field::AgentPort => text.parse().ok().map(|port| Setting::AgentPort(Some(port))),
+            Field::AgentSend => unescaped(text).map(|text| Setting::AgentSend(text.into())),
             Field::ConnectionRate => text.parse().ok().map(Setting::ConnectionRate),
             Field::SessionRate => text.parse().ok().map(Setting::SessionRate),
             Field::TlsRate => text.parse().ok().map(Setting::TlsRate),
@@ -199,18 +240,60 @@ impl fmt::Display for Setting {
             Setting::State(state) => out.write_str(state.word()),
             Setting::Weight(weight) => write!(out, "{weight}"),
             Setting::Line(line) => out.write_str(line.as_deref().unwrap_or(NO_LINE)),
-            Setting::Health(true) | Setting::Service(true) | Setting::Tls(true) => out.write_str("enabled"),
-            Setting::Health(false) | Setting::Service(false) | Setting::Tls(false) => out.write_str("disabled"),
+            Setting::Health(true) | Setting::Service(true) | Setting::Tls(true) | Setting::Agent(true) => {
+                out.write_str("enabled")
+            }
+            Setting::Health(false) | Setting::Service(false) | Setting::Tls(false) | Setting::Agent(false) => {
+                out.write_str("disabled")
+            }
             Setting::Maxconn(limit)
             | Setting::ConnectionRate(limit)
             | Setting::SessionRate(limit)
             | Setting::TlsRate(limit) => write!(out, "{limit}"),
             Setting::Address(address) => out.write_str(address.as_deref().unwrap_or(NO_LINE)),
-            Setting::CheckAddress(Some(address)) => write!(out, "{address}"),
-            Setting::CheckPort(Some(port)) => write!(out, "{port}"),
-            Setting::CheckAddress(None) | Setting::CheckPort(None) => out.write_str(NO_LINE),
+            Setting::CheckAddress(Some(address)) | Setting::AgentAddress(Some(address)) => write!(out, "{address}"),
+            Setting::CheckPort(Some(port)) | Setting::AgentPort(Some(port)) => write!(out, "{port}"),
+            Setting::CheckAddress(None)
+            | Setting::CheckPort(None)
+            | Setting::AgentAddress(None)
+            | Setting::AgentPort(None) => out.write_str(NO_LINE),
+            Setting::AgentSend(text) => out.write_str(&escaped(text)),
         }
     }
+}
+
+/// A text in one line: what ends a line or cannot be seen is written with a backslash.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\\' => out.push_str(r"\\"),
+            '\n' => out.push_str(r"\n"),
+            '\r' => out.push_str(r"\r"),
+            control if control.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(control))),
+            character => out.push(character),
+        }
+    }
+    out
+}
+
+/// What [`escaped`] wrote.
+fn unescaped(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(character) = rest.next() {
+        match character {
+            '\\' => out.push(match rest.next()? {
+                '\\' => '\\',
+                'n' => '\n',
+                'r' => '\r',
+                'x' => char::from(u8::from_str_radix(&[rest.next()?, rest.next()?].iter().collect::<String>(), 16).ok()?),
+                _ => return None,
+            }),
+            character => out.push(character),
+        }
+    }
+    Some(out)
 }
 
 fn switch(text: &str) -> Option<bool> {

@@ -18,6 +18,7 @@ use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
 use crate::pool::{ServerConnection, carried};
 use crate::proxy_protocol::{Addresses, write_header};
+use crate::socks4::{SOCKS4_RESPONSE_BYTES, socks4_granted, socks4_request};
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
 use crate::upstream::Agreed;
@@ -66,6 +67,7 @@ impl Opening<'_> {
         name: Option<Box<str>>,
     ) -> Result<ServerConnection, ConnectFailed> {
         let mut stream = self.connect(deadline).await?;
+        self.pass_socks(&mut stream, deadline).await?;
         self.introduce(&mut stream, deadline).await?;
         let encryption = self.encrypt(&mut stream, deadline, name.as_deref()).await?;
         let server = self.slot.server().clone();
@@ -89,7 +91,10 @@ impl Opening<'_> {
         let config = self.slot.config();
         let ours = || ConnectFailed::Final(Ended::new(Cause::Internal, Phase::Connect));
         // Without an address the server may have one for the next attempt, after a reload, or another server has.
-        let peer = self.peer().ok_or_else(refused)?;
+        let peer = match config.socks4 {
+            Some(proxy) => Endpoint::Inet(proxy),
+            None => self.peer().ok_or_else(refused)?,
+        };
         let mut dialer = Dialer::new(config, backend, self.source());
         dialer.options.fast_open = self.may_open_fast();
         if let Some(set) = self.settings.values() {
@@ -145,7 +150,8 @@ impl Opening<'_> {
     /// for ever: the SYN goes with ours.
     fn may_open_fast(&self) -> bool {
         let config = self.slot.config();
-        let sends_first = self.has_data || config.send_proxy != ProxyProtocol::Off || self.slot.encryption().is_some();
+        let introduces = config.socks4.is_some() || config.send_proxy != ProxyProtocol::Off;
+        let sends_first = self.has_data || introduces || self.slot.encryption().is_some();
         config.tfo && sends_first
     }
 
@@ -182,6 +188,27 @@ impl Opening<'_> {
         }
     }
 
+    /// Has a SOCKS4 proxy connect to the server.
+    async fn pass_socks(&self, stream: &mut Stream, deadline: &mut Deadline) -> Result<(), ConnectFailed> {
+        if self.slot.config().socks4.is_none() {
+            return Ok(());
+        }
+        // The protocol has room for no other address.
+        let Some(Endpoint::Inet(SocketAddr::V4(server))) = self.peer() else { return Err(refused()) };
+        self.send(stream, deadline, &socks4_request(server)).await?;
+        let mut response = [0; SOCKS4_RESPONSE_BYTES];
+        let mut count = 0;
+        while count < response.len() {
+            let read = until(self.core, self.orders, deadline, |cx| stream.poll_read(cx, &mut response[count..])).await;
+            match read {
+                Ok(Ok(more @ 1..)) => count += more,
+                Ok(Ok(0) | Err(_)) => return Err(refused()),
+                Err(interrupt) => return Err(interrupted(interrupt)),
+            }
+        }
+        if socks4_granted(response) { Ok(()) } else { Err(refused()) }
+    }
+
     /// The PROXY header.
     async fn introduce(&self, stream: &mut Stream, deadline: &mut Deadline) -> Result<(), ConnectFailed> {
         let version = self.slot.config().send_proxy;
@@ -190,9 +217,13 @@ impl Opening<'_> {
         }
         let mut header = Vec::new();
         write_header(version, &self.addresses(), &mut header);
+        self.send(stream, deadline, &header).await
+    }
+
+    async fn send(&self, stream: &mut Stream, deadline: &mut Deadline, bytes: &[u8]) -> Result<(), ConnectFailed> {
         let mut sent = 0;
-        while sent < header.len() {
-            match until(self.core, self.orders, deadline, |cx| stream.poll_write(cx, &header[sent..])).await {
+        while sent < bytes.len() {
+            match until(self.core, self.orders, deadline, |cx| stream.poll_write(cx, &bytes[sent..])).await {
                 Ok(Ok(count)) => sent += count,
                 Ok(Err(_)) => return Err(refused()),
                 Err(interrupt) => return Err(interrupted(interrupt)),

@@ -459,7 +459,30 @@ impl BackendState {
         self.change(server, now, |server| {
             let before = server.health();
             server.store_health(health);
-            before != health
+            before != server.health()
+        })
+    }
+
+    pub(super) fn hold(self: &Arc<Self>, server: &ServerState, is_held: bool, now: Instant) -> Option<Transition> {
+        self.change(server, now, |server| {
+            let before = server.health();
+            server.store_hold(is_held);
+            before != server.health()
+        })
+    }
+
+    pub(super) fn force_health(
+        self: &Arc<Self>,
+        server: &ServerState,
+        health: HealthState,
+        is_held: bool,
+        now: Instant,
+    ) -> Option<Transition> {
+        self.change(server, now, |server| {
+            let before = server.health();
+            server.store_health(health);
+            server.store_hold(is_held);
+            before != server.health()
         })
     }
 
@@ -469,8 +492,11 @@ impl BackendState {
             server.store_admin(admin);
             // Who leaves maintenance is up until a check says otherwise, as in HAProxy; a tracked server decides for others.
             let leaves = before.in_maintenance() && !admin.in_maintenance();
-            if leaves && server.health() == HealthState::Down && server.notes().config.check.track.is_none() {
+            if leaves && server.checked_health() == HealthState::Down && server.notes().config.check.track.is_none() {
                 server.store_health(HealthState::Up);
+            }
+            if leaves && server.is_down_by_agent() {
+                server.store_hold(true);
             }
             before != admin
         })

@@ -36,6 +36,8 @@ pub struct ServerMemory {
     pub name: Arc<str>,
     /// What checks say.
     pub health: HealthState,
+    /// Its agent keeps it down.
+    pub is_held: bool,
     /// For how long it has been up or down.
     pub since: Duration,
     /// How often it went down.
@@ -52,6 +54,8 @@ pub struct ServerMemory {
     pub warming: Option<Duration>,
     /// What the last check found.
     pub check: CheckReport,
+    /// What its agent said last.
+    pub agent: CheckReport,
 }
 
 /// Where an algorithm that takes turns stands. Algorithms without a position have an empty one, and so has one that did not
@@ -97,7 +101,8 @@ impl BackendState {
             let notes = state.notes();
             ServerMemory {
                 name: Arc::clone(state.name()),
-                health: state.health(),
+                health: state.checked_health(),
+                is_held: state.is_held(),
                 since: now.saturating_duration_since(notes.changed),
                 downs: notes.downs,
                 down_time: notes.down_time,
@@ -106,6 +111,7 @@ impl BackendState {
                 total: state.total(),
                 warming: warming.get(&server).map(|since| now.saturating_duration_since(*since)),
                 check: notes.check.as_deref().cloned().unwrap_or_default(),
+                agent: notes.agent.as_deref().cloned().unwrap_or_default(),
             }
         });
         let outages = self.outages().remember(now);
@@ -146,6 +152,7 @@ impl BackendState {
 impl ServerState {
     fn recall(&self, kept: ServerMemory, now: Instant) {
         self.store_health(kept.health);
+        self.store_hold(kept.is_held);
         self.served_max.fetch_max(kept.served_max, Ordering::Relaxed);
         self.queued_max.fetch_max(kept.queued_max, Ordering::Relaxed);
         self.total.fetch_add(kept.total, Ordering::Relaxed);
@@ -154,5 +161,6 @@ impl ServerState {
         notes.downs = kept.downs;
         notes.down_time = kept.down_time;
         notes.check = (kept.check != CheckReport::default()).then(|| Box::new(kept.check));
+        notes.agent = (kept.agent != CheckReport::default()).then(|| Box::new(kept.agent));
     }
 }

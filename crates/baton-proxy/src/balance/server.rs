@@ -18,7 +18,12 @@ pub struct ServerState {
     pub(super) backend: Weak<BackendState>,
     /// Its place in the backend's table; [`GONE`] once a reload removed it.
     pub(super) index: AtomicUsize,
+    /// What counts: down as long as its agent says so, else what checks say.
     pub(super) health: AtomicU8,
+    /// What checks say, or the server that it tracks.
+    checked: AtomicU8,
+    /// Its agent says that it is down.
+    is_held: AtomicBool,
     pub(super) admin: AtomicU8,
     /// `weight` of the configuration, or as an operator set it.
     pub(super) weight: AtomicU32,
@@ -52,6 +57,8 @@ pub(super) struct Notes {
     pub(super) cookie: Option<Arc<str>>,
     /// `None`: no check was made yet, as of most of thousands of servers that are not checked.
     pub(super) check: Option<Box<CheckReport>>,
+    /// The same of its agent.
+    pub(super) agent: Option<Box<CheckReport>>,
     pub(super) changed: Instant,
     /// Why a handshake with it failed, as it was said last.
     pub(super) complaint: Option<Box<Complaint>>,
@@ -92,6 +99,16 @@ pub enum HealthState {
     Stopping,
     /// Not usable.
     Down,
+}
+
+impl HealthState {
+    fn of(number: u8) -> HealthState {
+        match number {
+            0 => HealthState::Up,
+            1 => HealthState::Stopping,
+            _ => HealthState::Down,
+        }
+    }
 }
 
 /// What operators and the configuration say of a server: reasons that may apply together.
@@ -179,6 +196,8 @@ impl ServerState {
             backend,
             index: AtomicUsize::new(GONE),
             health: AtomicU8::new(HealthState::Up as u8),
+            checked: AtomicU8::new(HealthState::Up as u8),
+            is_held: AtomicBool::new(false),
             admin: AtomicU8::new(admin.bits()),
             weight: AtomicU32::new(config.weight),
             effective: AtomicU32::new(0),
@@ -198,6 +217,7 @@ impl ServerState {
                 encryption: None,
                 cookie: None,
                 check: None,
+                agent: None,
                 changed: now,
                 downs: 0,
                 down_time: Duration::ZERO,
@@ -226,13 +246,19 @@ impl ServerState {
         self.notes().cookie.clone()
     }
 
-    /// What checks say.
+    /// What checks and its agent say.
     pub fn health(&self) -> HealthState {
-        match self.health.load(Ordering::Relaxed) {
-            0 => HealthState::Up,
-            1 => HealthState::Stopping,
-            _ => HealthState::Down,
-        }
+        HealthState::of(self.health.load(Ordering::Relaxed))
+    }
+
+    /// What checks say, whatever its agent says.
+    pub fn checked_health(&self) -> HealthState {
+        HealthState::of(self.checked.load(Ordering::Relaxed))
+    }
+
+    /// Whether its agent keeps it down.
+    pub fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
     }
 
     /// What the operator says.
@@ -338,6 +364,28 @@ impl ServerState {
         self.notes().check.replace(Box::new(report)).map(|before| *before).unwrap_or_default()
     }
 
+    /// What its agent said last.
+    pub fn agent_report(&self) -> CheckReport {
+        self.notes().agent.as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Writes what its agent said; does not change the state.
+    pub fn set_agent_report(&self, report: CheckReport) {
+        self.notes().agent = Some(Box::new(report));
+    }
+
+    /// Its agent has said nothing yet.
+    pub fn forget_agent_report(&self) {
+        self.notes().agent = None;
+    }
+
+    /// Whether its agent, which is asked, has said that it is down, and not that it is up again.
+    pub(super) fn is_down_by_agent(&self) -> bool {
+        let notes = self.notes();
+        let is_down = notes.agent.as_deref().is_some_and(|report| report.rise > 0 && report.health == 0);
+        is_down && notes.config.has_running_agent()
+    }
+
     /// When it last went up or down.
     pub fn changed(&self) -> Instant {
         self.notes().changed
@@ -363,6 +411,17 @@ impl ServerState {
     /// removed.
     pub fn set_health(&self, health: HealthState, now: Instant) -> Option<Transition> {
         self.backend.upgrade()?.set_health(self, health, now)
+    }
+
+    /// Its agent holds it down, or does so no more. As [`ServerState::set_health`].
+    pub fn hold(&self, is_held: bool, now: Instant) -> Option<Transition> {
+        self.backend.upgrade()?.hold(self, is_held, now)
+    }
+
+    /// Marks it as an operator says, who has the last word until the next check and the next response of its agent. As
+    /// [`ServerState::set_health`].
+    pub fn force_health(&self, health: HealthState, is_held: bool, now: Instant) -> Option<Transition> {
+        self.backend.upgrade()?.force_health(self, health, is_held, now)
     }
 
     /// Sets the administrative state. Takes the backend's lock, updates the algorithm and the queues as [`ServerState::set_health`] does.
@@ -455,6 +514,13 @@ impl ServerState {
     }
 
     pub(super) fn store_health(&self, health: HealthState) {
+        self.checked.store(health as u8, Ordering::Relaxed);
+        self.store_hold(self.is_held());
+    }
+
+    pub(super) fn store_hold(&self, is_held: bool) {
+        self.is_held.store(is_held, Ordering::Relaxed);
+        let health = if is_held { HealthState::Down } else { self.checked_health() };
         self.health.store(health as u8, Ordering::Relaxed);
     }
 

@@ -1,6 +1,7 @@
 //! The runtime API of a whole process, by real clients: `socat`, and the tools people have for HAProxy. Where HAProxy has an
 //! answer to compare with, Debian's is asked the same.
 
+mod agents;
 mod browser;
 mod certificates;
 mod checks;

@@ -96,6 +96,14 @@ const FIRST: &[&str] = &[
     "enable frontend other",
     "add server app/n{n} 127.0.0.1:9 weight {n}",
     "del server app/n{n}",
+    "set server agt/a agent up",
+    "set server agt/a agent down",
+    "set server agt/a agent {n}",
+    "set server agt/a agent-port {n}",
+    "set server agt/a agent-addr 127.0.0.{n} port {n}",
+    "set server agt/a agent-send {n}",
+    "disable agent agt/a",
+    "enable agent agt/a",
     "shutdown session 0x{n}",
     "shutdown sessions server app/s3",
     "clear counters",
@@ -196,7 +204,8 @@ fn random_commands_from_many_connections_disturb_nobody() {
          frontend web\n bind {web}\n http-request track-sc0 src table visitors\n default_backend app\nfrontend other\n bind {other}\n default_backend app\n\
          backend app\n server s1 {o} check inter 1h weight 10\n server s2 {o} weight 10\n server s3 {o} weight 0\n server s4 {o}\n \
          server s5 {o} weight 0 ssl verify none\n\
-         backend visitors\n stick-table type ip size 100 expire 1m store gpc0,http_req_rate(10s)\n",
+         backend visitors\n stick-table type ip size 100 expire 1m store gpc0,http_req_rate(10s)\n\
+         backend agt\n server a 127.0.0.1:9 agent-check agent-port 9 agent-inter 1s\n",
         socket.display(),
         o = origin.address(),
     );

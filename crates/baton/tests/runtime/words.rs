@@ -15,6 +15,7 @@ fn config(folder: &Path) -> String {
          backend app\n cookie SRV insert\n server a 127.0.0.1:9 weight 10 maxconn 7\n server b 127.0.0.1:9 check inter 1h\n \
          server c 127.0.0.1:9 disabled\n server t 127.0.0.1:9 track b\nbackend enc\n \
          default-server ssl verify none\n server on 127.0.0.1:9\n server off 127.0.0.1:9 no-ssl\n server own 127.0.0.1:9 no-ssl ssl\n\
+         backend agt\n server a 127.0.0.1:9 agent-check agent-port 9 agent-inter 1h\n server n 127.0.0.1:9\n\
          backend plain\n server own 127.0.0.1:9 ssl no-ssl verify none\n server check 127.0.0.1:9 check inter 1h check-ssl verify none\n\
          backend seen\n stick-table type ip size 10 expire 1m store gpc0\n\
          resolvers names\n nameserver n1 127.0.0.1:9\n"
@@ -255,6 +256,37 @@ const COMMANDS: &[&str] = &[
     "set server app/a agent-port 1",
     "set server app/a agent-send",
     "set server app/a agent-send x",
+    "set server agt/a agent",
+    "set server agt/a agent x",
+    "set server agt/a agent down",
+    "set server agt/a agent up",
+    "set server agt/a agent-addr",
+    "set server agt/a agent-addr 127.0.0.2",
+    "set server agt/a agent-addr 127.0.0.2 port",
+    "set server agt/a agent-addr 127.0.0.2 port x",
+    "set server agt/a agent-addr 127.0.0.2 port 70000",
+    "set server agt/a agent-addr 127.0.0.2 port 8",
+    "set server agt/a agent-port",
+    "set server agt/a agent-port x",
+    "set server agt/a agent-port 70000",
+    "set server agt/a agent-port -1",
+    "set server agt/a agent-port 7",
+    "set server agt/a agent-send",
+    "set server agt/a agent-send x",
+    "set server agt/n agent up",
+    "set server agt/n agent-addr ::1",
+    "set server agt/n agent-port 7",
+    "set server agt/n agent-send x",
+    "enable agent agt/n",
+    "disable agent agt/n",
+    "disable agent agt/a",
+    "disable agent agt/a",
+    "set server agt/a agent up",
+    "set server agt/a agent-port 7",
+    "enable agent agt/a",
+    "add server agt/b 127.0.0.1:9 agent-check",
+    "add server agt/c 127.0.0.1:9 agent-check agent-port 9",
+    "set server agt/c agent up",
     "set server app/a fqdn",
     "set server app/a fqdn x",
     "set server app/a ssl",

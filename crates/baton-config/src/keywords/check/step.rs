@@ -62,10 +62,7 @@ pub(super) fn connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
         match call.arg(index) {
             "default" => connect.default = true,
             "send-proxy" => connect.send_proxy = true,
-            "via-socks4" => {
-                let message = format!("'{} via-socks4' is not supported yet", call.name);
-                return call.error(call.first + index, "not-yet", message);
-            }
+            "via-socks4" => connect.via_socks4 = true,
             "ssl" => connect.ssl = true,
             "linger" => connect.linger = true,
             "port" => {

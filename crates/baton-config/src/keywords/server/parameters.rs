@@ -1,9 +1,9 @@
 //! The words of `server` and `default-server` lines: a row each, and what each does to a server.
 
 use std::net::IpAddr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use baton_model::{Address, InitState, MarkedDown, MarkedUp, Observe, OnError, ProxyProtocol};
+use baton_model::{Address, AgentSettings, Family, InitState, MarkedDown, MarkedUp, Observe, OnError, ProxyProtocol};
 use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
 
@@ -36,6 +36,11 @@ const TLS: &str = "it undoes send-proxy-v2-ssl, which is not supported yet";
 
 static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("addr", 1, addr, "Address for health checks."),
+    row("agent-addr", 1, agent_addr, "Address of the agent (default: where the server is checked)."),
+    row("agent-check", 0, |s, _, _| set(&mut agent(s).is_configured, true), "Asks an agent how the server is."),
+    row("agent-inter", 1, agent_inter, "Interval of agent checks, and time for each of them."),
+    row("agent-port", 1, agent_port, "Port of the agent."),
+    row("agent-send", 1, agent_send, "Text that the agent is sent."),
     row("backup", 0, |s, _, _| set(&mut s.server.backup, true), "Used only if no other server is available."),
     row("check", 0, |s, _, _| set(&mut s.server.check.enabled, true), "Enables health checks."),
     row(
@@ -43,6 +48,13 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
         0,
         |s, _, _| set(&mut s.server.check.send_proxy, true),
         "Health checks send a PROXY header.",
+    ),
+    row("check-proto", 1, check_proto, "Protocol of health checks: 'h1' of HTTP checks, 'none' of others."),
+    row(
+        "check-via-socks4",
+        0,
+        |s, _, _| set(&mut s.server.check.via_socks4, true),
+        "Health checks go through the proxy of 'socks4'.",
     ),
     row("cookie", 1, cookie, "Value of the server in the persistence cookie."),
     row("disabled", 0, |s, _, _| set(&mut s.server.disabled, true), "Starts in maintenance."),
@@ -59,6 +71,7 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("maxconn", 1, maxconn, "Maximum number of concurrent requests."),
     row("maxqueue", 1, maxqueue, "Maximum number of requests queued for this server."),
     row("minconn", 1, minconn, "Lower bound of the dynamic connection limit."),
+    row("no-agent-check", 0, no_agent_check, "Undoes 'agent-check'."),
     row("no-backup", 0, |s, _, _| set(&mut s.server.backup, false), "Undoes 'backup'."),
     row("no-check", 0, |s, _, _| set(&mut s.server.check.enabled, false), "Undoes 'check'."),
     row("no-check-send-proxy", 0, |s, _, _| set(&mut s.server.check.send_proxy, false), "Undoes 'check-send-proxy'."),
@@ -73,12 +86,14 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("pool-max-conn", 1, pool_max_conn, "Maximum number of idle connections."),
     row("pool-purge-delay", 1, pool_purge_delay, "Interval at which half of the unneeded idle connections is closed."),
     row("port", 1, port, "Port for health checks."),
+    row("proto", 1, proto, "Protocol of connections: 'h1' in 'mode http', 'none' in 'mode tcp'."),
     row("redir", 1, redir, "Redirect GET and HEAD requests to this prefix instead of forwarding them."),
     row("rise", 1, rise, "Successful health checks until the server is up."),
     row("send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::V1), "A PROXY header, version 1, is sent first."),
     row("send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::V2), "A PROXY header, version 2, is sent first."),
     row("shard", 1, shard, "In a 'peers' section: the shard whose entries this peer gets; 0: all (HAProxy 2.7)."),
     row("slowstart", 1, slowstart, "Time to reach full weight after coming up."),
+    row("socks4", 1, socks4, "Address and port of a SOCKS4 proxy through which the server is connected to."),
     row("source", 1, source_parameter, "Source address of connections to the server."),
     row("stick", 0, |s, _, _| set(&mut s.server.non_stick, false), "Undoes 'non-stick'."),
     row("tcp-ut", 1, tcp_ut, "TCP user timeout: how long sent data may stay unacknowledged."),
@@ -92,25 +107,15 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("track", 1, track, "Follows the state of another server instead of its own health checks."),
     row("usesrc", 0, stray_usesrc, "Only after 'source'."),
     row("weight", 1, weight, "Share of the load, 0 to 256."),
-    none("no-agent-check", 0, "agent checks are not supported yet"),
     none("no-send-proxy-v2-ssl", 0, TLS),
     none("no-send-proxy-v2-ssl-cn", 0, TLS),
-    none("agent-addr", 1, "it configures 'agent-check', which is not supported yet"),
-    none("agent-inter", 1, "it configures 'agent-check', which is not supported yet"),
-    none("agent-port", 1, "it configures 'agent-check', which is not supported yet"),
-    none("agent-send", 1, "it configures 'agent-check', which is not supported yet"),
     none("log-proto", 1, "it configures logging over TCP, which is not supported yet"),
     none("pool-low-conn", 1, "threads never take idle connections from each other"),
     none("ws", 1, "connections to servers are always HTTP/1"),
-    later("agent-check", 0),
-    later("check-proto", 1),
-    later("check-via-socks4", 0),
     later("namespace", 1),
-    later("proto", 1),
     later("proxy-v2-options", 1),
     later("send-proxy-v2-ssl", 0),
     later("send-proxy-v2-ssl-cn", 0),
-    later("socks4", 1),
 ];
 
 /// All rows, those about TLS last.
@@ -172,6 +177,113 @@ fn addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     match check_address(call.line.word(at + 1), call.context) {
         Ok(address) => server.server.check.addr = Some(address),
         Err(message) => call.error(at + 1, "bad-address", format!("'addr' : {message}.")),
+    }
+    1
+}
+
+/// The name of a protocol that HAProxy knows.
+fn protocol(call: &mut Call<'_, '_>, at: usize) -> Option<&'static str> {
+    let (name, text) = (call.line.word(at).to_owned(), call.line.word(at + 1).to_owned());
+    let known = ["h1", "h2", "fcgi", "none"].into_iter().find(|known| *known == text);
+    match known {
+        Some("h2" | "fcgi") => {
+            let message = format!("'{name} {text}' is not supported yet: connections to servers are HTTP/1");
+            call.error(at + 1, "not-yet", message);
+            None
+        }
+        Some(known) => Some(known),
+        None if text.is_empty() => {
+            call.error(at + 1, "missing-argument", format!("'{name}' : missing value."));
+            None
+        }
+        None => {
+            let message = format!("'{name}' :  unknown MUX protocol '{text}'.");
+            call.error_with(at + 1, "bad-value", message, suggestion(&text, ["h1", "none"]));
+            None
+        }
+    }
+}
+
+fn proto(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.proto = protocol(call, at);
+    1
+}
+
+fn check_proto(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    server.check_proto = protocol(call, at);
+    1
+}
+
+fn socks4(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let text = call.line.word(at + 1);
+    if text.is_empty() {
+        call.error(at + 1, "missing-argument", "'socks4' expects <addr>:<port> as argument.".into());
+        return 1;
+    }
+    match check_address(text, call.context) {
+        Ok(Address::Inet(address)) if address.port() > 0 => server.server.socks4 = Some(address),
+        Ok(Address::Inet(_)) => {
+            let message = format!("'socks4 {text}' : missing port specification in '{text}'.");
+            call.error(at + 1, "bad-address", message);
+        }
+        Ok(_) => call.error(at + 1, "bad-address", format!("'socks4 {text}' : expects an address and a port.")),
+        Err(reason) => call.error(at + 1, "bad-address", format!("'socks4 {text}' : {reason}.")),
+    }
+    1
+}
+
+/// What is said of an agent.
+fn agent(server: &mut ServerDraft) -> &mut AgentSettings {
+    Arc::make_mut(server.server.agent.get_or_insert_default())
+}
+
+fn no_agent_check(server: &mut ServerDraft, _: &mut Call<'_, '_>, _: usize) -> usize {
+    if server.server.agent.is_some() {
+        agent(server).is_configured = false;
+    }
+    0
+}
+
+fn agent_addr(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let text = call.line.word(at + 1);
+    if text.is_empty() {
+        call.error(at + 1, "missing-argument", "'agent-addr' expects an address as argument.".into());
+        return 1;
+    }
+    match text.parse().ok().or_else(|| call.context.resolve(text, Family::Any)) {
+        Some(address) => agent(server).addr = Some(address),
+        None => {
+            let message = format!("parsing agent-addr failed. Check if '{text}' is correct address.");
+            call.error(at + 1, "bad-address", message);
+        }
+    }
+    1
+}
+
+fn agent_inter(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    if call.line.word(at + 1).is_empty() {
+        call.error(at + 1, "missing-argument", "'agent-inter' expects a delay as argument.".into());
+    } else if let Some(time) = delay(call, at) {
+        agent(server).inter = time;
+    }
+    1
+}
+
+fn agent_port(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match call.line.word(at + 1) {
+        "" => call.error(at + 1, "missing-argument", "'agent-port' expects a port number as argument.".into()),
+        text => match text.parse::<u16>() {
+            Ok(port) => agent(server).port = Some(port).filter(|port| *port > 0),
+            Err(_) => call.error(at + 1, "bad-value", format!("'agent-port' : invalid port '{text}'.")),
+        },
+    }
+    1
+}
+
+fn agent_send(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match call.line.word(at + 1) {
+        "" => call.error(at + 1, "missing-argument", "'agent-send' expects a string as argument.".into()),
+        text => agent(server).send = text.into(),
     }
     1
 }

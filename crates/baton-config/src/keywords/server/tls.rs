@@ -287,6 +287,8 @@ pub(crate) struct Surroundings<'a, 'f> {
     pub backend: &'a str,
     /// It speaks HTTP.
     pub http: bool,
+    /// Its servers' checks speak HTTP.
+    pub is_http_check: bool,
     /// The steps of its health check.
     pub steps: &'a [CheckStep],
     /// What was found wrong with files, of all servers.

@@ -100,7 +100,7 @@ pub(super) fn check_port(call: &Call, server: Arc<ServerState>) -> Result<Alteri
     Ok(Change::Override { server, value, by: call.by.clone() }.into())
 }
 
-fn port(word: &str) -> Result<Option<u16>, CommandResponse> {
+pub(super) fn port(word: &str) -> Result<Option<u16>, CommandResponse> {
     match word.parse::<i64>().map(u16::try_from) {
         Ok(Ok(port)) => Ok((port > 0).then_some(port)),
         Ok(Err(_)) => Err(CommandResponse::error("provided port is invalid")),

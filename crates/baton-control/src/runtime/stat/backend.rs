@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use baton_health::agent_health;
 use baton_model::{Address, Algorithm, Mode, Observe, Proxy, Server, ServerTarget};
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 use baton_proxy::{BackendPlan, Counter, CounterBlock, Generation};
@@ -183,6 +184,9 @@ pub(super) fn server(
     if config.check.enabled {
         checks(&mut line, state, config, &state.check_report(), now);
     }
+    if config.has_running_agent() {
+        agent(&mut line, state);
+    }
     if config.check.observe != Observe::None {
         line.set(Column::Hanafail, Value::U64(0));
     }
@@ -241,6 +245,22 @@ fn checks(line: &mut StatRow, state: &ServerState, config: &Server, report: &Che
     }
 }
 
+/// What its agent said last.
+fn agent(line: &mut StatRow, state: &ServerState) {
+    let report = state.agent_report();
+    let is_first = report.status.is_empty();
+    line.set(Column::AgentStatus, Value::text(if is_first { "INI" } else { report.status }));
+    line.set(Column::AgentDesc, Value::text(if is_first { "Initializing" } else { report.description }));
+    line.set(Column::AgentRise, Value::U32(1));
+    line.set(Column::AgentFall, Value::U32(1));
+    line.set(Column::AgentHealth, Value::U32(agent_health(&report)));
+    if !is_first {
+        line.set(Column::AgentDuration, Value::U64(u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX)));
+        line.set(Column::AgentCode, report.code.map_or(Value::None, |code| Value::U32(code.into())));
+        line.set(Column::LastAgt, Value::text(&*report.info));
+    }
+}
+
 /// The words of the status column: what it is, and the way it is on after a check that disagrees.
 fn status(state: &ServerState, config: &Server) -> String {
     let admin = state.admin();
@@ -261,10 +281,13 @@ fn status(state: &ServerState, config: &Server) -> String {
         false => (report.health, report.rise, report.fall),
     };
     let most = (rise + fall).saturating_sub(1);
+    let has_agent = config.has_running_agent();
     let word = match state.health() {
+        HealthState::Down if has_agent && agent_health(&state.agent_report()) == 0 => return "DOWN (agent)".into(),
         HealthState::Down if is_checked && health > 0 => return format!("DOWN {health}/{rise}"),
         HealthState::Down => return "DOWN".into(),
         HealthState::Stopping => "NOLB",
+        HealthState::Up if admin.is_draining() && has_agent => return "DRAIN (agent)".into(),
         HealthState::Up if admin.is_draining() => "DRAIN",
         HealthState::Up if !is_checked && config.check.track.is_none() => return "no check".into(),
         HealthState::Up => "UP",
