@@ -120,21 +120,6 @@ pub const FEATURES: &[MissingFeature] = &[
         instead: "certificates in files, with `crt DIRECTORY`",
     },
     MissingFeature {
-        name: "checks",
-        title: "agents, and checks by way of SOCKS",
-        names: &[
-            "http-check*",
-            "tcp-check*",
-            "agent*",
-            "check-via-socks4",
-            "set server agent",
-            "enable agent",
-            "disable agent",
-        ],
-        instead: "health checks with an interface of the server's own (`option httpchk`, `option tcp-check`), and the runtime API for weights and \
-                  states",
-    },
-    MissingFeature {
         name: "email-alerts",
         title: "mail about servers",
         names: &["email-alert*", "mailers"],
@@ -149,7 +134,7 @@ pub const FEATURES: &[MissingFeature] = &[
     MissingFeature {
         name: "connection-options",
         title: "special ways to servers and from clients",
-        names: &["socks4", "namespace", "send-proxy-v2-ssl*", "proxy-v2-options", "dispatch"],
+        names: &["namespace", "send-proxy-v2-ssl*", "proxy-v2-options", "dispatch"],
         instead: "`server` lines with addresses that are reached directly, `send-proxy` or `send-proxy-v2`, and `accept-proxy`",
     },
     MissingFeature {
@@ -378,7 +363,7 @@ mod tests {
         check("proto fcgi", "fastcgi");
         check("proto", "http2");
         check("ssl_fc_client_traffic_secret_0", "tls-secrets");
-        check("agent-check", "checks");
+        check("send-proxy-v2-ssl", "connection-options");
         check("src_conn_cur", "stick-tables");
         check("wt6", "others");
     }

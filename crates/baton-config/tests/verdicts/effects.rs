@@ -149,9 +149,10 @@ const MORE: &[Cases] = &[
         &[("server check-ssl", "check-ssl verify none"), ("server ssl", "ssl verify none")],
     ),
     (
-        "listen l\n bind 127.0.0.1:1\n default-server ssl verify required ca-file DIR/ca.pem verifyhost x backup check check-ssl \
+        "listen l\n bind 127.0.0.1:1\n default-server ssl verify required ca-file DIR/ca.pem verifyhost x backup check check-ssl agent-check agent-port 9 \
          check-send-proxy send-proxy tfo no-tls-tickets no-ssl-reuse\n server s 127.0.0.1:1 @\n",
         &[
+            ("server no-agent-check", "no-agent-check"),
             ("server no-backup", "no-backup"),
             ("server no-check", "no-check"),
             ("server no-check-send-proxy", "no-check-send-proxy"),
@@ -205,6 +206,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("server no-sslv3", "it is never spoken; a warning where other words make it void"),
     ("server no-tlsv10", "it is never spoken; a warning where other words make it void"),
     ("server no-tlsv11", "it is never spoken; a warning where other words make it void"),
+    ("server proto", "it is refused where it is not what the mode speaks"),
+    ("server check-proto", "it is refused where it is not what the checks speak"),
     ("server usesrc", "it is refused where it stands alone; behind 'source' it is a part of that"),
     ("server stick", "it undoes 'non-stick'"),
     ("option transparent", "it is refused where it would send connections elsewhere"),

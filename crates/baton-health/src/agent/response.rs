@@ -33,7 +33,9 @@ impl AgentResponse {
     /// What a line says. With `is_static`, the backend's algorithm takes no weights but none and the whole.
     pub(crate) fn read(line: &[u8], is_static: bool) -> AgentResponse {
         let mut response = AgentResponse::default();
-        let (mut state, mut unknown, mut problem, mut description) = (None, None, None, "".into());
+        let (mut state, mut unknown, mut description) = (None, None, "".into());
+        // What is wrong with a weight comes before what is wrong with a limit.
+        let (mut weight_problem, mut limit_problem) = (None, None);
         let mut rest = line;
         while let Some(start) = rest.iter().position(|byte| !is_space(*byte)) {
             rest = &rest[start..];
@@ -54,21 +56,23 @@ impl AgentResponse {
                 "maint" => response.mode = Some(AgentMode::Maint),
                 other if other.starts_with(|first: char| first.is_ascii_digit()) && other.contains('%') => {
                     match percent(other) {
-                        Some(percent) if is_static && !matches!(percent, 0 | 100) => problem = Some(STATIC),
+                        Some(percent) if is_static && !matches!(percent, 0 | 100) => {
+                            weight_problem = Some(STATIC);
+                        }
                         Some(percent) => response.weight_percent = Some(percent),
-                        None => problem = Some("Trailing garbage in weight string"),
+                        None => weight_problem = Some("Trailing garbage in weight string"),
                     }
                 }
                 other => match other.strip_prefix("maxconn:") {
                     Some(text) => match limit(text) {
                         Ok(limit) => response.maxconn = Some(limit),
-                        Err(reason) => problem = Some(reason),
+                        Err(reason) => limit_problem = Some(reason),
                     },
                     None => unknown = unknown.or(Some(word)),
                 },
             }
         }
-        response.info = match (state, unknown, problem) {
+        response.info = match (state, unknown, weight_problem.or(limit_problem)) {
             (Some(state), unknown, problem) => {
                 // What does not fit comes before what describes it.
                 match unknown.as_deref().or(problem).unwrap_or(&description) {
@@ -161,6 +165,7 @@ mod tests {
         check(b"garbage 75%%", "", "agent reports an error : garbage");
         check(b"maxconn:", "", "agent warns : Require <maxconn>.");
         check(b"maxconn:x 75%% 3%", "3%", "agent warns : Trailing garbage in weight string");
+        check(b"75%% maxconn:x", "", "agent warns : Trailing garbage in weight string");
         check(b"maxconn:7x", "", "agent warns : Trailing garbage in maxconn string");
         check(b"maxconn:-3", "", "agent warns : maxconn string empty or preceded by garbage");
         check(b"maxconn:99999999999", "", "agent warns : Value out of range in maxconn string");

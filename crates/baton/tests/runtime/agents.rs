@@ -188,7 +188,7 @@ impl Observed {
         let state = states.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let state = state.filter(|words| words.len() > 23 && words[3] == server).map(|words| {
             let agent = words[14].parse::<u8>().map_or(0, |state| state & !1);
-            format!("{} {agent} {} {}", [&words[5..9], &words[10..14]].concat().join(" "), words[22], words[23])
+            format!("{} {agent} {} {}", [&words[5..9], &words[10..12], &words[13..14]].concat().join(" "), words[22], words[23])
         });
         seen.extend(state);
         seen
