@@ -142,7 +142,11 @@ mod tests {
         check("10.0.0.1:80 check addr 10.0.0.8 port 1", &unset, "10.0.0.1:80 check");
         check("10.0.0.1:80 check", &[Setting::CheckPort(Some(81))], "10.0.0.1:80 check port 81");
         let agent = [Setting::Agent(false), Setting::AgentSend("a\n".into()), Setting::AgentPort(Some(9))];
-        check("10.0.0.1:80 agent-check agent-port 8", &agent, "10.0.0.1:80 no-agent-check agent-port 9 agent-send a\\n");
+        check(
+            "10.0.0.1:80 agent-check agent-port 8",
+            &agent,
+            "10.0.0.1:80 agent-port 9 no-agent-check agent-send a\\n",
+        );
         assert!(!ServerLine::default().set(&Setting::Line(None)));
     }
 

@@ -1,5 +1,5 @@
 //! Agent checks (`agent-check`): a process beside a server says how the server is, in words. The pure part is [`response`]; [`ask`] asks an
-//! agent once. What it says of the server's mode, weight and limit is asked of the change path as an [`AgentOrder`], and done before
+//! agent once. What it says of the server's mode, weight and limit is asked of the change path as an order, and done before
 //! it counts whether the server is up. That is [`ServerState::hold`]'s: checks and agent have to agree that a server is up.
 
 mod ask;
@@ -21,7 +21,8 @@ pub(crate) use ask::AgentPlan;
 use response::{AgentMode, AgentResponse};
 
 use crate::check::{Key, Random};
-use crate::checker::{Severity, Shared, Subject};
+use crate::orders::AgentOrder;
+use crate::shared::{Severity, Shared, Subject};
 use crate::text::{self, LogChecks, Why};
 use crate::{Report, Status};
 
@@ -29,25 +30,6 @@ use crate::{Report, Status};
 const WEIGHT_MAX: u32 = 256;
 /// `rise` and `fall` of an agent: its word counts at once.
 const LIMIT: u32 = 1;
-
-/// What an agent wants of its server, for the change path. It asks for nothing else before this is done, or dropped.
-#[derive(Debug)]
-pub struct AgentOrder {
-    /// Which server.
-    pub server: Arc<ServerState>,
-    /// What is to be otherwise than it is.
-    pub settings: Vec<Setting>,
-    /// Goes on when this is dropped.
-    done: oneshot::Sender<()>,
-}
-
-impl AgentOrder {
-    /// It is done.
-    pub fn done(self) {
-        // Who does not wait any more has another configuration.
-        let _ = self.done.send(());
-    }
-}
 
 /// The health that statistics show of an agent: 1 is up.
 pub fn agent_health(report: &CheckReport) -> u32 {
@@ -153,10 +135,9 @@ impl AgentTask {
     fn settings(&self, response: &AgentResponse) -> Vec<Setting> {
         let config = self.server.config();
         let admin = self.server.admin();
-        let mode = response.mode.map(|mode| AdminState {
-            maintenance: mode == AgentMode::Maint,
-            drain: mode == AgentMode::Drain,
-        });
+        let mode = response
+            .mode
+            .map(|mode| AdminState { maintenance: mode == AgentMode::Maint, drain: mode == AgentMode::Drain });
         let mode = mode.filter(|wanted| *wanted != AdminState { maintenance: admin.maintenance, drain: admin.drain });
         let weight = response.weight_percent.map(|percent| {
             let weight = u64::from(config.weight) * u64::from(percent) / 100;

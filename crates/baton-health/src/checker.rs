@@ -2,7 +2,7 @@
 //! [`following`](crate::following).
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use baton_kernel::process;
 use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
 use baton_proxy::Registry;
-use baton_proxy::balance::{Admin, BackendState, CheckReport, HealthState, ServerState, Transition};
+use baton_proxy::balance::{BackendState, CheckReport, HealthState, ServerState};
 use baton_proxy::supervise;
 use baton_rules::CheckFiles;
 use rustc_hash::FxHashMap;
@@ -18,39 +18,18 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time;
 
-use crate::agent::{AgentOrder, AgentTask, RunningAgent};
+use crate::agent::{AgentTask, RunningAgent};
 use crate::check::{Check, CheckEffect, CheckEvent, Key};
-use crate::following::Following;
 use crate::health::{Health, Verdict};
 use crate::live::CheckSubject;
+use crate::orders::AgentOrder;
 use crate::plan::{self, Origin, Plan};
 use crate::probe::probe;
 use crate::script::Script;
-use crate::text::{self, LogChecks, Why};
+use crate::shared::{Event, Follower, Severity, Shared, Subject, copy_admin, copy_all};
+use crate::text::{LogChecks, Why};
 use crate::vip::{self, VirtualAddresses};
 use crate::{Prober, Report};
-
-/// Something to log.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Event {
-    /// The backend it is about.
-    pub backend: Arc<str>,
-    /// How serious it is.
-    pub severity: Severity,
-    /// HAProxy's line.
-    pub text: String,
-}
-
-/// The syslog level of an [`Event`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Severity {
-    /// No server is left.
-    Emergency,
-    /// A server went down.
-    Alert,
-    /// Anything else.
-    Notice,
-}
 
 /// Runs the checks of a model. Lives in a `LocalSet` of the control thread; dropping it ends all checks.
 pub struct Checker {
@@ -98,42 +77,6 @@ pub struct Recalled {
     pub failed: u64,
     /// When the next one is due, from now on.
     pub due: Option<Duration>,
-}
-
-/// What all tasks use.
-pub(crate) struct Shared {
-    registry: Arc<Registry>,
-    log: Box<dyn Fn(Event)>,
-    /// Who tracks a server.
-    following: RefCell<Following<Rc<Follower>>>,
-    /// Who asks servers for virtual addresses.
-    prober: RefCell<Option<Prober>>,
-    /// Why virtual addresses could not be asked for, as it was told last.
-    vip_fault: RefCell<String>,
-    /// Servers went up or down, or checks failed, since that was asked last.
-    has_news: Cell<bool>,
-    news: Notify,
-    /// What agents want of servers: one order of a server at most.
-    pub(crate) orders: RefCell<VecDeque<AgentOrder>>,
-    pub(crate) ordered: Notify,
-    /// `node`, or the host's name.
-    node: RefCell<Rc<str>>,
-    hostname: String,
-}
-
-/// A server that tracks another one.
-struct Follower {
-    server: Arc<ServerState>,
-    /// As [`Subject::is_listen`].
-    is_listen: bool,
-}
-
-/// A server whose state changes.
-pub(crate) struct Subject<'a> {
-    pub(crate) key: &'a Key,
-    pub(crate) server: &'a ServerState,
-    /// Its backend is a `listen` section: the log has another word for that.
-    pub(crate) is_listen: bool,
 }
 
 /// A check that runs.
@@ -492,21 +435,6 @@ fn servers(backend: &ChangedBackend) -> impl Iterator<Item = (&Arc<Server>, Arc<
     })
 }
 
-/// What a follower has of the server that it tracks.
-type Copy = fn(&ServerState, &ServerState, Instant);
-
-fn copy_admin(of: &ServerState, to: &ServerState, now: Instant) {
-    let of = of.admin();
-    let inherited =
-        Admin { maintenance_inherited: of.in_maintenance(), drain_inherited: of.is_draining(), ..to.admin() };
-    to.set_admin(inherited, now);
-}
-
-fn copy_all(of: &ServerState, to: &ServerState, now: Instant) {
-    to.set_health(of.health(), now);
-    copy_admin(of, to, now);
-}
-
 /// A server without a check is up, unless it tracks another one.
 fn unchecked(server: &Server, state: &ServerState) {
     state.observe(0, false);
@@ -632,12 +560,6 @@ impl Shared {
         is_asked
     }
 
-    /// Something happened that a process after this one has to know.
-    pub(crate) fn tell(&self) {
-        self.has_news.set(true);
-        self.news.notify_one();
-    }
-
     /// Asks a server that is well for the virtual addresses that it has to have.
     async fn ask_for_vips(&self, task: &Task, report: &mut Report) {
         let prober = self.prober.borrow().clone();
@@ -654,62 +576,4 @@ impl Shared {
             }
         }
     }
-
-    /// Changes a server's state, logs it, and goes on to those who track it.
-    fn change(&self, subject: &Subject<'_>, state: HealthState, why: Why<'_>, depth: usize) {
-        let Some(left) = subject.server.set_health(state, Instant::now()) else { return };
-        self.tell();
-        // Its agent may say otherwise.
-        self.spread(subject, subject.server.health(), Some(why), &left, depth);
-    }
-
-    /// A server's state has changed: that is logged, and goes on to those who track it. `why`: `None` of what is not logged.
-    pub(crate) fn spread(
-        &self,
-        subject: &Subject<'_>,
-        state: HealthState,
-        why: Option<Why<'_>>,
-        left: &Transition,
-        depth: usize,
-    ) {
-        let Subject { key, server, is_listen } = *subject;
-        if let Some(why) = why {
-            let is_alert = state == HealthState::Down && !server.admin().is_draining();
-            let severity = if is_alert { Severity::Alert } else { Severity::Notice };
-            self.log(key, severity, text::state_line(&key.0, &key.1, state, why, left));
-            if state != HealthState::Up && left.active + left.backups == 0 && !server.admin().is_draining() {
-                self.log(key, Severity::Emergency, text::no_server_line(&key.0, is_listen));
-            }
-        }
-        if depth >= TRACK_DEPTH_MAX {
-            return;
-        }
-        let via = format!("{}/{}", key.0, key.1);
-        for (key, follower) in self.followers(key) {
-            let subject = Subject { key: &key, server: &follower.server, is_listen: follower.is_listen };
-            self.change(&subject, state, Why::Tracked(&via), depth + 1);
-        }
-    }
-
-    /// Copies what a server is to those who track it, and from them on.
-    fn copy_to_followers(&self, key: &Key, of: &ServerState, copy: Copy, now: Instant, depth: usize) {
-        if depth >= TRACK_DEPTH_MAX {
-            return;
-        }
-        for (key, follower) in self.followers(key) {
-            copy(of, &follower.server, now);
-            self.copy_to_followers(&key, &follower.server, copy, now, depth + 1);
-        }
-    }
-
-    fn followers(&self, key: &Key) -> Vec<(Key, Rc<Follower>)> {
-        self.following.borrow().of(key)
-    }
-
-    pub(crate) fn log(&self, key: &Key, severity: Severity, text: String) {
-        (self.log)(Event { backend: Arc::clone(&key.0), severity, text });
-    }
 }
-
-/// The longest chain of servers that track servers.
-const TRACK_DEPTH_MAX: usize = 16;

@@ -22,6 +22,7 @@ mod following;
 pub mod health;
 mod live;
 mod matching;
+mod orders;
 mod patience;
 mod plan;
 mod probe;
@@ -31,6 +32,7 @@ mod proxy_header;
 mod report;
 mod response;
 mod script;
+mod shared;
 mod socks;
 pub mod text;
 mod vip;
@@ -53,7 +55,9 @@ pub fn judge_bytes(bytes: &[u8]) {
 #[cfg(test)]
 mod tests;
 
-pub use agent::{AgentOrder, agent_health};
-pub use checker::{ChangedBackend, Checker, Event, Recalled, Severity};
+pub use agent::agent_health;
+pub use checker::{ChangedBackend, Checker, Recalled};
+pub use orders::AgentOrder;
 pub use prober::{Prober, VipQuestion};
 pub use report::{Report, Status};
+pub use shared::{Event, Severity};

@@ -586,14 +586,17 @@ async fn agree(tls: &Tls, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, St
 pub(crate) type Ends = Option<(SocketAddr, SocketAddr)>;
 
 /// Connects as traffic does ([`Dialer`](baton_proxy::dialer::Dialer)).
-pub(crate) async fn open(dialer: &Dialer, address: &Address, is_linger: bool) -> Result<(Box<dyn Stream>, Ends), String> {
+pub(crate) async fn open(
+    dialer: &Dialer,
+    address: &Address,
+    is_linger: bool,
+) -> Result<(Box<dyn Stream>, Ends), String> {
     let peer = dialer::endpoint(address).ok_or("a descriptor cannot be checked")?;
-    let started = dialer.start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed)).map_err(|error| {
-        match error.step {
+    let started =
+        dialer.start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed)).map_err(|error| match error.step {
             ConnectStep::Connect => words(&error.source),
             ConnectStep::Socket | ConnectStep::Option(_) | ConnectStep::Source => words_of(&error.to_string()),
-        }
-    })?;
+        })?;
     established(started.into_fd(), is_linger).await.map_err(|error| words(&error))
 }
 

@@ -6,9 +6,9 @@ use baton_model::Address;
 use baton_proxy::{SOCKS4_RESPONSE_BYTES, socks4_granted, socks4_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::Status;
 use crate::patience::{Exhausted, Patience};
 use crate::probe::Stream;
-use crate::Status;
 
 /// Has the proxy at the other end of a connection open one to the server.
 pub(crate) async fn introduce(

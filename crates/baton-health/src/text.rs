@@ -2,8 +2,8 @@
 
 use baton_proxy::balance::{HealthState, Transition};
 
-use crate::{Report, Status};
 use crate::health::Verdict;
+use crate::{Report, Status};
 
 /// Why a state changed.
 #[derive(Clone, Copy, Debug)]

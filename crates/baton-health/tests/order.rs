@@ -4,8 +4,10 @@
 mod module_order;
 
 /// From the shell around checks down to what uses no other module.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 25] = [
     "checker",
+    "agent",
+    "shared",
     "following",
     "check",
     "text",
@@ -20,9 +22,11 @@ const ORDER: [&str; 21] = [
     "matching",
     "expect",
     "response",
+    "orders",
     "report",
     "health",
     "proxy_header",
+    "socks",
     "patience",
     "tests",
     "lib",

@@ -176,8 +176,7 @@ impl Proxy {
     pub fn has_static_weights(&self) -> bool {
         use crate::Algorithm::{Hash, Hdr, Source, StaticRr, Uri, UrlParam};
         let is_hash = matches!(self.balance.algorithm, Source | Uri(_) | UrlParam { .. } | Hdr { .. } | Hash(_));
-        self.mode != Mode::Direct
-            && (self.balance.algorithm == StaticRr || is_hash && !self.balance.hash.consistent)
+        self.mode != Mode::Direct && (self.balance.algorithm == StaticRr || is_hash && !self.balance.hash.consistent)
     }
 
     /// A proxy with HAProxy's defaults and nothing else.

@@ -77,12 +77,12 @@ pub use log::{LogWriter, ProcessFacts, Sinks, log_target_is_there};
 pub use names::NameRequest;
 pub use plan_figures::PlanFigures;
 pub use proxy_protocol::{Addresses, write_header};
+pub use socks4::{SOCKS4_RESPONSE_BYTES, socks4_granted, socks4_request};
 pub use state::{
     BackendFigures, Counted, CountedMemory, Counter, CounterBlock, FrontendService, FrontendState, Limit, ListenerId,
     ListenerState, Registry, ServerPlan, read_counted,
 };
 pub use sums::{ProcessSum, ProcessSums};
 pub use transport::{Frame, HeadWriter, MalformedFrame, Multiplexer, MuxCodec, PairsOf};
-pub use socks4::{SOCKS4_RESPONSE_BYTES, socks4_granted, socks4_request};
 pub use upstream::{ServerTlsContext, dialer};
 pub use workers::{Command, LoopLatency, SessionReader, Workers};

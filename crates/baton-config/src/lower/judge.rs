@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, CheckType, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule, Ruleset,
-    Server, Source,
+    Address, Algorithm, CheckType, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule,
+    Ruleset, Server, Source,
 };
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -420,8 +420,9 @@ pub(crate) fn judge_server(
         context.report.add(diagnostic);
     }
     if server.server.agent().is_some_and(|agent| agent.port.is_none()) {
-        let message =
-            format!("'server {backend}/{name}' : server {name} does not have agent port. Agent check has been disabled.");
+        let message = format!(
+            "'server {backend}/{name}' : server {name} does not have agent port. Agent check has been disabled."
+        );
         let mut diagnostic = late(&line, Severity::Alert, "no-agent-port", 1, message);
         diagnostic.hint = Some("add 'agent-port NUMBER' to the server".into());
         context.report.add(diagnostic);

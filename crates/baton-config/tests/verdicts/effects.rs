@@ -149,10 +149,9 @@ const MORE: &[Cases] = &[
         &[("server check-ssl", "check-ssl verify none"), ("server ssl", "ssl verify none")],
     ),
     (
-        "listen l\n bind 127.0.0.1:1\n default-server ssl verify required ca-file DIR/ca.pem verifyhost x backup check check-ssl agent-check agent-port 9 \
+        "listen l\n bind 127.0.0.1:1\n default-server ssl verify required ca-file DIR/ca.pem verifyhost x backup check check-ssl \
          check-send-proxy send-proxy tfo no-tls-tickets no-ssl-reuse\n server s 127.0.0.1:1 @\n",
         &[
-            ("server no-agent-check", "no-agent-check"),
             ("server no-backup", "no-backup"),
             ("server no-check", "no-check"),
             ("server no-check-send-proxy", "no-check-send-proxy"),

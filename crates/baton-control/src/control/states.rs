@@ -80,7 +80,9 @@ impl Control {
                 (level, format!("{place} is DOWN, changed from CLI. {}", servers_left(left)))
             }
             HealthState::Up => (NOTICE, format!("{place} is UP, changed from CLI. {}", servers_online(left))),
-            HealthState::Stopping => (NOTICE, format!("{place} is stopping, changed from CLI. {}", servers_online(left))),
+            HealthState::Stopping => {
+                (NOTICE, format!("{place} is stopping, changed from CLI. {}", servers_online(left)))
+            }
         };
         self.messages.event_for(backend.name(), Severity::Warning, level, &text);
         if server.health() == HealthState::Down && left.active + left.backups == 0 {

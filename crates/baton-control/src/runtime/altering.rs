@@ -53,13 +53,11 @@ pub(super) async fn alter(control: &mut Control, Altering { change, also, done }
         _ => None,
     };
     match control.take(change).await {
-        Changed::Done(Some(left)) => {
-            match about {
-                Some((server, Some(before))) => control.say_state(&server, before, &left),
-                Some((server, None)) => control.say_health(&server, &left),
-                None => {}
-            }
-        }
+        Changed::Done(Some(left)) => match about {
+            Some((server, Some(before))) => control.say_state(&server, before, &left),
+            Some((server, None)) => control.say_health(&server, &left),
+            None => {}
+        },
         Changed::Servers(moved) => {
             moved.iter().for_each(|one| control.say_state(&one.server, one.before, &one.transition));
         }

@@ -287,7 +287,9 @@ fn unescaped(text: &str) -> Option<String> {
                 '\\' => '\\',
                 'n' => '\n',
                 'r' => '\r',
-                'x' => char::from(u8::from_str_radix(&[rest.next()?, rest.next()?].iter().collect::<String>(), 16).ok()?),
+                'x' => {
+                    char::from(u8::from_str_radix(&[rest.next()?, rest.next()?].iter().collect::<String>(), 16).ok()?)
+                }
                 _ => return None,
             }),
             character => out.push(character),

@@ -33,8 +33,7 @@ impl Agent {
             asked: Arc::default(),
             received: Arc::default(),
         };
-        let (says, asked, received) =
-            (Arc::clone(&agent.says), Arc::clone(&agent.asked), Arc::clone(&agent.received));
+        let (says, asked, received) = (Arc::clone(&agent.says), Arc::clone(&agent.asked), Arc::clone(&agent.received));
         thread::spawn(move || {
             for mut stream in listener.incoming().map_while(Result::ok) {
                 let (says, asked, received) = (Arc::clone(&says), Arc::clone(&asked), Arc::clone(&received));
@@ -130,8 +129,21 @@ const ANSWERS: &[&[u8]] = &[
 ];
 
 const COLUMNS: [&str; 15] = [
-    "status", "weight", "slim", "act", "check_status", "last_chk", "agent_status", "agent_code", "agent_desc",
-    "agent_rise", "agent_fall", "agent_health", "last_agt", "uweight", "chkdown",
+    "status",
+    "weight",
+    "slim",
+    "act",
+    "check_status",
+    "last_chk",
+    "agent_status",
+    "agent_code",
+    "agent_desc",
+    "agent_rise",
+    "agent_fall",
+    "agent_health",
+    "last_agt",
+    "uweight",
+    "chkdown",
 ];
 
 /// A running program, and what it logs.
@@ -188,7 +200,12 @@ impl Observed {
         let state = states.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let state = state.filter(|words| words.len() > 23 && words[3] == server).map(|words| {
             let agent = words[14].parse::<u8>().map_or(0, |state| state & !1);
-            format!("{} {agent} {} {}", [&words[5..9], &words[10..12], &words[13..14]].concat().join(" "), words[22], words[23])
+            format!(
+                "{} {agent} {} {}",
+                [&words[5..9], &words[10..12], &words[13..14]].concat().join(" "),
+                words[22],
+                words[23]
+            )
         });
         seen.extend(state);
         seen
@@ -201,9 +218,11 @@ impl Observed {
         while let Ok(length) = self.log.recv(&mut packet) {
             let text = String::from_utf8_lossy(&packet[..length]).into_owned();
             let (priority, line) = (&text[..5], text.split_once(": ").map_or("", |(_, line)| line.trim_end()));
-            let Some(name) = line.strip_prefix("Server ").and_then(|rest| rest.split('/').next()).or_else(|| {
-                line.strip_prefix("Agent check for server ").and_then(|rest| rest.split('/').next())
-            }) else {
+            let Some(name) = line
+                .strip_prefix("Server ")
+                .and_then(|rest| rest.split('/').next())
+                .or_else(|| line.strip_prefix("Agent check for server ").and_then(|rest| rest.split('/').next()))
+            else {
                 continue;
             };
             // HAProxy repeats this with every weight that an agent says.
@@ -328,7 +347,10 @@ fn agents_and_operators_have_the_last_word_in_turn() {
                     Operator(command) => format!("{command} -> {}", observed.command(command).trim_end()),
                 };
                 let is_asked = observed.command("show servers state b0").lines().any(|line| {
-                    line.split(' ').nth(14).and_then(|state| state.parse::<u8>().ok()).is_some_and(|state| state & 4 > 0)
+                    line.split(' ')
+                        .nth(14)
+                        .and_then(|state| state.parse::<u8>().ok())
+                        .is_some_and(|state| state & 4 > 0)
                 });
                 if is_asked {
                     agent.says(format!("{says}\n").as_bytes());
@@ -402,5 +424,8 @@ fn what_an_agent_said_and_what_an_operator_set_of_it_survive_a_reload() {
     assert!(!command("save overrides").contains("b0/t"), "an agent says it again");
     // Without its agent, nobody keeps the server down, or at another weight.
     assert!(proxy.change(&text("").replace("agent-check agent-port", "agent-port")).accepted);
-    assert_eq!((status("s"), status("t")), (["no check", "10"].map(String::from), ["no check", "10"].map(String::from)));
+    assert_eq!(
+        (status("s"), status("t")),
+        (["no check", "10"].map(String::from), ["no check", "10"].map(String::from))
+    );
 }

@@ -75,9 +75,7 @@ pub(super) fn send(call: &Call, server: Arc<ServerState>) -> Result<Altering, Co
 pub(super) fn switch(call: &Call, server: Arc<ServerState>, is_enabled: bool) -> Result<Altering, CommandResponse> {
     let config = server.config();
     match (config.agent(), is_enabled) {
-        (None, true) => {
-            Err(CommandResponse::error("Agent was not configured on this server, cannot enable."))
-        }
+        (None, true) => Err(CommandResponse::error("Agent was not configured on this server, cannot enable.")),
         (None, false) => Err(CommandResponse::Done),
         (Some(agent), _) if agent.enabled == is_enabled => Err(CommandResponse::Done),
         (Some(_), _) => Ok(set(call, &server, Setting::Agent(is_enabled))),
