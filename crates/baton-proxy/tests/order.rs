@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 58] = [
+const ORDER: [&str; 59] = [
     "workers",
     "accept",
     "http1",
