@@ -271,7 +271,15 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
     let about = format!("'server {}/{name}' : ", backend.name);
     let alert = context.report.sorted(&[]).into_iter().find(|found| found.severity == Severity::Alert);
     if let Some(alert) = alert {
-        return Err(alert.message.strip_prefix(&about).map(str::to_owned).unwrap_or(alert.message));
+        let message = alert.message.strip_prefix(&about).map(str::to_owned).unwrap_or(alert.message);
+        let near = alert.hint.as_deref().and_then(|hint| hint.strip_prefix("did you mean ")?.strip_suffix('?'));
+        return Err(match near {
+            // As HAProxy asks.
+            Some(near) if message.starts_with("unknown keyword") => {
+                format!("{}; did you mean {near} maybe ?", message.trim_end_matches('.'))
+            }
+            _ => message,
+        });
     }
     server.filter(|_| text != NO_LINE).ok_or_else(|| format!("invalid address: '{text}'"))
 }
@@ -367,6 +375,7 @@ mod tests {
         check("127.0.0.1:2 cookie a", "'cookie' option is not accepted for dynamic server");
         check("127.0.0.1:2 init-addr last", "'init-addr' option is not accepted for dynamic server");
         check("127.0.0.1:2 foo", "unknown keyword 'foo'.");
+        check("127.0.0.1:2 chekc", "unknown keyword 'chekc'; did you mean 'check' maybe ?");
         check("127.0.0.1:2 id 1", "'id' : custom id 1 already used by server 's1'.");
         check("127.0.0.1:2 track no", "unable to find required server 'no' for tracking.");
         check("127.0.0.1:2 track no/no", "unable to find required proxy 'no' for tracking.");

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use baton_model::AccessLevel;
+use baton_rules::nearest;
 
 /// A command; `A` is what is done when it is given.
 #[derive(Debug)]
@@ -70,8 +71,18 @@ fn alike<'r, A>(rows: &'r [Row<A>], words: &[String]) -> Vec<&'r Row<A>> {
     names_alike(words, &names).into_iter().map(|at| rows[at]).collect()
 }
 
+/// Words of a command that are compared with those of all commands; none has more.
+const WORDS_COMPARED: usize = 4;
+
 /// The places of names that are most like these words, and of those that are always of use. Empty when there is no likeness.
 fn names_alike(words: &[String], names: &[&[&str]]) -> Vec<usize> {
+    let known = || names.iter().flat_map(|name| name.iter().copied());
+    // A misspelt word stands for the nearest one of a command.
+    let meant = |word: &String| match known().any(|own| is_alike(word, own)) {
+        true => word.clone(),
+        false => nearest(word, known()).unwrap_or(word).to_owned(),
+    };
+    let words: Vec<String> = words.iter().take(WORDS_COMPARED).map(meant).collect();
     let likeness = |name: &[&str]| {
         let pairs = words.iter().zip(name).take_while(|(word, own)| is_alike(word, own));
         let in_place = pairs.count();
@@ -100,4 +111,33 @@ fn list<A>(title: &str, rows: &[&Row<A>]) -> String {
         let _ = writeln!(out, "  {:<40}: {}", usage.trim_end(), row.help);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_meant_is_found_by_beginnings_and_by_misspelt_words() {
+        let names: [&[&str]; 7] = [
+            &["set", "map"],
+            &["set", "server"],
+            &["show", "sess"],
+            &["show", "stat"],
+            &["clear", "counters"],
+            &["shutdown", "session"],
+            &["quit"],
+        ];
+        let check = |text: &str, expect: &[&str]| {
+            let words: Vec<String> = text.split(' ').map(String::from).collect();
+            let found: Vec<String> = names_alike(&words, &names).into_iter().map(|at| names[at].join(" ")).collect();
+            assert_eq!(found, expect, "{text}");
+        };
+        check("set servr", &["set server", "quit"]);
+        check("shutdwn session", &["shutdown session", "quit"]);
+        check("clear conters all", &["clear counters", "quit"]);
+        check("show s", &["show sess", "show stat", "quit"]);
+        check("SET MAP x y", &["set map", "quit"]);
+        check("zzz", &[]);
+    }
 }

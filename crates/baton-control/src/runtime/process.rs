@@ -47,8 +47,5 @@ pub(super) fn environment(_: &Control, call: &Call) -> CommandResponse {
 
 /// `show startup-logs`: what the process said before it served.
 pub(super) fn startup_logs(control: &Control, _: &Call) -> CommandResponse {
-    match control.messages.startup().trim_end() {
-        "" => CommandResponse::Done,
-        messages => CommandResponse::info(messages),
-    }
+    CommandResponse::info(control.messages.startup().trim_end())
 }

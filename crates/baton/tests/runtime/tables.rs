@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::peers::socat;
@@ -60,6 +61,17 @@ fn a_long_table_is_shown_and_cleared_in_pieces() {
     assert!(keys.contains("key=k4321"));
     let some = entries(&socket, "show table web data.gpc0 eq 3");
     assert_eq!((some.len(), some.iter().all(|line| line.ends_with(" gpc0=3"))), (COUNT / 10, true));
+    // One that does not read its response holds up nobody, and gets what was there all the time.
+    let mut slow = UnixStream::connect(&socket).expect("it listens");
+    slow.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    slow.write_all(b"show table web\n").expect("sent");
+    assert!(socat(&socket, "show version\n").starts_with("2.6."));
+    assert_eq!(socat(&socket, "set table web key meanwhile data.gpc0 5; clear table web key k17\n"), "\n\n");
+    let mut shown = String::new();
+    slow.read_to_string(&mut shown).expect("the rest of the response");
+    let shown: BTreeSet<&str> = shown.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    assert!(keys.iter().all(|key| *key == "key=k17" || shown.contains(key)), "{} keys", shown.len());
+    assert_eq!(socat(&socket, "set table web key k17 data.gpc0 7; clear table web key meanwhile\n"), "\n\n");
     assert_eq!(socat(&socket, "clear table web data.gpc0 lt 5\n"), "\n");
     assert_eq!((entries(&socket, "show table web data.gpc0 lt 5").len(), used(&socket)), (0, (COUNT / 2).to_string()));
     assert_eq!(socat(&socket, "clear table web\n"), "\n");
