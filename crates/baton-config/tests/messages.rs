@@ -291,6 +291,12 @@ fn faults_of_stick_tables() {
         "stick-table: simultaneous usage of 'gpc' and 'gpc[0/1]' in a same table is not permitted as 'gpc' overrides 'gpc[0/1]'.",
     );
     check("type ip size 10 store gpc0,gpc0", "stick-table: store option 'gpc0' already enabled, ignored.");
+    for factor in ["0", "1025", "x"] {
+        check(
+            &format!("type ip size 10 brates-factor {factor}"),
+            &format!("stick-table: 'brates-factor' expects a number from 1 to 1024, found '{factor}'."),
+        );
+    }
     check("type ip size 10 srvkey foo", "stick-table : unknown server key type 'foo'.");
     check("type ip size 10 peers p", "Proxy 'b': unable to find sync peers 'p'.");
     check("type ip size 10 write-to none", "stick-table: unable to find table 'none' of 'write-to'.");

@@ -440,7 +440,7 @@ fn stick_tables() {
     let tables = |model: &Model| {
         let one = |table: &std::sync::Arc<baton_model::StickTable>| {
             let stored: Vec<String> = table.stored.iter().map(ToString::to_string).collect();
-            let more = (table.no_purge, table.server_key, &table.write_to, table.recv_only);
+            let more = (table.no_purge, table.server_key, &table.write_to, table.recv_only, table.bytes_factor);
             format!("{} {} {} {:?} [{}] {more:?}", table.name, table.key, table.size, table.expire, stored.join(","))
         };
         model.tables().map(one).collect::<Vec<_>>().join("; ")
@@ -451,20 +451,20 @@ fn stick_tables() {
             "{timeouts}frontend f\n bind :1\n stick-table type ip size 1k expire 10s store gpc0,http_req_rate(1m) store conn_cur\n"
         ),
         tables,
-        "f ip 1024 Some(10s) [gpc0,conn_cur,http_req_rate(60000)] (false, Name, None, false)",
+        "f ip 1024 Some(10s) [gpc0,conn_cur,http_req_rate(60000)] (false, Name, None, false, 1)",
     );
     check(
         &format!(
             "{timeouts}backend b\n stick-table type binary len 6 size 2m nopurge srvkey addr store gpt(2),gpc(3),gpc_rate(3,10s) write-to \
-             c\nbackend c\n stick-table type binary len 6 size 5 recv-only store gpt(2)\n"
+             c\nbackend c\n stick-table type binary len 6 size 5 recv-only brates-factor 512 store gpt(2)\n"
         ),
         tables,
-        "b binary len 6 2097152 None [gpt(2),gpc(3),gpc_rate(3,10000)] (true, Address, Some(\"c\"), false); c binary len 6 5 None \
-         [gpt(2)] (false, Name, None, true)",
+        "b binary len 6 2097152 None [gpt(2),gpc(3),gpc_rate(3,10000)] (true, Address, Some(\"c\"), false, 1); c binary len 6 5 None \
+         [gpt(2)] (false, Name, None, true, 512)",
     );
     check(
         &format!("{timeouts}backend b\n stick-table size 7 type string\n"),
         tables,
-        "b string len 31 7 None [] (false, Name, None, false)",
+        "b string len 31 7 None [] (false, Name, None, false, 1)",
     );
 }

@@ -416,7 +416,7 @@ impl ChangeLine {
                 return None;
             };
             let reason = match error.kind() {
-                io::ErrorKind::InvalidData => "they are of another version of the program".to_owned(),
+                io::ErrorKind::InvalidData => "they are damaged, or of another version of the program".to_owned(),
                 _ => error.to_string(),
             };
             Some(format!("stick-table '{}': its entries are lost: {reason}", crate::printable::line(&name)))

@@ -12,7 +12,8 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -86,7 +87,26 @@ impl SharedMemory {
         if !is_ours {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        SharedMemory::map(file, locks, bytes)
+        let memory = SharedMemory::map(file, locks, bytes)?;
+        match memory.has_locks()? {
+            true => Ok(memory),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Whether there is something like a lock at the place of each. What a lock is, is what is not zero in one that nobody has used.
+    fn has_locks(&self) -> io::Result<bool> {
+        let fresh = Fresh::default();
+        create_lock(fresh.lock())?;
+        let lock = size_of::<libc::pthread_mutex_t>();
+        // SAFETY: both are that many bytes that are initialized. Those in the file are read as atomics: other processes use the lock.
+        let bytes = |at: NonNull<u8>| unsafe { slice::from_raw_parts(at.cast::<AtomicU8>().as_ptr(), lock) };
+        let expected = bytes(NonNull::from(&fresh).cast());
+        Ok((0..self.locks).all(|index| {
+            let found = bytes(NonNull::from(self.lock_at(index)).cast());
+            let mut pairs = expected.iter().zip(found).map(|(one, other)| (one.load(Relaxed), other.load(Relaxed)));
+            pairs.all(|(one, other)| one == 0 || one == other)
+        }))
     }
 
     /// The cells.
@@ -163,6 +183,23 @@ impl Drop for SharedLock<'_> {
     fn drop(&mut self) {
         // SAFETY: this thread holds it: the type is not `Send`, as a reference to an `UnsafeCell` is not.
         unsafe { libc::pthread_mutex_unlock(self.lock.get()) };
+    }
+}
+
+/// Room for a lock of this process alone, all of whose bytes are zero before.
+#[repr(align(8))]
+struct Fresh(UnsafeCell<[u8; LOCK_BYTES]>);
+
+impl Default for Fresh {
+    fn default() -> Fresh {
+        Fresh(UnsafeCell::new([0; LOCK_BYTES]))
+    }
+}
+
+impl Fresh {
+    fn lock(&self) -> &UnsafeCell<libc::pthread_mutex_t> {
+        // SAFETY: there is room for one, aligned as it wants it, which may be changed through a shared reference.
+        unsafe { NonNull::from(&self.0).cast().as_ref() }
     }
 }
 
@@ -269,5 +306,13 @@ mod tests {
         let unsealed = File::from(memfd_create("test", MFdFlags::MFD_ALLOW_SEALING).unwrap());
         unsealed.set_len(1 << 20).unwrap();
         assert!(refused(unsealed));
+        let damaged = SharedMemory::create("test", 3, 10).unwrap();
+        // SAFETY: nobody uses this lock.
+        unsafe { damaged.at.add(2 * LOCK_BYTES).write_bytes(0, LOCK_BYTES) };
+        let open = |locks| SharedMemory::open(damaged.file().try_clone_to_owned().unwrap(), locks);
+        assert_eq!(open(3).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let held = damaged.lock(0);
+        assert!(open(2).is_ok(), "locks that are used are locks");
+        drop(held);
     }
 }

@@ -30,6 +30,8 @@ pub struct StickTable {
     pub write_to: Option<Arc<str>>,
     /// `recv-only`: nothing is sent to peers.
     pub recv_only: bool,
+    /// `brates-factor`: rates of bytes count blocks of so many bytes.
+    pub bytes_factor: u16,
     /// The line.
     pub source: Source,
 }
@@ -48,9 +50,13 @@ impl StickTable {
             peers: None,
             write_to: None,
             recv_only: false,
+            bytes_factor: 1,
             source: Source::default(),
         }
     }
+
+    /// `brates-factor`, at most.
+    pub const BYTES_FACTOR_MAX: u16 = 1024;
 
     /// How a type of data is stored, if it is.
     pub fn stored(&self, data: DataType) -> Option<&Stored> {
@@ -282,6 +288,11 @@ impl DataType {
     /// Its name in `store` and in `show table`.
     pub fn name(self) -> &'static str {
         self.row().0
+    }
+
+    /// Whether it is a rate of bytes, which are counted in blocks.
+    pub fn is_bytes_rate(self) -> bool {
+        matches!(self, DataType::BytesInRate | DataType::BytesOutRate)
     }
 
     /// How it is kept.

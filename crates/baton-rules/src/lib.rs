@@ -100,7 +100,8 @@ pub use sample::{Sample, Type};
 pub use settings::{QueuePriority, RuleSettings, SettingValues, SocketChanges};
 pub use stick::StickRule;
 pub use tracking::{
-    BYTES_IN, BYTES_OUT, Counted, ERRORS, FAILURES, REQUESTS, SESSIONS, TrackedCounters, TrackedScopes, of_status,
+    BYTES_IN, BYTES_OUT, Counted, ERRORS, FAILURES, GLITCHES, REQUESTS, SESSIONS, TrackedCounters, TrackedScopes,
+    of_status,
 };
 pub use variable::{VARIABLE_BYTES_MAX, VARIABLES_MAX, VariableName, VariableScope, VariableScopes, Variables};
 pub use wait::{BodyWait, RuleCursor, RuleWait};

@@ -14,6 +14,8 @@ pub const REQUESTS: Counted = (DataType::HttpReqCnt, DataType::HttpReqRate);
 pub const ERRORS: Counted = (DataType::HttpErrCnt, DataType::HttpErrRate);
 /// Requests that failed through the server.
 pub const FAILURES: Counted = (DataType::HttpFailCnt, DataType::HttpFailRate);
+/// Breaches of the protocol by the client.
+pub const GLITCHES: Counted = (DataType::GlitchCnt, DataType::GlitchRate);
 /// Bytes of clients.
 pub const BYTES_IN: Counted = (DataType::BytesInCnt, DataType::BytesInRate);
 /// Bytes to clients.

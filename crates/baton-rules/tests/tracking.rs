@@ -74,6 +74,8 @@ fn general_purpose_counters_and_tags() {
         "7 7 4",
     );
     check(track, "%[sc_inc_gpc(1,2)] %[sc_clr_gpc(1,2)] %[sc_get_gpc(1,2)] %[sc_inc_gpc(9,2)]", "6 6 0 0");
+    let first = "http-request track-sc1 str(cleared) table names ; http-request sc-add-gpc(1,1) 3";
+    check(first, "%[sc1_clr_gpc(1)] %[sc_get_gpc(1,1)] %[sc1_clr_gpc(1,names)]", "3 0 0");
     // What is not tracked is not changed.
     check("http-request sc-inc-gpc0(1) ; http-request sc-set-gpt0(1) 3", "%[sc1_get_gpt0]", "");
 }

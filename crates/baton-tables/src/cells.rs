@@ -93,6 +93,24 @@ impl<'a> RateCells<'a> {
         }
     }
 
+    /// Takes out what it has counted: it goes on with 0.
+    pub(crate) fn take(self) -> Rate {
+        loop {
+            let before = self.before.load(Ordering::Acquire);
+            let now = self.now.load(Ordering::Acquire);
+            let rate = of(now, before);
+            let none = pair(rate.start, 0);
+            if self.now.compare_exchange(now, none, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            // Whoever begins a new period meanwhile has replaced it.
+            if rate.previous > 0 {
+                let _ = self.before.compare_exchange(before, none, Ordering::AcqRel, Ordering::Relaxed);
+            }
+            return rate;
+        }
+    }
+
     /// Replaces it.
     #[inline]
     pub(crate) fn set(self, rate: Rate) {

@@ -17,6 +17,8 @@ pub(crate) const WHOLE: usize = SHARDS;
 pub(crate) const NAMING: usize = SHARDS + 1;
 /// Locks of a table.
 pub(crate) const LOCKS: usize = SHARDS + 2;
+/// Buckets of an empty shard.
+pub(crate) const BUCKETS_MIN: u64 = 4;
 /// Cells of the header.
 pub(crate) const HEADER: usize = 512;
 /// Cells of a record before its key.
@@ -28,6 +30,17 @@ const RECORDS_MIN: u64 = 16;
 /// Most records of a table.
 const RECORDS_MAX: u64 = 1 << 31;
 
+/// Parts of the memory that grow with use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Buckets,
+    Times,
+    Queue,
+    Changed,
+    Names,
+    Records,
+}
+
 /// Where a value of a record is, and how it is kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Slot {
@@ -37,6 +50,8 @@ pub(crate) struct Slot {
     pub(crate) form: Form,
     /// Of a rate, in milliseconds.
     pub(crate) period: u32,
+    /// Of a rate, what one event stands for: 1, or a block of bytes.
+    pub(crate) block: u16,
 }
 
 /// How a value is kept.
@@ -59,6 +74,8 @@ pub(crate) enum Form {
 pub(crate) struct Layout {
     pub(crate) key: KeyType,
     pub(crate) stored: Vec<Stored>,
+    /// Bytes of a block, for rates of bytes.
+    pub(crate) bytes_factor: u16,
     /// Most records.
     pub(crate) capacity: u64,
     /// Most entries of a shard.
@@ -80,8 +97,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout of a table for so many records.
-    pub(crate) fn new(key: KeyType, stored: &[Stored], records: u64) -> Layout {
+    /// The layout of a table for so many records, whose rates of bytes count blocks.
+    pub(crate) fn new(key: KeyType, (stored, bytes_factor): (&[Stored], u16), records: u64) -> Layout {
         let length = key.length() as usize;
         let key_cells = if length <= 4 { 0 } else { length.div_ceil(8) };
         let mut end = RECORD_HEAD + key_cells;
@@ -95,7 +112,8 @@ impl Layout {
                 (DataType::ConnCur, _) => (Form::Lanes, 1),
                 _ => continue,
             };
-            let slot = Slot { cell: end as u32, form, period: period(stored) };
+            let block = if stored.data.is_bytes_rate() { bytes_factor } else { 1 };
+            let slot = Slot { cell: end as u32, form, period: period(stored), block };
             slots[stored.data as usize] = Some((slot, stored.elements.max(1)));
             end += cells * usize::from(stored.elements.max(1));
         }
@@ -106,7 +124,7 @@ impl Layout {
                 (_, DataKind::Dictionary) => Form::Name { upper: halves % 2 == 1 },
                 (_, kind) => Form::Half { upper: halves % 2 == 1, signed: kind == DataKind::I32 },
             };
-            let slot = Slot { cell: (halves / 2) as u32, form, period: 0 };
+            let slot = Slot { cell: (halves / 2) as u32, form, period: 0, block: 1 };
             slots[stored.data as usize] = Some((slot, stored.elements.max(1)));
             halves += usize::from(stored.elements.max(1));
         }
@@ -136,6 +154,7 @@ impl Layout {
         Layout {
             key,
             stored,
+            bytes_factor,
             capacity,
             shard_capacity,
             buckets,
@@ -149,6 +168,24 @@ impl Layout {
             key_cells,
             slots,
         }
+    }
+
+    /// Where a part begins and ends.
+    pub(crate) fn part(&self, part: Part) -> (usize, usize) {
+        match part {
+            Part::Buckets => (self.buckets, self.times),
+            Part::Times => (self.times, self.queue),
+            Part::Queue => (self.queue, self.changed),
+            Part::Changed => (self.changed, self.names),
+            Part::Names => (self.names, self.names + NAMES),
+            Part::Records => (self.records, self.cells),
+        }
+    }
+
+    /// Most buckets of a shard.
+    #[inline]
+    pub(crate) fn buckets_max(&self) -> u64 {
+        self.shard_capacity.max(BUCKETS_MIN)
     }
 
     /// Where a value is; `None`: it is not stored.
@@ -199,7 +236,7 @@ mod tests {
     #[test]
     fn no_two_values_share_a_place() {
         for key in [KeyType::Ip, KeyType::String { length: 31 }, KeyType::Binary { length: 5 }] {
-            let layout = Layout::new(key, &all(), 1000);
+            let layout = Layout::new(key, (&all(), 1), 1000);
             let mut places = Vec::new();
             for (data, index, slot) in layout.slots() {
                 let first = slot.cell * 2;
@@ -223,8 +260,8 @@ mod tests {
         let rate = Stored { data: DataType::HttpReqRate, elements: 1, period: Some(Duration::from_secs(10)) };
         let counters = [DataType::ConnCur, DataType::Gpc0, DataType::HttpReqCnt];
         let counters = counters.map(|data| Stored { data, elements: 1, period: None });
-        let layout = Layout::new(KeyType::Ip, &[&counters[..], &[rate]].concat(), 1000);
+        let layout = Layout::new(KeyType::Ip, (&[&counters[..], &[rate]].concat(), 1), 1000);
         assert_eq!((layout.record, layout.records % 8), (8, 0));
-        assert_eq!(Layout::new(KeyType::Ip, &[], 1000).record, 4);
+        assert_eq!(Layout::new(KeyType::Ip, (&[], 1), 1000).record, 4);
     }
 }

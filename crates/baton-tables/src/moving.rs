@@ -1,59 +1,20 @@
 //! From a table to the one that replaces it with another layout: entries are moved when somebody asks for their key, and all others step by
 //! step meanwhile. Values that both layouts have are the same afterwards.
+//!
+//! Nothing that is counted at that moment is lost or counted twice: what is moved is *taken out* of the old record, in one step for each
+//! counter. Whoever counts there and finds afterwards that the table was replaced takes out what is in it then, and counts it in the new one
+//! ([`crate::Tracked`]). The table of another process, which goes on with it, is only read.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::Ordering;
 
-use baton_model::{KeyType, StickTable};
+use baton_model::{DataType, KeyType, StickTable};
 
+use crate::cells::change_half;
 use crate::key::{Key, OwnedKey};
-use crate::record::{Record, Value};
+use crate::layout::{Form, Layout, Slot};
+use crate::record::Value;
+use crate::shared::{Old, Shared};
 use crate::store::{ALIVE, Fitted, Store, at};
-use crate::table::Shared;
-
-/// The table before, as long as there may be entries in it that were not moved.
-#[derive(Debug, Default)]
-pub(crate) struct Before {
-    is_there: AtomicBool,
-    table: RwLock<Option<Arc<Old>>>,
-}
-
-#[derive(Debug)]
-struct Old {
-    shared: Arc<Shared>,
-    /// Which records were moved: each is once.
-    moved: Vec<AtomicU64>,
-    /// The next record to move.
-    next: AtomicU32,
-}
-
-impl Before {
-    /// From now on keys that are unknown are looked for there.
-    pub(crate) fn set(&self, shared: Arc<Shared>) {
-        let records = shared.store.layout.capacity as usize;
-        let moved = (0..records.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let old = Arc::new(Old { shared, moved, next: AtomicU32::new(0) });
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Some(old);
-        self.is_there.store(true, Ordering::Release);
-    }
-
-    #[inline]
-    pub(crate) fn is_there(&self) -> bool {
-        self.is_there.load(Ordering::Acquire)
-    }
-
-    fn get(&self) -> Option<Arc<Old>> {
-        if !self.is_there() {
-            return None;
-        }
-        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn forget(&self) {
-        self.is_there.store(false, Ordering::Release);
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
 
 impl Shared {
     /// Whether the table before has an entry of this key that was not moved.
@@ -75,7 +36,7 @@ impl Shared {
         if !old.set_moved(index) {
             let touched = old.shared.store.touched(index).load(Ordering::Acquire);
             self.store.touched(record).store(touched, Ordering::Relaxed);
-            self.fill(record, &old.shared.record(index, now), now);
+            self.fill(record, &old, index, now);
         }
         old.shared.store.release(index);
     }
@@ -108,10 +69,29 @@ impl Shared {
         true
     }
 
-    /// Sets values of a record that this table has, too.
-    pub(crate) fn fill(&self, record: u32, from: &Record, now: u64) {
-        for (data, index, value) in &from.values {
-            self.set_value(record, *data, *index, value, now);
+    /// Fills a record with what the table before has in one of its own, as far as this table has it, too.
+    fn fill(&self, record: u32, old: &Old, index: u32, now: u64) {
+        let blocks = (&old.shared.store.layout, &self.store.layout);
+        for (data, element, slot) in old.shared.store.layout.slots() {
+            if let Some(value) = old.take(index, (data, slot), now) {
+                self.set_value(record, data, element, &in_blocks(value, data, blocks), now);
+            }
+        }
+    }
+
+    /// Takes out what a counter of a record counts; 0 remains. A tag, or what is no counter otherwise, stays as it is, and 0 is given. A rate
+    /// gives its events.
+    pub(crate) fn take_counted(&self, record: u32, (data, slot): (DataType, Slot)) -> u64 {
+        let cell = self.store.value(record, slot);
+        match slot.form {
+            Form::Whole => cell.swap(0, Ordering::AcqRel),
+            Form::Half { upper, .. } if is_counter(data) => change_half(cell, upper, |_| 0).into(),
+            Form::Lanes => change_half(cell, self.store.lane == 1, |_| 0).into(),
+            Form::Rate => {
+                let rate = self.store.rate(record, slot).take();
+                (u64::from(rate.current) + u64::from(rate.previous)) * u64::from(slot.block)
+            }
+            Form::Half { .. } | Form::Name { .. } => 0,
         }
     }
 
@@ -125,14 +105,41 @@ impl Shared {
 }
 
 impl Old {
-    fn is_moved(&self, index: u32) -> bool {
-        self.moved[index as usize / 64].load(Ordering::Acquire) >> (index % 64) & 1 == 1
+    /// A value for the table that replaces this one. `None`: it is none of that.
+    fn take(&self, index: u32, (data, slot): (DataType, Slot), now: u64) -> Option<Value> {
+        let (shared, store) = (&self.shared, &self.shared.store);
+        Some(match slot.form {
+            Form::Rate => {
+                let rate = store.rate(index, slot);
+                let rate = if self.is_ours { rate.take() } else { rate.load() };
+                Value::Rate { elapsed_ms: rate.elapsed(now as u32), current: rate.current, previous: rate.previous }
+            }
+            Form::Name { .. } => Value::ServerKey(shared.names.name(store, store.number(index, slot, now) as u32)),
+            // Those of another process end there.
+            Form::Lanes if !self.is_ours => return None,
+            Form::Lanes => Value::Number(shared.take_counted(index, (data, slot))),
+            Form::Whole | Form::Half { .. } if self.is_ours && is_counter(data) => {
+                Value::Number(shared.take_counted(index, (data, slot)))
+            }
+            Form::Whole | Form::Half { .. } => Value::Number(store.number(index, slot, now)),
+        })
     }
+}
 
-    /// Gives whether it was already.
-    fn set_moved(&self, index: u32) -> bool {
-        let bit = 1 << (index % 64);
-        self.moved[index as usize / 64].fetch_or(bit, Ordering::AcqRel) & bit != 0
+/// Whether it is counted, and not only set.
+fn is_counter(data: DataType) -> bool {
+    !matches!(data, DataType::ServerId | DataType::Gpt0 | DataType::Gpt)
+}
+
+/// A rate of bytes in the blocks of another layout.
+fn in_blocks(value: Value, data: DataType, (from, to): (&Layout, &Layout)) -> Value {
+    let (was, is) = (u64::from(from.bytes_factor), u64::from(to.bytes_factor));
+    match value {
+        Value::Rate { elapsed_ms, current, previous } if was != is && data.is_bytes_rate() => {
+            let blocks = |count: u32| u32::try_from((u64::from(count) * was).div_ceil(is)).unwrap_or(u32::MAX);
+            Value::Rate { elapsed_ms, current: blocks(current), previous: blocks(previous) }
+        }
+        value => value,
     }
 }
 
@@ -178,32 +185,21 @@ pub(crate) fn losses(old: &Shared, new: &StickTable) -> Vec<String> {
     losses
 }
 
+/// What is not counted of a process that goes on with a table that is replaced here.
+pub(crate) fn left_behind(old: &Shared, new: &StickTable) -> Option<String> {
+    let is_left =
+        !old.in_use.load(Ordering::Acquire) && can_move(old.store.layout.key, new.key) && old.store.has_others();
+    let name = &new.name;
+    is_left.then(|| {
+        format!(
+            "stick-table '{name}': what is stored has changed: what the process before counts from now on until it ends is not counted here"
+        )
+    })
+}
+
 /// What is lost because a size is smaller now.
 pub(crate) fn surplus(old: &Shared, new: &StickTable) -> Option<String> {
     let used = old.store.get(at::USED);
     let less = used.checked_sub(new.size).filter(|less| *less > 0)?;
     Some(format!("stick-table '{}': {less} of {used} entries are lost: its size is {} now", new.name, new.size))
-}
-
-impl Shared {
-    pub(crate) fn set_value(&self, record: u32, data: baton_model::DataType, index: u8, value: &Value, now: u64) {
-        use crate::layout::Form;
-        use crate::rate::Rate;
-        let Some(slot) = self.store.layout.slot(data, index) else { return };
-        match (value, slot.form) {
-            (Value::Rate { elapsed_ms, current, previous }, Form::Rate) => {
-                let start = (now as u32).wrapping_sub(*elapsed_ms);
-                self.store.rate(record, slot).set(Rate { start, current: *current, previous: *previous });
-            }
-            (Value::ServerKey(Some(name)), Form::Name { .. }) => {
-                if let Some(place) = self.names.place(&self.store, name) {
-                    self.set_name(record, slot, place);
-                }
-            }
-            (Value::Number(number), Form::Whole | Form::Half { .. } | Form::Lanes) => {
-                self.set_number(record, slot, *number, now);
-            }
-            _ => (),
-        }
-    }
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::layout::{NAMES, NAMING};
-use crate::store::{Part, Store, at};
+use crate::layout::{NAMES, NAMING, Part};
+use crate::store::{Store, at};
 
 /// The longest name in bytes.
 const NAME_MAX: usize = 1024;
@@ -45,8 +45,8 @@ impl Names {
 /// A name is a cell with its length, and its bytes in those behind.
 fn read(store: &Store, place: usize) -> Option<String> {
     let cell = |at: usize| store.cell(store.layout.names + at).load(Ordering::Acquire);
-    let end = store.get(at::NAMES_END) as usize;
-    let length = if place < end.min(NAMES) { cell(place) as usize } else { 0 };
+    let end = (store.get(at::NAMES_END) as usize).min(NAMES);
+    let length = if place < end { cell(place) as usize } else { 0 };
     if length > NAME_MAX || place + 1 + length.div_ceil(8) > end {
         return None;
     }
@@ -60,7 +60,7 @@ fn find_or_write(store: &Store, name: &str) -> Option<u32> {
         return None;
     }
     let _naming = store.lock(NAMING);
-    let end = store.get(at::NAMES_END) as usize;
+    let end = (store.get(at::NAMES_END) as usize).clamp(1, NAMES);
     let mut place = 1;
     while place < end {
         let other = read(store, place)?;

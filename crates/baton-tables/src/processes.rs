@@ -81,6 +81,11 @@ impl Store {
         self.members().any(|member| others(&member))
     }
 
+    /// Whether other processes use the table.
+    pub(crate) fn has_others(&self) -> bool {
+        self.members().any(|(_, process)| process as u32 != std::process::id())
+    }
+
     /// A process is gone, and what it held is held no longer.
     pub(crate) fn process_ended(&self, pid: u32) {
         let _whole = self.lock(WHOLE);

@@ -8,18 +8,17 @@
 //! the top and was touched since goes back with its new time.
 //!
 //! **Repair.** Index, queue, free records and counts follow from the records that are alive. Where a process died in the middle of a change
-//! (the sequence number is odd, and nobody holds the lock), they are built again of them.
+//! (the sequence number is odd, and nobody holds the lock), they are built again of them. So they are where they lead to what cannot be, in
+//! memory that another process has damaged.
 
 use std::sync::atomic::{Ordering, fence};
 
 use baton_kernel::shared_memory::SharedLock;
 
 use crate::cells::{half, set_half};
-use crate::layout::{SHARDS, WHOLE};
-use crate::store::{ALIVE, Fitted, Part, SHARD_BUCKETS, SHARD_ENTRIES, SHARD_SEQUENCE, Store, at};
+use crate::layout::{BUCKETS_MIN, Part, SHARDS, WHOLE};
+use crate::store::{ALIVE, Fitted, SHARD_BUCKETS, SHARD_ENTRIES, SHARD_LATEST, SHARD_SEQUENCE, Store, at};
 
-/// Buckets of an empty shard.
-pub(crate) const BUCKETS_MIN: u64 = 4;
 /// The longest chain that a reader follows without the lock: it may have been led astray.
 const CHAIN_MAX: u64 = 64;
 /// How often a reader looks again before it takes the lock.
@@ -31,6 +30,8 @@ const SPINS: usize = 200;
 pub(crate) struct Shard<'a> {
     store: &'a Store,
     number: usize,
+    /// It was found to be damaged.
+    broken: bool,
     _lock: SharedLock<'a>,
 }
 
@@ -48,7 +49,7 @@ pub(crate) enum First {
 impl Drop for Shard<'_> {
     fn drop(&mut self) {
         // After a panic it stays odd, and whoever comes next repairs it.
-        if !std::thread::panicking() {
+        if !self.broken && !std::thread::panicking() {
             self.store.shard_cell(self.number, SHARD_SEQUENCE).fetch_add(1, Ordering::Release);
         }
     }
@@ -69,7 +70,7 @@ impl Store {
             if sequence.load(Ordering::Acquire).is_multiple_of(2) {
                 sequence.fetch_add(1, Ordering::AcqRel);
                 fence(Ordering::SeqCst);
-                return Shard { store: self, number, _lock: lock };
+                return Shard { store: self, number, broken: false, _lock: lock };
             }
             drop(lock);
             self.repair();
@@ -121,11 +122,11 @@ impl Store {
 
     #[inline]
     fn seek(&self, shard: usize, key: &Fitted, most: u64) -> Option<u32> {
-        let buckets = self.shard_cell(shard, SHARD_BUCKETS).load(Ordering::Acquire);
+        let buckets = self.buckets(shard);
         let bucket = bucket_of((key.hash >> 32) as u32, buckets);
         let mut next = half(self.bucket(shard, bucket), bucket % 2 == 1);
         for _ in 0..most {
-            let index = next.checked_sub(1).filter(|index| u64::from(*index) < self.layout.capacity)?;
+            let index = self.valid(next)?;
             let link = self.link(index).load(Ordering::Acquire);
             if self.has_key(index, link, key) {
                 return Some(index);
@@ -133,6 +134,12 @@ impl Store {
             next = link as u32;
         }
         None
+    }
+
+    #[inline]
+    fn buckets(&self, shard: usize) -> u64 {
+        let buckets = self.shard_cell(shard, SHARD_BUCKETS).load(Ordering::Acquire);
+        buckets.clamp(BUCKETS_MIN, self.layout.buckets_max())
     }
 
     #[inline]
@@ -167,8 +174,11 @@ impl Store {
         for index in (0..high).filter(|index| is_alive(*index)) {
             entries[self.shard_of(self.hash_of(index))] += 1;
         }
-        let mut shards: Vec<Shard<'_>> =
-            locks.into_iter().enumerate().map(|(number, lock)| Shard { store: self, number, _lock: lock }).collect();
+        let mut shards: Vec<Shard<'_>> = locks
+            .into_iter()
+            .enumerate()
+            .map(|(number, lock)| Shard { store: self, number, broken: false, _lock: lock })
+            .collect();
         for (shard, entries) in shards.iter_mut().zip(entries) {
             shard.empty(entries);
         }
@@ -203,7 +213,7 @@ fn bucket_of(hash: u32, buckets: u64) -> u64 {
 impl Shard<'_> {
     /// The record of a key.
     pub(crate) fn find(&self, key: &Fitted) -> Option<u32> {
-        self.store.seek(self.number, key, u64::MAX)
+        self.store.seek(self.number, key, self.entries().saturating_add(1))
     }
 
     /// Makes an entry, whose values `fill` sets before anybody sees them, and holds it. `None`: there is no memory. Its place in `used` is
@@ -240,7 +250,7 @@ impl Shard<'_> {
         if self.store.first_time(self.number) > time {
             return First::None;
         }
-        let index = self.queued(0);
+        let Some(index) = self.queued(0) else { return First::None };
         let touched = self.store.touched(index).load(Ordering::Acquire);
         if touched > self.time(0) {
             self.requeue(0, touched);
@@ -260,14 +270,15 @@ impl Shard<'_> {
         self.unlink(index);
         self.dequeue(index);
         self.store.give_record(index);
-        self.store.head(at::USED).fetch_sub(1, Ordering::AcqRel);
+        let less = |used: u64| used.checked_sub(1);
+        let _ = self.store.head(at::USED).fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
         true
     }
 
     // Index
 
     fn buckets(&self) -> u64 {
-        self.store.shard_cell(self.number, SHARD_BUCKETS).load(Ordering::Relaxed)
+        self.store.buckets(self.number)
     }
 
     fn chain(&self, bucket: u64) -> u32 {
@@ -296,13 +307,15 @@ impl Shard<'_> {
             self.set_chain(bucket, next_of(index));
             return;
         }
-        while let Some(before) = at.checked_sub(1) {
+        for _ in 0..=self.entries() {
+            let Some(before) = self.store.valid(at) else { break };
             at = next_of(before);
             if at == index + 1 {
                 self.set_next(before, next_of(index));
                 return;
             }
         }
+        self.broken = true;
     }
 
     /// One bucket more, if there are more entries than buckets.
@@ -318,16 +331,23 @@ impl Shard<'_> {
         let mut next = self.chain(old);
         self.set_chain(old, 0);
         self.store.shard_cell(self.number, SHARD_BUCKETS).store(buckets + 1, Ordering::Release);
-        while let Some(index) = next.checked_sub(1) {
+        let mut left = self.entries();
+        while let Some(index) = self.store.valid(next) {
             next = half(self.store.link(index), false);
             self.link(index);
+            if left == 0 {
+                self.broken = true;
+                return;
+            }
+            left -= 1;
         }
     }
 
     // Queue
 
     fn entries(&self) -> u64 {
-        self.store.shard_cell(self.number, SHARD_ENTRIES).load(Ordering::Relaxed)
+        let entries = self.store.shard_cell(self.number, SHARD_ENTRIES).load(Ordering::Relaxed);
+        entries.min(self.store.layout.shard_capacity)
     }
 
     fn set_entries(&self, entries: u64) {
@@ -338,7 +358,15 @@ impl Shard<'_> {
         self.store.cell(self.store.layout.times + place as usize * SHARDS + self.number).load(Ordering::Relaxed)
     }
 
-    fn queued(&self, place: u64) -> u32 {
+    /// What is at a place of the queue. `None`: no record can be.
+    fn queued(&mut self, place: u64) -> Option<u32> {
+        let index = self.queued_at(place);
+        let is_record = u64::from(index) < self.store.layout.capacity;
+        self.broken |= !is_record;
+        is_record.then_some(index)
+    }
+
+    fn queued_at(&self, place: u64) -> u32 {
         let cell = self.store.layout.queue + place as usize / 2 * SHARDS + self.number;
         half(self.store.cell(cell), place % 2 == 1)
     }
@@ -361,44 +389,68 @@ impl Shard<'_> {
         if fits {
             self.set_entries(place + 1);
             self.put(place, index, time);
-            self.rise(place);
+            // What was touched just now belongs behind all others: where they are need not be looked at.
+            if !self.is_latest(time) {
+                self.rise(place);
+            }
         }
         fits
     }
 
+    /// Whether no time in the queue is later; from now on none is later than this one, or the one that was.
+    fn is_latest(&self, time: u64) -> bool {
+        let latest = self.store.shard_cell(self.number, SHARD_LATEST);
+        let is_latest = time >= latest.load(Ordering::Relaxed);
+        if is_latest {
+            latest.store(time, Ordering::Relaxed);
+        }
+        is_latest
+    }
+
     fn dequeue(&mut self, index: u32) {
         let place = self.store.place(index).load(Ordering::Relaxed);
-        let last = self.entries() - 1;
+        let Some(last) = self.entries().checked_sub(1).filter(|last| place <= *last) else {
+            self.broken = true;
+            return;
+        };
         self.set_entries(last);
         if place < last {
-            let (moved, time) = (self.queued(last), self.time(last));
-            self.put(place, moved, time);
-            self.sink(place);
-            self.rise(self.store.place(moved).load(Ordering::Relaxed));
+            let time = self.time(last);
+            if let Some(moved) = self.queued(last) {
+                self.put(place, moved, time);
+                self.sink(place);
+                self.rise(self.store.place(moved).load(Ordering::Relaxed).min(last));
+            }
         }
     }
 
     fn requeue(&mut self, place: u64, time: u64) {
-        self.put(place, self.queued(place), time);
-        self.sink(place);
+        if let Some(index) = self.queued(place) {
+            self.is_latest(time);
+            self.put(place, index, time);
+            self.sink(place);
+        }
     }
 
-    fn rise(&self, mut place: u64) {
-        let (index, time) = (self.queued(place), self.time(place));
+    fn rise(&mut self, mut place: u64) {
+        let time = self.time(place);
+        let Some(index) = self.queued(place) else { return };
         while place > 0 {
             let parent = (place - 1) / 2;
             let above = self.time(parent);
             if above <= time {
                 break;
             }
-            self.put(place, self.queued(parent), above);
+            let Some(lower) = self.queued(parent) else { return };
+            self.put(place, lower, above);
             place = parent;
         }
         self.put(place, index, time);
     }
 
-    fn sink(&self, mut place: u64) {
-        let (index, time, entries) = (self.queued(place), self.time(place), self.entries());
+    fn sink(&mut self, mut place: u64) {
+        let (time, entries) = (self.time(place), self.entries());
+        let Some(index) = self.queued(place) else { return };
         loop {
             let left = 2 * place + 1;
             if left >= entries {
@@ -409,7 +461,8 @@ impl Shard<'_> {
             if self.time(child) >= time {
                 break;
             }
-            self.put(place, self.queued(child), self.time(child));
+            let Some(upper) = self.queued(child) else { return };
+            self.put(place, upper, self.time(child));
             place = child;
         }
         self.put(place, index, time);
@@ -424,6 +477,7 @@ impl Shard<'_> {
         (0..buckets).for_each(|bucket| self.set_chain(bucket, 0));
         self.store.shard_cell(self.number, SHARD_BUCKETS).store(buckets, Ordering::Release);
         self.set_entries(0);
+        self.store.shard_cell(self.number, SHARD_LATEST).store(0, Ordering::Release);
     }
 
     /// Leaves the index and the free records as a death in the middle of a change might, for tests.
@@ -448,7 +502,7 @@ impl Shard<'_> {
                 assert_eq!(self.store.shard_of(self.store.hash_of(index)), self.number);
                 assert_ne!(self.store.holds(index).load(Ordering::Acquire) & ALIVE, 0);
                 let place = self.store.place(index).load(Ordering::Relaxed);
-                assert_eq!(self.queued(place), index);
+                assert_eq!(self.queued_at(place), index);
                 next = half(self.store.link(index), false);
             }
         }

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use baton_kernel::shared_memory::SharedMemory;
-use baton_model::{DataType, KeyType, Stored};
+use baton_model::{DataType, KeyType, StickTable, Stored};
 use siphasher::sip::SipHasher13;
 
 use crate::cells::{self, RateCells};
 use crate::key::Key;
-use crate::layout::{Form, LOCKS, Layout, NAMES, SHARDS, Slot};
+use crate::layout::{BUCKETS_MIN, Form, LOCKS, Layout, NAMES, Part, SHARDS, Slot};
 use crate::rate::Rate;
 
 /// There is an entry.
@@ -29,6 +29,8 @@ pub(crate) const ALIVE: u64 = 1;
 const MAGIC: u64 = 0x6261_746f_6e54_0001;
 /// The most bytes of a key.
 pub(crate) const KEY_MAX: usize = 1 << 16;
+/// Records that may be taken at the same time, before there is memory for them.
+const TAKEN_AT_ONCE: u64 = 4096;
 /// Cells that are committed at a time, at least and at most.
 const COMMIT: (usize, usize) = (512, 32_768);
 
@@ -45,6 +47,8 @@ pub(crate) mod at {
     pub(crate) const FOLLOWED: usize = 8;
     /// Whether there may be any.
     pub(crate) const ANY_CHANGED: usize = 9;
+    /// Bytes of a block, for rates of bytes; 0 is 1.
+    pub(crate) const BYTES_FACTOR: usize = 10;
     /// What follows is changed with each entry that is created.
     pub(crate) const USED: usize = 16;
     pub(crate) const FREE: usize = 17;
@@ -55,17 +59,6 @@ pub(crate) mod at {
     pub(crate) const PROCESSES: usize = 64;
     /// Eight cells for each shard.
     pub(crate) const SHARDS: usize = 128;
-}
-
-/// Parts of the memory that grow with use.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
-    Buckets,
-    Times,
-    Queue,
-    Changed,
-    Names,
-    Records,
 }
 
 /// A table's memory.
@@ -102,6 +95,7 @@ impl Store {
         let set = |at: usize, value: u64| memory.cells()[at].store(value, Ordering::Relaxed);
         set(at::KEY, key_to_cell(layout.key));
         set(at::RECORDS, layout.capacity);
+        set(at::BYTES_FACTOR, layout.bytes_factor.into());
         set(at::SEED, seed.0);
         set(at::SEED + 1, seed.1);
         for (place, stored) in layout.stored.iter().enumerate() {
@@ -114,9 +108,9 @@ impl Store {
             store.commit(part, 1)?;
         }
         for shard in 0..SHARDS {
-            store.shard_cell(shard, SHARD_BUCKETS).store(crate::shard::BUCKETS_MIN, Ordering::Relaxed);
+            store.shard_cell(shard, SHARD_BUCKETS).store(BUCKETS_MIN, Ordering::Relaxed);
         }
-        store.commit(Part::Buckets, crate::shard::BUCKETS_MIN as usize / 2 * SHARDS)?;
+        store.commit(Part::Buckets, BUCKETS_MIN as usize / 2 * SHARDS)?;
         store.attach();
         Ok(store)
     }
@@ -132,8 +126,36 @@ impl Store {
         let get = |at: usize| memory.cells()[at].load(Ordering::Acquire);
         let seed = (get(at::SEED), get(at::SEED + 1));
         let mut store = Store { memory, layout, seed, one: 0, lane: 0 };
+        if !store.is_sound() {
+            return Err(invalid());
+        }
         store.attach();
         Ok(store)
+    }
+
+    /// Whether the numbers of the header can be those of this layout, for which another process may create entries at the same time. What
+    /// is behind the header is judged when it is used: what cannot be is built again from the records ([`crate::shard`]).
+    fn is_sound(&self) -> bool {
+        let layout = &self.layout;
+        let is_within = |at: usize, most: u64| self.get(at) <= most;
+        let committed = |part: Part| self.get(at::COMMITTED + part as usize);
+        let parts = [Part::Buckets, Part::Times, Part::Queue, Part::Changed, Part::Names, Part::Records];
+        let free = self.get(at::FREE) as u32;
+        let is_shard_sound = |shard: usize| {
+            let get = |at: usize| self.shard_cell(shard, at).load(Ordering::Acquire);
+            (BUCKETS_MIN..=layout.buckets_max()).contains(&get(SHARD_BUCKETS))
+                && get(SHARD_ENTRIES) <= layout.shard_capacity
+        };
+        parts.into_iter().all(|part| {
+            let (from, end) = layout.part(part);
+            committed(part) <= (end - from) as u64
+        }) && is_within(at::HIGH, layout.capacity.min(committed(Part::Records) / layout.record as u64 + TAKEN_AT_ONCE))
+            && is_within(at::SIZE, layout.capacity)
+            && is_within(at::USED, layout.capacity)
+            && is_within(at::HIGH, layout.capacity)
+            && u64::from(free) <= self.get(at::HIGH)
+            && (1..=NAMES as u64).contains(&self.get(at::NAMES_END))
+            && (0..SHARDS).all(is_shard_sound)
     }
 
     /// The file, for another process.
@@ -181,6 +203,12 @@ impl Store {
     }
 
     // Records
+
+    /// A record as chains and queues name it: 0 is none, and so is what there is no room for.
+    #[inline]
+    pub(crate) fn valid(&self, link: u32) -> Option<u32> {
+        link.checked_sub(1).filter(|index| u64::from(*index) < self.layout.capacity)
+    }
 
     /// A record's cells.
     #[inline]
@@ -289,7 +317,7 @@ impl Store {
                 let both = cell.load(Ordering::Acquire);
                 u64::from((both as u32).wrapping_add((both >> 32) as u32))
             }
-            Form::Rate => self.rate(index, slot).load().value(now as u32, slot.period),
+            Form::Rate => self.rate(index, slot).load().value(now as u32, slot.period) * u64::from(slot.block),
         }
     }
 
@@ -297,15 +325,7 @@ impl Store {
 
     /// Makes sure that the first `cells` cells of a part can be used.
     pub(crate) fn commit(&self, part: Part, cells: usize) -> io::Result<()> {
-        let layout = &self.layout;
-        let (from, end) = match part {
-            Part::Buckets => (layout.buckets, layout.times),
-            Part::Times => (layout.times, layout.queue),
-            Part::Queue => (layout.queue, layout.changed),
-            Part::Changed => (layout.changed, layout.names),
-            Part::Names => (layout.names, layout.names + NAMES),
-            Part::Records => (layout.records, layout.cells),
-        };
+        let (from, end) = self.layout.part(part);
         let committed = self.head(at::COMMITTED + part as usize);
         let has = committed.load(Ordering::Acquire) as usize;
         if cells <= has {
@@ -322,7 +342,7 @@ impl Store {
     pub(crate) fn take_record(&self) -> Option<u32> {
         let free = self.head(at::FREE);
         let mut head = free.load(Ordering::Acquire);
-        while let Some(index) = (head as u32).checked_sub(1) {
+        while let Some(index) = self.valid(head as u32) {
             let next = self.link(index).load(Ordering::Acquire) & 0xffff_ffff;
             let new = (head >> 32).wrapping_add(1) << 32 | next;
             match free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire) {
@@ -410,6 +430,8 @@ impl Store {
 pub(crate) const SHARD_SEQUENCE: usize = 0;
 pub(crate) const SHARD_BUCKETS: usize = 1;
 pub(crate) const SHARD_ENTRIES: usize = 2;
+/// No time in the queue is later.
+pub(crate) const SHARD_LATEST: usize = 3;
 
 impl Fitted {
     #[inline]
@@ -455,7 +477,8 @@ fn stored_of_cell(cell: u64) -> Option<Stored> {
     let data = *DataType::ALL.get((cell >> 40 & 0xff) as usize)?;
     let period = Duration::from_millis(cell & 0xffff_ffff);
     let period = (!period.is_zero()).then_some(period);
-    Some(Stored { data, elements: (cell >> 32) as u8, period })
+    let elements = (cell >> 32) as u8;
+    (1..=Stored::ELEMENTS_MAX).contains(&elements).then_some(Stored { data, elements, period })
 }
 
 fn read_layout(cells: &[AtomicU64]) -> Option<Layout> {
@@ -464,6 +487,10 @@ fn read_layout(cells: &[AtomicU64]) -> Option<Layout> {
         return None;
     }
     let cells = (0..DataType::ALL.len()).map(|place| get(at::STORED + place)).take_while(|cell| *cell >> 63 == 1);
-    let stored: Option<Vec<Stored>> = cells.map(stored_of_cell).collect();
-    Some(Layout::new(key_of_cell(get(at::KEY))?, &stored?, get(at::RECORDS)))
+    let stored: Vec<Stored> = cells.map(stored_of_cell).collect::<Option<_>>()?;
+    if !stored.is_sorted_by(|one, other| one.data < other.data) {
+        return None;
+    }
+    let factor = u16::try_from(get(at::BYTES_FACTOR)).ok().filter(|factor| *factor <= StickTable::BYTES_FACTOR_MAX)?;
+    Some(Layout::new(key_of_cell(get(at::KEY))?, (&stored, factor.max(1)), get(at::RECORDS)))
 }

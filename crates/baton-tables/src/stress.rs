@@ -13,7 +13,7 @@ use baton_model::{DataType, KeyType, StickTable, Stored};
 
 use crate::layout::SHARDS;
 use crate::store::{ALIVE, at};
-use crate::{Cursor, Key, Now, Table, Tracked, Value};
+use crate::{Cursor, Key, Now, Table, Tables, Tracked, Value};
 
 /// In the environment of a process that a test starts: the table's file, and what to do.
 const CHILD: &str = "BATON_TABLES_CHILD";
@@ -346,4 +346,141 @@ fn entries_go_on_in_a_table_of_another_layout() {
     drop((held, later));
     assert_eq!((check(&new), Arc::strong_count(&old.shared)), (20_000, 1));
     assert_eq!(rate(&new.find(&Key::from_integer(800), now).unwrap()), 801);
+}
+
+/// Threads count in entries that they hold and in those that they look up, while reloads replace the table again and again by one that stores
+/// something else: all that was counted is in the last one.
+#[test]
+fn nothing_is_lost_when_a_reload_changes_what_is_stored() {
+    const RELOADS: usize = 40;
+    const KEYS: u64 = 7;
+    let stored = |data| Stored { data, elements: 1, period: None };
+    let rate = Stored { period: Some(Duration::from_secs(3600)), ..stored(DataType::HttpReqRate) };
+    let counted = [stored(DataType::ConnCur), stored(DataType::HttpReqCnt), stored(DataType::BytesInCnt), rate];
+    let settings = |more: Option<DataType>| {
+        let mut all: Vec<Stored> = counted.iter().copied().chain(more.map(stored)).collect();
+        all.sort_by_key(|stored| stored.data);
+        StickTable {
+            expire: Some(Duration::from_secs(3600)),
+            stored: all,
+            ..StickTable::new("t", KeyType::Integer, 100)
+        }
+    };
+    let tables = Tables::new();
+    let now = Now::from_millis(5_000_000);
+    tables.commit(tables.prepare(&[settings(None)]).unwrap());
+    let (done, steps) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|threads| {
+        for seed in 1..4_u64 {
+            let (tables, done, steps) = (&tables, &done, &steps);
+            threads.spawn(move || {
+                let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                // As a core, which learns of a new table some time after it is in use.
+                let mut table = tables.get("t").unwrap().own();
+                let mut held: Vec<Tracked> = Vec::new();
+                let mut step = 0;
+                while !done.load(Ordering::Acquire) {
+                    if step % 200 == 0 {
+                        table = tables.get("t").unwrap().own();
+                    }
+                    let key = Key::from_integer(numbers.below(KEYS) as u32);
+                    let tracked = table.track(&key, now).unwrap();
+                    tracked.add(DataType::ConnCur, 0, 1, now);
+                    held.push(tracked);
+                    step += 1;
+                    let entry = &held[numbers.below(held.len() as u64) as usize];
+                    entry.add(DataType::HttpReqCnt, 0, 1, now);
+                    entry.add(DataType::HttpReqRate, 0, 1, now);
+                    entry.add(DataType::BytesInCnt, 0, 3, now);
+                    if held.len() > 20 {
+                        let ended = held.swap_remove(numbers.below(20) as usize);
+                        assert!(ended.subtract(DataType::ConnCur, 0, 1));
+                    }
+                }
+                held.iter().for_each(|entry| assert!(entry.subtract(DataType::ConnCur, 0, 1)));
+                steps.fetch_add(step, Ordering::Release);
+            });
+        }
+        for reloads in 0..RELOADS {
+            let more = [None, Some(DataType::Gpc0), Some(DataType::Gpt0)][reloads % 3];
+            tables.commit(tables.prepare(&[settings(more)]).unwrap());
+            if reloads % 2 == 0 {
+                tables.sweep(3, now);
+            }
+            thread::yield_now();
+        }
+        done.store(true, Ordering::Release);
+    });
+    let table = tables.get("t").unwrap();
+    let (mut sums, mut cursor) = ([0; 4], Cursor::default());
+    while !cursor.is_done() {
+        for record in table.page(&mut cursor, 10, now) {
+            let data = [DataType::HttpReqCnt, DataType::HttpReqRate, DataType::BytesInCnt, DataType::ConnCur];
+            for (sum, data) in sums.iter_mut().zip(data) {
+                *sum += table.number(data, record.value(data, 0).unwrap()).unwrap();
+            }
+        }
+    }
+    let steps = steps.load(Ordering::Acquire);
+    assert_eq!(sums, [steps, steps, 3 * steps, 0]);
+    assert!(steps > 0);
+}
+
+/// Whatever is in a table's memory that another process has damaged: it is refused, or what is asked of it is answered or not, and built
+/// again from the records.
+#[test]
+fn damaged_memory_is_refused_or_repaired() {
+    let (mut refused, mut used) = (0, 0);
+    for seed in 1..=600_u64 {
+        let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let table = Table::new(&settings(60, 1000)).unwrap();
+        let now = Now::from_millis(1_000_000);
+        for key in 0..40 {
+            let tracked = table.track(&Key::from_integer(key), now).unwrap();
+            tracked.add(DataType::HttpReqRate, 0, 1, now);
+        }
+        let store = &table.shared.store;
+        let layout = &store.layout;
+        for _ in 0..=numbers.below(6) {
+            let part = [
+                (0, crate::layout::HEADER),
+                (at::SHARDS, at::SHARDS + 8 * SHARDS),
+                (layout.buckets, layout.buckets + 100),
+                (layout.queue, layout.queue + 100),
+                (layout.times, layout.times + 100),
+                (layout.records, layout.records + 60 * layout.record),
+            ][numbers.below(6) as usize];
+            let cell = part.0 + numbers.below((part.1 - part.0) as u64) as usize;
+            let value = [0, 1, 7, 1 << 32, u64::MAX, numbers.0, store.get(cell) ^ 1 << numbers.below(64)];
+            store.head(cell).store(value[numbers.below(7) as usize], Ordering::Relaxed);
+        }
+        let file = table.file().try_clone_to_owned().unwrap();
+        let Ok(again) = Table::open("t", file) else {
+            refused += 1;
+            continue;
+        };
+        used += 1;
+        for step in 0..200 {
+            let key = Key::from_integer(numbers.below(80) as u32);
+            let now = Now::from_millis(1_000_000 + step * 10);
+            match numbers.below(5) {
+                0 => drop(again.remove(&key)),
+                1 => drop(again.sweep(10, now)),
+                2 => drop(again.find(&key, now).map(|entry| entry.record(now))),
+                _ => {
+                    if let Some(tracked) = again.track(&key, now) {
+                        tracked.add(DataType::HttpReqRate, 0, 1, now);
+                        tracked.get(DataType::HttpReqRate, 0, now);
+                        tracked.subtract(DataType::ConnCur, 0, 1);
+                    }
+                }
+            }
+        }
+        again.look_after_processes();
+        let mut cursor = Cursor::default();
+        for _ in 0..100 {
+            again.page(&mut cursor, 10, now);
+        }
+    }
+    assert!(refused > 50 && used > 200, "{refused} refused, {used} used");
 }

@@ -4,18 +4,17 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use baton_model::{DataType, KeyType, ServerKey, StickTable, Stored};
 
-use crate::key::{Key, OwnedKey};
-use crate::layout::{Form, Layout};
-use crate::moving::Before;
-use crate::names::Names;
+use crate::key::Key;
+use crate::layout::Layout;
 use crate::now::Now;
 use crate::record::{Record, Value};
+use crate::shared::{Shared, Table};
 use crate::store::{KEY_MAX, Store, at};
 use crate::tracked::Tracked;
 
@@ -35,24 +34,6 @@ impl fmt::Display for TableError {
 }
 
 impl std::error::Error for TableError {}
-
-/// A table. Each core has one of its own ([`Table::own`]) of what all share, so that cores do not wait for each other to count who holds it.
-#[derive(Debug)]
-pub struct Table {
-    pub(crate) shared: Arc<Shared>,
-}
-
-/// What all users of a table in this process share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    name: Arc<str>,
-    pub(crate) store: Store,
-    pub(crate) names: Names,
-    settings: RwLock<StickTable>,
-    /// The table that has replaced this one.
-    pub(crate) successor: OnceLock<Arc<Shared>>,
-    pub(crate) before: Before,
-}
 
 /// An entry of a table, as long as it is one.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -94,7 +75,8 @@ impl Table {
             return Err(failed(format!("keys have at most {KEY_MAX} bytes")));
         }
         // Room for a larger size, which a later configuration may have: it costs address space only.
-        let layout = Layout::new(settings.key, &settings.stored, settings.size.saturating_mul(2));
+        let layout =
+            Layout::new(settings.key, (&settings.stored, settings.bytes_factor), settings.size.saturating_mul(2));
         let seed = || RandomState::new().build_hasher().finish();
         let store = Store::create(layout, &settings.name, (seed(), seed()));
         let store = store.map_err(|error| failed(error.to_string()))?;
@@ -112,20 +94,13 @@ impl Table {
         let mut settings = StickTable::new(name, store.layout.key, store.get(at::SIZE));
         settings.expire = store.expire().map(Duration::from_millis);
         settings.no_purge = store.get(at::NO_PURGE) != 0;
+        settings.bytes_factor = store.layout.bytes_factor;
         settings.stored.clone_from(&store.layout.stored);
         Ok(Table::of(store, settings))
     }
 
     fn of(store: Store, settings: StickTable) -> Arc<Table> {
-        let shared = Shared {
-            name: Arc::clone(&settings.name),
-            store,
-            names: Names::default(),
-            settings: RwLock::new(settings),
-            successor: OnceLock::new(),
-            before: Before::default(),
-        };
-        Arc::new(Table { shared: Arc::new(shared) })
+        Arc::new(Table { shared: Arc::new(Shared::new(store, settings)) })
     }
 
     /// Another handle of this table, for one core: entries that are tracked count who holds it, and two cores that count in one place
@@ -170,6 +145,12 @@ impl Table {
     /// What is stored with each entry.
     pub fn stored(&self) -> &[Stored] {
         &self.shared.store.layout.stored
+    }
+
+    /// The number that a value of a record stands for, as [`Tracked::get`] gives it. `None`: it is a text.
+    pub fn number(&self, data: DataType, value: &Value) -> Option<u64> {
+        let slot = self.shared.store.layout.slot(data, 0)?;
+        Some(value.number(slot.period)? * u64::from(slot.block))
     }
 
     /// The configuration's settings, as they are now.
@@ -239,7 +220,11 @@ impl Table {
     }
 
     /// Removes an entry that nobody tracks.
-    pub fn remove(&self, key: &Key<'_>) -> Removed {
+    pub fn remove(self: &Arc<Table>, key: &Key<'_>) -> Removed {
+        if self.shared.before.is_there() {
+            // What was not moved yet would be.
+            drop(self.find(key, Now::from_millis(0)));
+        }
         match self.shared.store.remove(&self.shared.store.fit(key)) {
             None => Removed::Unknown,
             Some(true) => Removed::Gone,
@@ -247,8 +232,12 @@ impl Table {
         }
     }
 
-    /// The next entries, at most so many, in no particular order. Those that are created meanwhile may be missing.
+    /// The next entries, at most so many, in no particular order. Those that are created meanwhile may be missing. There may be none, and
+    /// more to come.
     pub fn page(&self, cursor: &mut Cursor, most: usize, now: Now) -> Vec<Record> {
+        if self.shared.before.is_there() && self.shared.move_some(most, now.as_millis()) {
+            return Vec::new();
+        }
         let store = &self.shared.store;
         let high = store.get(at::HIGH).min(store.layout.capacity) as u32;
         let mut page = Vec::new();
@@ -335,75 +324,32 @@ impl Table {
         life: Option<u64>,
         now: Now,
     ) -> bool {
-        let (shared, now) = (&self.shared, now.as_millis());
-        let Some(record) = shared.find_or_create(key, &shared.store.fit(key), now) else { return false };
-        if let (Some(life), Some(expire)) = (life, shared.store.expire()) {
-            shared.store.touched(record).store((now + life).saturating_sub(expire), Ordering::Release);
+        let shared = &self.shared;
+        let is_learned = shared.successor.get().is_none() && shared.learn(key, values, life, now.as_millis());
+        match shared.successor.get() {
+            Some(successor) => Table { shared: Arc::clone(successor) }.own().learn(key, values, life, now),
+            None => is_learned,
         }
-        for (data, index, value) in values {
-            shared.set_value(record, *data, *index, value, now);
-        }
-        shared.store.release(record);
-        true
     }
 
     /// Whether a configuration's table can use this memory.
     pub(crate) fn fits(&self, settings: &StickTable) -> bool {
         let layout = &self.shared.store.layout;
-        (layout.key, &layout.stored) == (settings.key, &settings.stored) && settings.size <= layout.capacity
-    }
-
-    pub(crate) fn change_settings(&self, settings: StickTable) {
-        self.shared.store.set_settings(settings.size, settings.expire, settings.no_purge);
-        *self.shared.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // Whoever tracks an entry keeps this, so nothing is held.
-        self.store.detach();
+        let same = (layout.key, &layout.stored, layout.bytes_factor);
+        same == (settings.key, &settings.stored, settings.bytes_factor) && settings.size <= layout.capacity
     }
 }
 
 impl Shared {
-    fn settings(&self) -> std::sync::RwLockReadGuard<'_, StickTable> {
-        self.settings.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that an entry was changed, if somebody asked for that.
-    #[inline]
-    pub(crate) fn note(&self, record: u32) {
-        let followed = self.store.head(at::FOLLOWED);
-        if followed.load(Ordering::Relaxed) != 0 {
-            let cell = self.store.cell(self.store.layout.changed + record as usize / 64);
-            let bit = 1 << (record % 64);
-            if cell.load(Ordering::Acquire) & bit == 0 {
-                cell.fetch_or(bit, Ordering::AcqRel);
-            }
-            let any = self.store.head(at::ANY_CHANGED);
-            if any.load(Ordering::Acquire) == 0 {
-                any.store(1, Ordering::Release);
-            }
+    fn learn(&self, key: &Key<'_>, values: &[(DataType, u8, Value)], life: Option<u64>, now: u64) -> bool {
+        let Some(record) = self.find_or_create(key, &self.store.fit(key), now) else { return false };
+        if let (Some(life), Some(expire)) = (life, self.store.expire()) {
+            self.store.touched(record).store((now + life).saturating_sub(expire), Ordering::Release);
         }
-    }
-
-    /// A record as a value, with the references of whoever reads it.
-    pub(crate) fn record(&self, record: u32, now: u64) -> Record {
-        let store = &self.store;
-        let value = |slot: crate::layout::Slot| match slot.form {
-            Form::Rate => {
-                let rate = store.rate(record, slot).load();
-                Value::Rate { elapsed_ms: rate.elapsed(now as u32), current: rate.current, previous: rate.previous }
-            }
-            Form::Name { .. } => Value::ServerKey(self.names.name(store, store.number(record, slot, now) as u32)),
-            Form::Whole | Form::Half { .. } | Form::Lanes => Value::Number(store.number(record, slot, now)),
-        };
-        Record {
-            key: OwnedKey::of(store.layout.key, &store.key_bytes(record)),
-            expires_ms: store.remaining(record, now),
-            references: store.references(record),
-            values: store.layout.slots().map(|(data, index, slot)| (data, index, value(slot))).collect(),
+        for (data, index, value) in values {
+            self.set_value(record, *data, *index, value, now);
         }
+        self.store.release(record);
+        true
     }
 }

@@ -9,7 +9,8 @@ use baton_model::StickTable;
 
 use crate::moving;
 use crate::now::Now;
-use crate::table::{Table, TableError};
+use crate::shared::Table;
+use crate::table::TableError;
 
 /// All tables of a process. Those who look up a table for a core keep it, see [`Table::own`].
 #[derive(Debug, Default)]
@@ -95,6 +96,9 @@ impl Tables {
             if let Some(old) = &old {
                 losses.extend(moving::losses(&old.shared, settings));
                 losses.extend(moving::surplus(&old.shared, settings));
+                if !old.fits(settings) {
+                    losses.extend(moving::left_behind(&old.shared, settings));
+                }
             }
             let table = match old {
                 Some(table) if table.fits(settings) => table,
@@ -119,7 +123,7 @@ impl Tables {
                 }
                 _ => (),
             }
-            table.change_settings(settings);
+            table.shared.change_settings(settings);
         }
         *self.all.write().unwrap_or_else(PoisonError::into_inner) = prepared.all;
     }

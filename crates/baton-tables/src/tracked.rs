@@ -9,9 +9,8 @@ use crate::cells::change_half;
 use crate::key::OwnedKey;
 use crate::layout::{Form, Slot};
 use crate::now::Now;
-use crate::rate::Rate;
 use crate::record::Record;
-use crate::table::{Shared, Table};
+use crate::shared::{Shared, Table, blocks};
 
 /// An entry that somebody holds: it neither expires nor makes room for another one until this is dropped.
 ///
@@ -54,52 +53,76 @@ impl Tracked {
     /// A number; of a rate, events over its period. `None`: it is not stored, or a text.
     #[inline]
     pub fn get(&self, data: DataType, index: u8, now: Now) -> Option<u64> {
-        let (shared, record) = self.place();
-        let slot = shared.store.layout.slot(data, index)?;
+        let here = self.here();
+        let value = here.stored_here(data, index, now);
+        match here.replaced_by() {
+            None => value,
+            Some(other) => other.get(data, index, now),
+        }
+    }
+
+    fn stored_here(&self, data: DataType, index: u8, now: Now) -> Option<u64> {
+        let store = &self.table.shared.store;
+        let slot = store.layout.slot(data, index)?;
         let is_name = matches!(slot.form, Form::Name { .. });
-        (!is_name).then(|| shared.store.number(record, slot, now.as_millis()))
+        (!is_name).then(|| store.number(self.index, slot, now.as_millis()))
     }
 
     /// Counts: adds to a number, or events to a rate. `false`: it is not stored.
     #[inline]
     pub fn add(&self, data: DataType, index: u8, amount: u64, now: Now) -> bool {
-        self.change(data, index, |shared, record, slot| {
-            let cell = shared.store.value(record, slot);
-            match slot.form {
-                Form::Whole => {
-                    cell.fetch_add(amount, Ordering::AcqRel);
-                }
-                Form::Half { upper, .. } => {
-                    change_half(cell, upper, |old| old.wrapping_add(amount as u32));
-                }
-                Form::Lanes => {
-                    change_half(cell, shared.store.lane == 1, |old| old.wrapping_add(amount as u32));
-                }
-                Form::Rate => shared.store.rate(record, slot).add(amount as u32, now.as_millis() as u32, slot.period),
-                Form::Name { .. } => (),
+        let here = self.here();
+        let shared = &here.table.shared;
+        let Some(slot) = shared.store.layout.slot(data, index) else { return false };
+        let cell = shared.store.value(here.index, slot);
+        match slot.form {
+            Form::Whole => {
+                cell.fetch_add(amount, Ordering::AcqRel);
             }
-        })
+            Form::Half { upper, .. } => {
+                change_half(cell, upper, |old| old.wrapping_add(amount as u32));
+            }
+            Form::Lanes => {
+                change_half(cell, shared.store.lane == 1, |old| old.wrapping_add(amount as u32));
+            }
+            Form::Rate => {
+                let amount = blocks(amount, slot);
+                shared.store.rate(here.index, slot).add(amount, now.as_millis() as u32, slot.period);
+            }
+            Form::Name { .. } => (),
+        }
+        shared.note(here.index);
+        if let Some(other) = here.replaced_by() {
+            // It was moved before, or will be now, or by another one who counted here.
+            let rest = shared.take_counted(here.index, (data, slot));
+            return rest == 0 || other.add(data, index, rest, now);
+        }
+        true
     }
 
     /// Takes away from a number, down to 0: a connection that is counted as a current one has ended. `false`: it is not stored.
     pub fn subtract(&self, data: DataType, index: u8, amount: u64) -> bool {
-        self.change(data, index, |shared, record, slot| {
-            let cell = shared.store.value(record, slot);
-            let less = |old: u32| old.saturating_sub(u32::try_from(amount).unwrap_or(u32::MAX));
-            match slot.form {
-                Form::Whole => {
-                    let _ =
-                        cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(old.saturating_sub(amount)));
-                }
-                Form::Half { upper, .. } => {
-                    change_half(cell, upper, less);
-                }
-                Form::Lanes => {
-                    change_half(cell, shared.store.lane == 1, less);
-                }
-                Form::Rate | Form::Name { .. } => (),
+        let here = self.here();
+        let shared = &here.table.shared;
+        let Some(slot) = shared.store.layout.slot(data, index) else { return false };
+        let cell = shared.store.value(here.index, slot);
+        let less = |old: u32| old.saturating_sub(u32::try_from(amount).unwrap_or(u32::MAX));
+        let was = match slot.form {
+            Form::Whole => {
+                let less = |old: u64| Some(old.saturating_sub(amount));
+                cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or_default()
             }
-        })
+            Form::Half { upper, .. } => change_half(cell, upper, less).into(),
+            Form::Lanes => change_half(cell, shared.store.lane == 1, less).into(),
+            Form::Rate | Form::Name { .. } => amount,
+        };
+        shared.note(here.index);
+        // What it was taken from may have been moved just before.
+        let rest = amount.saturating_sub(was);
+        match here.replaced_by() {
+            Some(other) if rest > 0 => other.subtract(data, index, rest),
+            _ => true,
+        }
     }
 
     /// Sets a number, or the events of a rate's current period, which begins now. `false`: it is not stored.
@@ -123,9 +146,11 @@ impl Tracked {
 
     /// Binds the key to a server. `false`: it is not stored, or there is no room for one more name.
     pub fn set_server_key(&self, server: &str) -> bool {
-        let shared = self.place().0;
-        let Some(place) = shared.names.place(&shared.store, server) else { return false };
-        self.change(DataType::ServerKey, 0, |shared, record, slot| shared.set_name(record, slot, place))
+        self.change(DataType::ServerKey, 0, |shared, record, slot| {
+            if let Some(place) = shared.names.place(&shared.store, server) {
+                shared.set_name(record, slot, place);
+            }
+        }) && self.server_key().as_deref() == Some(server)
     }
 
     /// How many connections and requests track it, this one included.
@@ -159,13 +184,26 @@ impl Tracked {
         shared.record(record, now.as_millis())
     }
 
-    #[inline]
-    fn change(&self, data: DataType, index: u8, change: impl FnOnce(&Shared, u32, Slot)) -> bool {
-        let (shared, record) = self.place();
+    fn change(&self, data: DataType, index: u8, change: impl Fn(&Shared, u32, Slot)) -> bool {
+        let here = self.here();
+        let shared = &here.table.shared;
         let Some(slot) = shared.store.layout.slot(data, index) else { return false };
-        change(shared, record, slot);
-        shared.note(record);
+        change(shared, here.index, slot);
+        shared.note(here.index);
+        if let Some(other) = here.replaced_by() {
+            // It may have been moved before, and is not to be counted there by whoever comes later.
+            shared.take_counted(here.index, (data, slot));
+            return other.change(data, index, change);
+        }
         true
+    }
+
+    /// Where its entry is, if this one's table has been replaced since it was looked for.
+    #[inline]
+    fn replaced_by(&self) -> Option<&Tracked> {
+        let successor = self.table.shared.successor.get()?;
+        let other = self.follow(successor);
+        (!std::ptr::eq(self, other)).then_some(other)
     }
 
     /// Where the entry is now.
@@ -194,33 +232,5 @@ impl Tracked {
             table.track(&key.as_key(), touched).map(Box::new)
         });
         moved.as_deref().map_or(self, Tracked::here)
-    }
-}
-
-impl Shared {
-    /// Sets a number of a record, or what a rate counts from now on.
-    pub(crate) fn set_number(&self, record: u32, slot: Slot, value: u64, now: u64) {
-        let cell = self.store.value(record, slot);
-        match slot.form {
-            Form::Whole => cell.store(value, Ordering::Release),
-            Form::Half { upper, .. } => {
-                change_half(cell, upper, |_| value as u32);
-            }
-            Form::Lanes => {
-                let own = self.store.lane == 1;
-                let other = crate::cells::half(cell, !own);
-                change_half(cell, own, |_| (value as u32).wrapping_sub(other));
-            }
-            Form::Rate => {
-                self.store.rate(record, slot).set(Rate { start: now as u32, current: value as u32, previous: 0 });
-            }
-            Form::Name { .. } => (),
-        }
-    }
-
-    pub(crate) fn set_name(&self, record: u32, slot: Slot, place: u32) {
-        if let Form::Name { upper } = slot.form {
-            change_half(self.store.value(record, slot), upper, |_| place);
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_model::{DataType, KeyType, StickTable, Stored};
-use baton_tables::{Cursor, Key, Now, OwnedKey, Record, Removed, Table, Tables, Value};
+use baton_tables::{Cursor, Key, Now, OwnedKey, Record, Removed, Table, Tables, Tracked, Value};
 
 fn stored(data: DataType) -> Stored {
     Stored { data, elements: 1, period: None }
@@ -242,4 +242,79 @@ fn tables_of_the_same_layout_go_on_over_a_reload() {
     assert!(same.is(&table) && same.own().is(&table));
     assert_eq!((same.size(), tracked.remaining(at(0))), (20, Some(5000)));
     assert!(tables.get("other").is_none() && tables.all().len() == 1);
+}
+
+#[test]
+fn rates_of_bytes_count_blocks() {
+    let stored =
+        vec![stored(DataType::BytesInCnt), rate(DataType::BytesInRate, 10_000), rate(DataType::HttpReqRate, 10_000)];
+    let first = StickTable { bytes_factor: 1024, ..settings(KeyType::Integer, 10, 60_000, stored) };
+    let tables = Tables::new();
+    tables.commit(tables.prepare(std::slice::from_ref(&first)).unwrap());
+    let table = tables.get("t").unwrap();
+    let tracked = table.track(&Key::from_integer(1), at(0)).unwrap();
+    for data in [DataType::BytesInCnt, DataType::BytesInRate, DataType::HttpReqRate] {
+        tracked.add(data, 0, 10_000_000_000, at(0));
+    }
+    let get = |tracked: &Tracked, data| tracked.get(data, 0, at(5));
+    assert_eq!(get(&tracked, DataType::BytesInRate), Some(10_000_000_000));
+    assert_eq!(get(&tracked, DataType::BytesInCnt), Some(10_000_000_000));
+    assert_eq!(get(&tracked, DataType::HttpReqRate), Some(10_000_000_000 % (1 << 32)));
+    let record = tracked.record(at(5));
+    let value = record.value(DataType::BytesInRate, 0).unwrap();
+    assert_eq!(*value, Value::Rate { elapsed_ms: 5, current: 9_765_625, previous: 0 });
+    assert_eq!(table.number(DataType::BytesInRate, value), Some(10_000_000_000));
+    // A part of a block is one.
+    tracked.set(DataType::BytesInRate, 0, 1500, at(5));
+    assert_eq!(get(&tracked, DataType::BytesInRate), Some(2048));
+    // With other blocks the rate goes on.
+    let second = StickTable { bytes_factor: 256, ..first };
+    tables.commit(tables.prepare(&[second]).unwrap());
+    let other = tables.get("t").unwrap();
+    assert!(!other.is(&table));
+    assert_eq!(get(&other.track(&Key::from_integer(1), at(5)).unwrap(), DataType::BytesInRate), Some(2048));
+    assert_eq!(get(&tracked, DataType::BytesInRate), Some(2048));
+}
+
+/// What a client's rate is by the formula of the manual, whenever it comes, whatever else is done with the table in between.
+#[test]
+fn rates_of_entries_follow_the_window_on_a_virtual_clock() {
+    let mut runner = proptest::test_runner::TestRunner::default();
+    let steps = proptest::collection::vec((0_u64..2500, 0_u64..4), 1..60);
+    let checked = runner.run(&(steps, 1_u64..1500), |(steps, period)| {
+        let table = table(KeyType::Integer, 100, 3_600_000, vec![rate(DataType::HttpReqRate, period)]);
+        let (mut now, mut events) = (1_000_000, Vec::<(u64, u64)>::new());
+        let mut start: Option<u64> = None;
+        for (step, amount) in steps {
+            now += step;
+            let tracked = table.track(&Key::from_integer(7), at(now)).unwrap();
+            tracked.add(DataType::HttpReqRate, 0, amount, at(now));
+            events.push((now, amount));
+            // Periods follow each other until two of them have passed without an event.
+            let began = start.get_or_insert(now);
+            if now >= *began + 2 * period {
+                *began = now;
+            } else if now >= *began + period {
+                *began += period;
+            }
+            let (began, within) = (*began, |from: u64, to: u64| -> u64 {
+                events.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, amount)| amount).sum()
+            });
+            for later in [0, period / 3, period, period * 3 / 2, 2 * period] {
+                let read = tracked.get(DataType::HttpReqRate, 0, at(now + later)).unwrap();
+                let (current, previous) = (within(began, u64::MAX), within(began.saturating_sub(period), began));
+                let elapsed = now + later - began;
+                let expected = match elapsed / period {
+                    0 if current == 0 && previous == 1 => 1,
+                    0 => current + previous * (period - elapsed) / period,
+                    1 if current == 1 => 1,
+                    1 => current * (2 * period - elapsed) / period,
+                    _ => 0,
+                };
+                proptest::prop_assert_eq!(read, expected, "{} ms later, period {}", later, period);
+            }
+        }
+        Ok(())
+    });
+    checked.unwrap();
 }

@@ -9,7 +9,8 @@ use crate::lower::{Call, Draft};
 use crate::values::{self, TimeError, Unit};
 
 /// Words of a line.
-const WORDS: [&str; 9] = ["type", "size", "expire", "nopurge", "peers", "srvkey", "write-to", "recv-only", "store"];
+const WORDS: [&str; 10] =
+    ["type", "size", "expire", "nopurge", "peers", "srvkey", "write-to", "recv-only", "brates-factor", "store"];
 /// Types of keys.
 const TYPES: [&str; 6] = ["ip", "ipv4", "ipv6", "integer", "string", "binary"];
 /// Most entries: as in HAProxy, which counts them in 32 bits.
@@ -62,6 +63,7 @@ pub(crate) fn read(call: &mut Call<'_, '_>, name: Arc<str>, names_peers: bool) -
             }
             "write-to" => table.write_to = Some(argument(call, word, &mut at)?.into()),
             "recv-only" => table.recv_only = true,
+            "brates-factor" => table.bytes_factor = bytes_factor(call, &mut at)?,
             "store" => {
                 for (text, place) in options(argument(call, word, &mut at)?, at - 1) {
                     store(call, &mut table.stored, text, place)?;
@@ -141,6 +143,21 @@ fn size(call: &mut Call<'_, '_>, at: &mut usize) -> Option<u64> {
                 None => format!("stick-table: 'size' is {SIZE_MAX} at most (was {text})."),
             };
             call.wrong(*at - 1, message);
+            None
+        }
+    }
+}
+
+fn bytes_factor(call: &mut Call<'_, '_>, at: &mut usize) -> Option<u16> {
+    let text = argument(call, "brates-factor", at)?;
+    match text.parse::<u16>() {
+        Ok(factor @ 1..=StickTable::BYTES_FACTOR_MAX) => Some(factor),
+        _ => {
+            let most = StickTable::BYTES_FACTOR_MAX;
+            call.wrong(
+                *at - 1,
+                format!("stick-table: 'brates-factor' expects a number from 1 to {most}, found '{text}'."),
+            );
             None
         }
     }

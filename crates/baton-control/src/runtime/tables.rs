@@ -53,7 +53,7 @@ pub(super) fn show(control: &Control, call: &Call) -> Begun {
                 let mut out = text::head(&table);
                 let record = entry.record(now(control));
                 // The one who looks does not count.
-                text::entry(&mut out, table.stored(), &record, record.references.saturating_sub(1));
+                text::entry(&mut out, &table, &record, record.references.saturating_sub(1));
                 out
             });
             Err(shown.map_or(CommandResponse::Done, CommandResponse::Data))
@@ -203,8 +203,8 @@ impl Pieces for Listing {
         }
         let mut out = String::new();
         for record in self.table.page(&mut self.cursor, ENTRIES_PER_PIECE, now(control)) {
-            if self.filter.accepts(self.table.stored(), &record) {
-                text::entry(&mut out, self.table.stored(), &record, record.references);
+            if self.filter.accepts(&self.table, &record) {
+                text::entry(&mut out, &self.table, &record, record.references);
             }
         }
         Some(out)
@@ -224,7 +224,7 @@ impl Pieces for Clearing {
             return None;
         }
         for record in self.table.page(&mut self.cursor, ENTRIES_PER_PIECE, now(control)) {
-            if self.filter.accepts(self.table.stored(), &record) {
+            if self.filter.accepts(&self.table, &record) {
                 // One that is tracked stays.
                 let _: Removed = self.table.remove(&record.key.as_key());
             }

@@ -5,7 +5,7 @@ mod format;
 use std::time::Duration;
 
 use baton_model::{Level, Mode};
-use baton_rules::{BYTES_IN, BYTES_OUT, ERRORS, FAILURES, LogLevel, REQUESTS};
+use baton_rules::{BYTES_IN, BYTES_OUT, ERRORS, FAILURES, GLITCHES, LogLevel, REQUESTS};
 
 use crate::client::{Client, Introduction};
 use crate::connection::Connection;
@@ -49,7 +49,7 @@ pub fn unread(core: &Core, exchange: &Exchange<'_>, ended: Ended) {
     let Messages { input, request, .. } = &*exchange.messages;
     let has_begun = exchange.is_first || input.len() > request.blank();
     match ended.cause {
-        Cause::Proxy => [REQUESTS, ERRORS].into_iter().for_each(|what| exchange.count(core, what, 1)),
+        Cause::Proxy => [REQUESTS, ERRORS, GLITCHES].into_iter().for_each(|what| exchange.count(core, what, 1)),
         Cause::ClientAborted if has_begun => {
             [REQUESTS, ERRORS].into_iter().for_each(|what| exchange.count(core, what, 1));
         }
@@ -58,11 +58,16 @@ pub fn unread(core: &Core, exchange: &Exchange<'_>, ended: Ended) {
     }
 }
 
-/// Counts the end of an exchange in the entries of stick tables that are tracked: its bytes, and a server that failed without a response.
+/// Counts the end of an exchange in the entries of stick tables that are tracked: its bytes, a server that failed without a response, and a
+/// request that turned out to be malformed behind its head.
 fn count_tracked<M>(core: &Core, exchange: &Exchange<'_, M>, ended: Ended) {
     let failed = matches!(ended.cause, Cause::ServerAborted | Cause::ServerTimeout | Cause::Proxy);
     if failed && ended.phase == Phase::Headers && exchange.facts.ruled != Some(Ruled::Denied) {
         exchange.count(core, FAILURES, 1);
+    }
+    let is_malformed = ended.cause == Cause::Proxy && ended.status == 400;
+    if is_malformed && exchange.facts.has_request && exchange.facts.ruled.is_none() {
+        exchange.count(core, GLITCHES, 1);
     }
     exchange.count(core, BYTES_IN, exchange.facts.bytes_in);
     exchange.count(core, BYTES_OUT, exchange.facts.bytes_out);

@@ -138,6 +138,18 @@ const ELEMENTS: &[Fetch] = &[
         |cx, args| of_element(cx, args, |entry, index, now| entry.clear(DataType::Gpc, index, now)),
         "Clears a general purpose counter of the tracked entry, and gives the value that it had.",
     ),
+    // HAProxy has this one alone of its kind, beside the manual.
+    Fetch::new(
+        &["sc1_clr_gpc"],
+        Type::Int,
+        FetchNeeds::NOTHING,
+        |cx, args| {
+            let at = index(args[0].int());
+            of_entry(cx, 1, &args[1], |entry, now| entry.clear(DataType::Gpc, at, now))
+        },
+        "Clears a general purpose counter of the entry that counter 1 tracks, and gives the value that it had.",
+    )
+    .args(&[Arg::req(ArgKind::Int), Arg::opt(ArgKind::OtherTable)]),
 ];
 
 pub(super) const ROWS: [&[Fetch]; 3] = [NUMBERS.as_flattened(), OTHERS.as_flattened(), ELEMENTS];

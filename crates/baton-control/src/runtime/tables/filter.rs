@@ -1,7 +1,7 @@
 //! Filters of entries by what is stored with them: `data.gpc0 gt 5 data.conn_cnt eq 1`.
 
 use baton_model::{DataType, Stored};
-use baton_tables::Record;
+use baton_tables::{Record, Table};
 
 use crate::operators::Call;
 
@@ -49,8 +49,8 @@ impl Filter {
     }
 
     /// Whether an entry is like this.
-    pub fn accepts(&self, stored: &[Stored], record: &Record) -> bool {
-        self.0.iter().all(|condition| (condition.holds)(&number(stored, record, condition.data), &condition.value))
+    pub fn accepts(&self, table: &Table, record: &Record) -> bool {
+        self.0.iter().all(|condition| (condition.holds)(&number(table, record, condition.data), &condition.value))
     }
 }
 
@@ -76,8 +76,6 @@ impl Condition {
 }
 
 /// What is compared: of an array its first element, of a rate its value now. A server is 0.
-fn number(stored: &[Stored], record: &Record, data: DataType) -> i64 {
-    let period = stored.iter().find(|stored| stored.data == data).and_then(|stored| stored.period);
-    let period = period.map_or(0, |period| u32::try_from(period.as_millis()).unwrap_or(u32::MAX));
-    record.value(data, 0).and_then(|value| value.number(period)).map_or(0, |number| number as i64)
+fn number(table: &Table, record: &Record, data: DataType) -> i64 {
+    record.value(data, 0).and_then(|value| table.number(data, value)).map_or(0, |number| number as i64)
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use baton_model::{DataKind, DataType, Stored};
+use baton_model::{DataKind, DataType};
 use baton_tables::{OwnedKey, Record, Table, Value};
 
 /// The line of a table.
@@ -13,7 +13,7 @@ pub(super) fn head(table: &Table) -> String {
 }
 
 /// The line of an entry, which so many track.
-pub(super) fn entry(out: &mut String, stored: &[Stored], record: &Record, references: u32) {
+pub(super) fn entry(out: &mut String, table: &Table, record: &Record, references: u32) {
     // Where HAProxy has the address of its memory: as long as an entry lives, this is the same, and another one than that of any other.
     let mut hasher = DefaultHasher::new();
     record.key.hash(&mut hasher);
@@ -23,7 +23,7 @@ pub(super) fn entry(out: &mut String, stored: &[Stored], record: &Record, refere
     key(out, &record.key);
     let _ = write!(out, " use={references} exp={}", record.expires_ms.unwrap_or(0));
     for (data, index, value) in &record.values {
-        let period = stored.iter().find(|stored| stored.data == *data).and_then(|stored| stored.period);
+        let period = table.stored().iter().find(|stored| stored.data == *data).and_then(|stored| stored.period);
         let period = period.map_or(0, |period| u32::try_from(period.as_millis()).unwrap_or(u32::MAX));
         let _ = match data.kind() {
             DataKind::Array => write!(out, " {}{index}=", data.name()),
@@ -34,7 +34,7 @@ pub(super) fn entry(out: &mut String, stored: &[Stored], record: &Record, refere
         let _ = match value {
             Value::ServerKey(server) => write!(out, "{}", server.as_deref().unwrap_or("-")),
             Value::Number(number) if data.kind() == DataKind::I32 => write!(out, "{}", *number as i32),
-            value => write!(out, "{}", value.number(period).unwrap_or(0)),
+            value => write!(out, "{}", table.number(*data, value).unwrap_or(0)),
         };
     }
     out.push('\n');
