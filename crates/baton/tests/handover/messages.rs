@@ -45,7 +45,11 @@ fn samples_of_the_second_version_are_understood_and_written_as_they_ever_were() 
     let (mut encoder, mut written) = (Encoder::default(), Vec::new());
     encoder.speak(WireVersion::Frames);
     for message in understood {
-        let descriptors = if let Message::Sockets(sockets) = &message { sockets.sockets.len() } else { 0 };
+        let descriptors = match &message {
+            Message::Sockets(sockets) => sockets.sockets.len(),
+            Message::Tables(tables) => tables.tables.len(),
+            _ => 0,
+        };
         let mut message = encoder.message(message);
         while let Some(part) = encoder.next(&mut message, descriptors).expect("it is short") {
             written.extend_from_slice(&part.bytes);

@@ -29,7 +29,7 @@ fn entries() -> usize {
 }
 
 /// Every type of key and of data that HAProxy 2.6 has.
-const TABLES: &str = " table ip type ip size 200k expire 10m store server_id,gpt0,gpc0,gpc0_rate(100s),conn_cnt,conn_rate(100s),conn_cur,\
+pub const TABLES: &str = " table ip type ip size 200k expire 10m store server_id,gpt0,gpc0,gpc0_rate(100s),conn_cnt,conn_rate(100s),conn_cur,\
                       sess_cnt,sess_rate(100s)\n table six type ipv6 size 1k expire 10m store http_req_cnt,http_req_rate(100s),\
                       http_err_cnt,http_err_rate(100s),http_fail_cnt,http_fail_rate(100s)\n table text type string len 40 size 1k \
                       expire 10m store bytes_in_cnt,bytes_in_rate(100s),bytes_out_cnt,bytes_out_rate(100s),gpc1,gpc1_rate(100s)\n \
@@ -37,7 +37,7 @@ const TABLES: &str = " table ip type ip size 200k expire 10m store server_id,gpt
                       4 size 1k store gpc0\n";
 
 /// Two addresses at which nobody listens.
-fn ports() -> [u16; 3] {
+pub fn ports() -> [u16; 3] {
     let open = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
     open.map(|listener| listener.local_addr().expect("bound").port())
 }
@@ -53,34 +53,34 @@ fn text(folder: &Path, [a, b, web]: [u16; 3]) -> String {
 }
 
 /// A folder for a socket, and ports for a pair of nodes.
-struct Place {
-    folder: TempDir,
-    ports: [u16; 3],
+pub struct Place {
+    pub folder: TempDir,
+    pub ports: [u16; 3],
 }
 
 impl Place {
-    fn of(ports: [u16; 3]) -> Place {
+    pub fn of(ports: [u16; 3]) -> Place {
         Place { folder: tempfile::tempdir().expect("a folder for the test"), ports }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.folder.path().join("s")
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         text(self.folder.path(), self.ports)
     }
 
-    fn baton(&self, name: &str) -> Proxy {
+    pub fn baton(&self, name: &str) -> Proxy {
         Proxy::start_with(&self.text(), &["-L", name])
     }
 
-    fn haproxy(&self, name: &str) -> Haproxy {
+    pub fn haproxy(&self, name: &str) -> Haproxy {
         Haproxy::start_with(&self.text(), &self.socket(), &[OsStr::new("-L"), OsStr::new(name)])
     }
 
     /// Types commands.
-    fn types(&self, commands: impl IntoIterator<Item = String>) {
+    pub fn types(&self, commands: impl IntoIterator<Item = String>) {
         let commands: Vec<String> = commands.into_iter().collect();
         for some in commands.chunks(TYPED) {
             let said = socat(&self.socket(), format!("prompt\n{}\nquit\n", some.join("\n")));
@@ -90,7 +90,7 @@ impl Place {
     }
 
     /// Entries of a table: what is stored by key, without addresses of memory and what passes with time.
-    fn table(&self, name: &str) -> BTreeMap<String, String> {
+    pub fn table(&self, name: &str) -> BTreeMap<String, String> {
         let said = socat(&self.socket(), format!("show table {name}\n"));
         let line = |line: &str| {
             let words = line.split_once(": ")?.1;
@@ -101,11 +101,11 @@ impl Place {
         said.lines().filter_map(line).collect()
     }
 
-    fn peers(&self) -> String {
+    pub fn peers(&self) -> String {
         socat(&self.socket(), "show peers\n")
     }
 
-    fn is_connected(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         self.peers().contains("state=EST")
     }
 }
@@ -126,7 +126,7 @@ fn equal(one: &Place, other: &Place, count: usize) {
 }
 
 /// Whether values are the same, rates nearly so.
-fn near(one: &str, other: &str) -> bool {
+pub fn near(one: &str, other: &str) -> bool {
     let mut pairs = one.split(' ').zip(other.split(' '));
     one.split(' ').count() == other.split(' ').count()
         && pairs.all(|(one, other)| match (one.split_once("00)="), other.split_once("00)=")) {

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::peers::socat;
-use crate::support::{PATIENCE, Proxy, free_address};
+use crate::support::{PATIENCE, Proxy, free_address, until};
 
 const DEFAULTS: &str = "defaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n";
 
@@ -119,4 +119,34 @@ fn clients_stay_with_their_servers_over_reloads() {
     assert_eq!(shown.len(), 1, "{shown:?}");
     assert!(shown[0].contains(" key=127.0.0.1 use=0 "), "{shown:?}");
     assert!(shown[0].ends_with(&format!(" server_key={other}")), "{shown:?}");
+}
+
+#[test]
+fn breaches_of_the_protocol_and_blocks_of_bytes_are_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (socket, address) = (folder.path().join("admin.sock"), free_address());
+    let text = format!(
+        "{}frontend web\n bind {address}\n tcp-request connection track-sc0 str(all) table seen\n http-request return status 200\nbackend \
+         seen\n stick-table type string size 10 brates-factor 1024 store http_err_cnt,bytes_in_rate(1h),glitch_cnt,glitch_rate(1h)\n",
+        global(folder.path())
+    );
+    let _proxy = Proxy::start(&text);
+    let shows = |values: &str| {
+        until(values, || entries(&socket, "show table seen").first().is_some_and(|line| line.ends_with(values)));
+    };
+    body(address);
+    // Some 50 bytes are one block.
+    shows(" http_err_cnt=0 bytes_in_rate(3600000)=1024 glitch_cnt=0 glitch_rate(3600000)=0");
+    assert_eq!(entries(&socket, "show table seen data.bytes_in_rate eq 1024").len(), 1);
+    for malformed in ["GET\r\n\r\n", "POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"] {
+        let mut stream = TcpStream::connect(address).expect("somebody listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+        stream.write_all(malformed.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+    until("both are counted", || {
+        entries(&socket, "show table seen data.glitch_cnt eq 2 data.glitch_rate eq 2 data.http_err_cnt eq 2").len() == 1
+    });
 }
