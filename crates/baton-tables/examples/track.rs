@@ -75,6 +75,27 @@ fn round(table: &Table, threads: usize, keys: u32, pause: u32) -> f64 {
     sum.into_inner() as f64 / 100.0 / threads as f64
 }
 
+/// Nanoseconds to create an entry, of the first so many of a table.
+#[expect(clippy::disallowed_methods, reason = "it measures time")]
+fn created(entries: u32) -> f64 {
+    let rate = Stored { data: DataType::HttpReqRate, elements: 1, period: Some(Duration::from_secs(10)) };
+    let mut rounds: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let table = table(200_000, &[rate]);
+            let began = now();
+            for key in 0..entries {
+                let at = Now::from_millis(1_000_000 + u64::from(key / 100));
+                let tracked =
+                    table.track(&Key::from_integer(key.wrapping_mul(2_654_435_761)), at).expect("there is room");
+                tracked.add(DataType::HttpReqRate, 0, 1, at);
+            }
+            began.elapsed().as_nanos() as f64 / f64::from(entries)
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    rounds[ROUNDS / 2]
+}
+
 fn memory() -> Vec<String> {
     let stored = |data| Stored { data, elements: 1, period: None };
     let rate = Stored { period: Some(Duration::from_secs(10)), ..stored(DataType::HttpReqRate) };
@@ -102,9 +123,14 @@ fn memory() -> Vec<String> {
 }
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("create") {
+        let _ = created(KEYS);
+        return;
+    }
     let mut out = std::io::stdout().lock();
     let mut say = |text: String| drop(writeln!(out, "{text}"));
     say(format!("one thread, {KEYS} keys: {:.1} ns", measured(1, KEYS, 0)));
+    say(format!("{KEYS} entries are created: {:.1} ns each", created(KEYS)));
     say(format!("two threads, {KEYS} keys: {:.1} ns", measured(2, KEYS, 0)));
     say(format!("one thread, one key: {:.1} ns", measured(1, 1, 0)));
     say(format!("two threads, one key: {:.1} ns", measured(2, 1, 0)));
