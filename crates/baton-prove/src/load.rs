@@ -11,6 +11,7 @@
 mod connection;
 mod deadline;
 mod driver;
+mod http2;
 mod pace;
 mod request;
 mod series;
@@ -30,7 +31,11 @@ pub use stats::{LoadProgress, LoadResult};
 use crate::{
     failure::FailureKind,
     lane::{Stopper, WorkerThread},
-    load::{driver::Driver, request::Prepared, stats::LoadCounters},
+    load::{
+        driver::Driver,
+        request::{Prepared, Scheme},
+        stats::LoadCounters,
+    },
     phase::Phase,
     stream::{ServerEndpoint, Target},
 };
@@ -59,6 +64,9 @@ pub struct LoadOptions {
     pub requests: Vec<Request>,
     /// Keep connections open between requests; otherwise each request has a connection of its own.
     pub keep_alive: bool,
+    /// HTTP/2, with so many requests at a time on each connection, which are kept open whatever `keep_alive` says. `None`: HTTP/1.
+    /// `concurrency` is a multiple of it.
+    pub streams: Option<usize>,
     /// How many requests may be under way at the same time (over all threads). Each place has one connection to each server
     /// that its requests go to.
     pub concurrency: usize,
@@ -112,6 +120,7 @@ impl LoadOptions {
             servers: vec![server.into()],
             requests: vec![Request::get("/")],
             keep_alive: true,
+            streams: None,
             concurrency: 1,
             threads: 1,
             rate: None,
@@ -149,6 +158,9 @@ impl LoadOptions {
         if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
             return Err("the number of connections must be between 1 and 65536");
         }
+        if self.streams.is_some_and(|streams| streams == 0 || !self.concurrency.is_multiple_of(streams)) {
+            return Err("the number of streams must be at least 1, and divide the number of requests at a time");
+        }
         if self.threads == 0 || self.threads > THREADS_MAX {
             return Err("the number of threads must be between 1 and 256");
         }
@@ -181,11 +193,15 @@ impl Load {
             .requests
             .iter()
             .enumerate()
-            .map(|(place, request)| request.prepare(place, &hosts[request.server], options.keep_alive))
+            .map(|(place, request)| {
+                let is_secure = options.servers[request.server].tls.is_some();
+                let scheme = options.streams.map(|_| if is_secure { Scheme::Https } else { Scheme::Http });
+                request.prepare(place, &hosts[request.server], options.keep_alive, scheme)
+            })
             .collect();
         let prepared: Arc<[Prepared]> = prepared.map_err(invalid)?.into();
 
-        let threads = options.threads.min(options.concurrency);
+        let threads = options.threads.min(options.concurrency / options.streams.unwrap_or(1));
         let (stopper, stop) = Stopper::new();
         let (cutter, cut) = Stopper::new();
         let started = Instant::now();

@@ -23,6 +23,7 @@ mod freeze;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod hostile;
 mod http;
+mod http2;
 mod listen;
 mod peer;
 mod reply;

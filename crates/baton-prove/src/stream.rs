@@ -157,6 +157,11 @@ impl Stream {
     pub(crate) fn resumed(&self) -> bool {
         matches!(self, Stream::Tls(stream) if stream.resumed())
     }
+
+    /// Whether HTTP/2 was agreed upon (ALPN).
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self, Stream::Tls(stream) if stream.is_http2())
+    }
 }
 
 impl AsyncRead for Stream {

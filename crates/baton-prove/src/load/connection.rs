@@ -22,7 +22,7 @@ use tokio::{
 use super::{
     Timeouts,
     deadline::Deadline,
-    request::{BodyCheck, Prepared},
+    request::{BodyCheck, Prepared, matches},
 };
 use crate::{
     failure::{FailureKind, RequestFailure},
@@ -175,7 +175,11 @@ impl Connection {
     }
 }
 
-async fn connect(server: &ServerEndpoint, source: Option<IpAddr>, until: Instant) -> Result<Stream, RequestFailure> {
+pub(super) async fn connect(
+    server: &ServerEndpoint,
+    source: Option<IpAddr>,
+    until: Instant,
+) -> Result<Stream, RequestFailure> {
     match timeout_at(until.into(), server.connect(source)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(NotConnected::Socket(error))) => Err(RequestFailure::connect(&error)),
@@ -376,11 +380,4 @@ impl Exchange<'_> {
 fn is_tls_alert(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     matches!(inner, Some(rustls::Error::AlertReceived(_)))
-}
-
-/// Whether `data` is what `right` has at `at`. Beyond its end nothing differs: the length tells that.
-fn matches(right: &[u8], at: u64, data: &[u8]) -> bool {
-    let at = usize::try_from(at).unwrap_or(usize::MAX).min(right.len());
-    let length = data.len().min(right.len() - at);
-    right[at..at + length] == data[..length]
 }

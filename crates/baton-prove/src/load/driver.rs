@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     io,
+    net::IpAddr,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -14,6 +15,7 @@ use tokio::task::{JoinSet, spawn_local, yield_now};
 use super::{
     LoadOptions,
     connection::{Connection, Scratch, await_close},
+    http2::{SharedConnections, StreamPlace},
     pace::Pace,
     request::Prepared,
     stats::{LoadCounters, LoadResult},
@@ -21,7 +23,7 @@ use super::{
 use crate::{
     failure::{Failure, FailureKind, RequestFailure},
     lane::Stop,
-    stream::Stream,
+    stream::{ServerEndpoint, Stream},
 };
 
 /// The most connections of one thread that wait for the server's close beside their places; more are closed at once.
@@ -54,6 +56,8 @@ struct ThreadShared {
     pace: Option<Pace>,
     scratch: Rc<RefCell<Scratch>>,
     result: RefCell<LoadResult>,
+    /// The connections of HTTP/2, each of which some places share.
+    shared_connections: Vec<Rc<SharedConnections>>,
     /// The request of each connection that is under way: its start, and its place in the list.
     under_way: Vec<Cell<Option<(Instant, usize)>>>,
 }
@@ -64,7 +68,9 @@ impl Driver {
     /// # Errors
     /// When the open model's timer cannot be made or breaks.
     pub(super) async fn run(self) -> io::Result<LoadResult> {
-        let connections = share(self.options.concurrency as u64, self.index, self.threads);
+        // Those of a connection stay on one thread.
+        let streams = self.options.streams.unwrap_or(1);
+        let connections = share((self.options.concurrency / streams) as u64, self.index, self.threads) * streams as u64;
         let left = self.options.count.map_or(u64::MAX, |count| share(count, self.index, self.threads));
         let pace = match self.options.rate {
             Some(rate) => {
@@ -82,6 +88,9 @@ impl Driver {
             pace,
             scratch: Rc::new(RefCell::new(Scratch::new(self.prepared.len()))),
             result: RefCell::new(LoadResult::empty(self.started)),
+            shared_connections: (0..connections / streams as u64)
+                .map(|index| Rc::new(SharedConnections::new(self.options.servers.len(), self.source(index as usize))))
+                .collect(),
             under_way: (0..connections).map(|_| Cell::new(None)).collect(),
             driver: self,
         });
@@ -120,6 +129,14 @@ impl Driver {
     }
 }
 
+impl Driver {
+    /// The address that this thread's connection of this index connects from.
+    fn source(&self, index: usize) -> Option<IpAddr> {
+        let place = index * self.threads + self.index;
+        self.options.sources.get(place % self.options.sources.len().max(1)).copied()
+    }
+}
+
 /// The part of `whole` that falls to thread `index` of `threads`.
 fn share(whole: u64, index: usize, threads: usize) -> u64 {
     let (index, threads) = (index as u64, threads as u64);
@@ -132,8 +149,13 @@ async fn ask_on(shared: Rc<ThreadShared>, index: usize) {
     let options = &driver.options;
     let mut now = Instant::now();
     let place = index * driver.threads + driver.index;
-    let source = options.sources.get(place % options.sources.len().max(1)).copied();
-    let connection = Connection::new(now, options.servers.len(), source, shared.scratch.clone());
+    let connection = match options.streams {
+        None => {
+            let source = driver.source(index);
+            Place::Http1(Connection::new(now, options.servers.len(), source, shared.scratch.clone()))
+        }
+        Some(streams) => Place::Http2(StreamPlace::new(shared.shared_connections[index / streams].clone())),
+    };
     let mut counted = Counted { shared: shared.clone(), connection };
     let connection = &mut counted.connection;
     // Connections begin at different places of the list.
@@ -145,7 +167,7 @@ async fn ask_on(shared: Rc<ThreadShared>, index: usize) {
         let request = &driver.prepared[entry];
         let server = &options.servers[request.server];
         shared.under_way[index].set(Some((start, entry)));
-        let answer = connection.ask(server, request, &options.timeouts, begun, options.keep_alive).await;
+        let answer = connection.ask(server, request, options, begun).await;
         shared.under_way[index].set(None);
         match answer {
             Ok(ended) => {
@@ -166,19 +188,65 @@ async fn ask_on(shared: Rc<ThreadShared>, index: usize) {
     }
 }
 
-/// A connection whose counts go into the result at its end, also when it is cut off.
+/// A place for one request at a time.
+enum Place {
+    /// With a connection of its own.
+    Http1(Connection),
+    /// A stream of one that it shares.
+    Http2(StreamPlace),
+}
+
+impl Place {
+    async fn ask(
+        &mut self,
+        server: &ServerEndpoint,
+        request: &Prepared,
+        options: &LoadOptions,
+        now: Instant,
+    ) -> Result<Instant, RequestFailure> {
+        match self {
+            Place::Http1(connection) => {
+                connection.ask(server, request, &options.timeouts, now, options.keep_alive).await
+            }
+            Place::Http2(stream) => stream.ask(server, request, &options.timeouts, now).await,
+        }
+    }
+
+    fn answers(&self) -> u64 {
+        match self {
+            Place::Http1(connection) => connection.answers(),
+            Place::Http2(stream) => stream.answers(),
+        }
+    }
+
+    fn take_used_up(&mut self) -> Option<Stream> {
+        match self {
+            Place::Http1(connection) => connection.take_used_up(),
+            Place::Http2(_) => None,
+        }
+    }
+}
+
+/// A place whose counts go into the result at its end, also when it is cut off.
 struct Counted {
     shared: Rc<ThreadShared>,
-    connection: Connection,
+    connection: Place,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         let mut result = self.shared.result.borrow_mut();
-        result.connections += self.connection.established;
-        result.resumed += self.connection.resumed;
-        result.closed_idle += self.connection.closed_idle;
-        result.body_bytes += self.connection.body_bytes;
+        let (established, resumed, closed_idle) = match &self.connection {
+            Place::Http1(connection) => (connection.established, connection.resumed, connection.closed_idle),
+            Place::Http2(stream) => stream.shared().take_counts(),
+        };
+        result.connections += established;
+        result.resumed += resumed;
+        result.closed_idle += closed_idle;
+        result.body_bytes += match &self.connection {
+            Place::Http1(connection) => connection.body_bytes,
+            Place::Http2(stream) => stream.body_bytes(),
+        };
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use bytes::Bytes;
+
 /// One request and what a right answer to it is.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -86,7 +88,13 @@ impl Request {
     }
 
     /// The bytes to send. An error says what cannot be sent.
-    pub(super) fn prepare(&self, place: usize, host: &str, keep_alive: bool) -> Result<Prepared, &'static str> {
+    pub(super) fn prepare(
+        &self,
+        place: usize,
+        host: &str,
+        keep_alive: bool,
+        http2: Option<Scheme>,
+    ) -> Result<Prepared, &'static str> {
         let clean = |text: &str| !text.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
         if self.method.is_empty() || !clean(&self.method) || self.method.contains(' ') {
             return Err("the method is empty, or has a space, a line end or a zero byte in it");
@@ -122,8 +130,43 @@ impl Request {
             bodyless: self.method == "HEAD",
             status: self.status,
             expect: self.expect.clone(),
+            http2: http2.map(|scheme| self.prepare_http2(host, scheme)).transpose()?,
         })
     }
+
+    /// The same for HTTP/2, of which the connection sends the parts.
+    fn prepare_http2(&self, host: &str, scheme: Scheme) -> Result<(http::Request<()>, Bytes), &'static str> {
+        let named = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let host = named.map_or(host, |(_, value)| value);
+        let scheme = match scheme {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        };
+        let uri = http::Uri::builder().scheme(scheme).authority(host).path_and_query(&*self.path).build();
+        let uri = uri.map_err(|_| "the host or the path cannot be sent over HTTP/2")?;
+        let mut head = http::Request::builder().version(http::Version::HTTP_2).method(&*self.method).uri(uri);
+        for (name, value) in self.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+            if OF_CONNECTION.iter().any(|of| name.eq_ignore_ascii_case(of)) {
+                return Err("a header is about the connection, which HTTP/2 does not allow (RFC 9113 section 8.2.2)");
+            }
+            head = head.header(name.to_ascii_lowercase(), value);
+        }
+        if !self.body.is_empty() || matches!(self.method.as_str(), "POST" | "PUT" | "PATCH") {
+            head = head.header(http::header::CONTENT_LENGTH, self.body.len());
+        }
+        let head = head.body(()).map_err(|_| "the method or a header cannot be sent over HTTP/2")?;
+        Ok((head, Bytes::copy_from_slice(&self.body)))
+    }
+}
+
+/// Headers that no request has in HTTP/2.
+const OF_CONNECTION: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+
+/// What a request's URL begins with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scheme {
+    Http,
+    Https,
 }
 
 /// A request as bytes, and its checks.
@@ -138,6 +181,8 @@ pub(super) struct Prepared {
     pub(super) bodyless: bool,
     pub(super) status: StatusCheck,
     pub(super) expect: BodyCheck,
+    /// Head and body, if it is sent over HTTP/2.
+    pub(super) http2: Option<(http::Request<()>, Bytes)>,
     /// For [`BodyCheck::SameLength`]: the first right answer's length and one more; 0 before there was one.
     length: AtomicU64,
 }
@@ -170,12 +215,19 @@ impl StatusCheck {
     }
 }
 
+/// Whether `data` is what `right` has at `at`. Beyond its end nothing differs: the length tells that.
+pub(super) fn matches(right: &[u8], at: u64, data: &[u8]) -> bool {
+    let at = usize::try_from(at).unwrap_or(usize::MAX).min(right.len());
+    let length = data.len().min(right.len() - at);
+    right[at..at + length] == data[..length]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(request: Request, keep_alive: bool, expect: &str) {
-        let text = match request.prepare(0, "h:1", keep_alive) {
+        let text = match request.prepare(0, "h:1", keep_alive, None) {
             Ok(prepared) => String::from_utf8(prepared.bytes).expect("made of strings"),
             Err(text) => text.to_owned(),
         };

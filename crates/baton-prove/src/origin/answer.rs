@@ -115,18 +115,31 @@ struct RequestReport<'a> {
     headers: Vec<(String, String)>,
 }
 
-/// The JSON of what was seen, as one line.
+/// The JSON of what was seen of an HTTP/1 request, as one line.
 pub(super) fn seen(origin: &OriginShared, connection: u64, head: &RequestHead<'_>) -> Vec<u8> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let headers = head.headers.clone().map(|(name, value)| (text(name), text(value))).collect();
+    let version = if head.minor == 0 { "HTTP/1.0" } else { "HTTP/1.1" };
+    seen_as(origin, connection, &text(head.method), &text(head.target), version, headers)
+}
+
+/// The same of any request.
+pub(super) fn seen_as(
+    origin: &OriginShared,
+    connection: u64,
+    method: &str,
+    path: &str,
+    version: &'static str,
+    headers: Vec<(String, String)>,
+) -> Vec<u8> {
     let seen = RequestReport {
         name: &origin.name,
         port: origin.port,
         requests: origin.counts.requests.load(Ordering::Relaxed),
         connection,
-        method: &text(head.method),
-        path: &text(head.target),
-        version: if head.minor == 0 { "HTTP/1.0" } else { "HTTP/1.1" },
+        method,
+        path,
+        version,
         headers,
     };
     let mut json = serde_json::to_vec(&seen).expect("strings and numbers are always JSON");

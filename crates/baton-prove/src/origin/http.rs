@@ -1,11 +1,12 @@
-//! One HTTP connection of an origin: head, body, answer, next; requests may come pipelined.
+//! One HTTP connection of an origin: head, body, answer, next; requests may come pipelined. One that begins as HTTP/2 goes on elsewhere.
 
-use std::{io, sync::atomic::Ordering};
+use std::{io, rc::Rc, sync::atomic::Ordering};
 
 use super::{
     OriginShared,
     answer::{self, Ask, Route},
     fault::InjectedFault,
+    http2,
     peer::OriginStream,
     reply::{ConnectionFate, Reply, ReplyBody as AnswerBody},
     socket,
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// The largest body that `/echo` sends back, in bytes; others are read to their end and thrown away.
-const ECHO_MAX: usize = 16 * 1024 * 1024;
+pub(super) const ECHO_MAX: usize = 16 * 1024 * 1024;
 
 /// A connection and the bytes read from it that nobody has used yet.
 pub(super) struct Input {
@@ -42,12 +43,23 @@ impl Input {
 }
 
 /// Serves the connection to its end. `number` is its number among the origin's.
-pub(super) async fn serve(peer: OriginStream, origin: &OriginShared, number: u64, mut stop: Stop) -> io::Result<()> {
+pub(super) async fn serve(
+    peer: OriginStream,
+    origin: &Rc<OriginShared>,
+    number: u64,
+    mut stop: Stop,
+) -> io::Result<()> {
     let mut input = Input { peer, bytes: Vec::new() };
     let mut out = Vec::new();
     let mut reused = false;
     loop {
-        let request = match read_request(&input.bytes, origin, number) {
+        if !reused && input.bytes.starts_with(http2::PREFACE) {
+            return http2::serve(input, origin, number, stop).await;
+        }
+        // Its first lines could be read as a request's head.
+        let may_be_http2 = !reused && !input.bytes.is_empty() && http2::PREFACE.starts_with(&input.bytes);
+        let head = if may_be_http2 { &[][..] } else { &input.bytes };
+        let request = match read_request(head, origin, number) {
             Ok(Some(request)) => request,
             Ok(None) => {
                 // A stop ends a connection between two requests, never within one.
@@ -162,17 +174,22 @@ async fn read_body(input: &mut Input, request: &OriginRequest) -> io::Result<Opt
 impl OriginRequest {
     /// The right answer. `body` is what came with the request.
     fn answer<'a>(&'a self, body: &'a [u8], close: bool) -> Reply<'a> {
-        let whole = |status, kind, body| Reply { status, kind, body, bodyless: self.bodyless, close };
-        let plain = |status, body: &'static [u8]| whole(status, "text/plain", AnswerBody::Bytes(body));
-        match self.ask.route {
-            Route::Bytes { length, chunked } => whole(200, "text/plain", AnswerBody::Pattern { length, chunked }),
-            Route::Seen { status: status @ (204 | 304) } => whole(status, "", AnswerBody::None),
-            Route::Seen { status } => whole(status, "application/json", AnswerBody::Bytes(&self.seen)),
-            Route::Echo if body.len() > ECHO_MAX => plain(413, b"a body is echoed up to 16 MiB\n"),
-            Route::Echo => whole(200, "application/octet-stream", AnswerBody::Bytes(body)),
-            Route::WebSocket => plain(426, b"this path is for WebSocket only\n"),
-            Route::Bad(text) => plain(404, text.as_bytes()),
-        }
+        reply(self.ask.route, &self.seen, body, self.bodyless, close)
+    }
+}
+
+/// The right answer to a request of this kind, `seen` being what was seen of it, and `body` what came with it.
+pub(super) fn reply<'a>(route: Route, seen: &'a [u8], body: &'a [u8], bodyless: bool, close: bool) -> Reply<'a> {
+    let whole = |status, kind, body| Reply { status, kind, body, bodyless, close };
+    let plain = |status, body: &'static [u8]| whole(status, "text/plain", AnswerBody::Bytes(body));
+    match route {
+        Route::Bytes { length, chunked } => whole(200, "text/plain", AnswerBody::Pattern { length, chunked }),
+        Route::Seen { status: status @ (204 | 304) } => whole(status, "", AnswerBody::None),
+        Route::Seen { status } => whole(status, "application/json", AnswerBody::Bytes(seen)),
+        Route::Echo if body.len() > ECHO_MAX => plain(413, b"a body is echoed up to 16 MiB\n"),
+        Route::Echo => whole(200, "application/octet-stream", AnswerBody::Bytes(body)),
+        Route::WebSocket => plain(426, b"this path is for WebSocket only\n"),
+        Route::Bad(text) => plain(404, text.as_bytes()),
     }
 }
 

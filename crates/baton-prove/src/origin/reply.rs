@@ -146,7 +146,15 @@ async fn send(peer: &mut OriginStream, fault: Option<InjectedFault>, out: &mut V
 }
 
 impl ReplyBody<'_> {
-    fn length(&self) -> u64 {
+    /// The same, for a protocol that has no chunks.
+    pub(super) fn without_chunks(self) -> Self {
+        match self {
+            ReplyBody::Pattern { length, .. } => ReplyBody::Pattern { length, chunked: false },
+            ReplyBody::None | ReplyBody::Bytes(_) => self,
+        }
+    }
+
+    pub(super) fn length(&self) -> u64 {
         match self {
             ReplyBody::None => 0,
             ReplyBody::Bytes(bytes) => bytes.len() as u64,
@@ -155,7 +163,7 @@ impl ReplyBody<'_> {
     }
 
     /// Appends the next piece from `at` on, not beyond `end`, with the byte at `flip` made wrong; gives its length.
-    fn piece(&self, at: u64, end: u64, flip: Option<u64>, out: &mut Vec<u8>) -> u64 {
+    pub(super) fn piece(&self, at: u64, end: u64, flip: Option<u64>, out: &mut Vec<u8>) -> u64 {
         let left = usize::try_from(end - at).unwrap_or(usize::MAX);
         let (source, chunked) = match self {
             ReplyBody::None => return end - at,

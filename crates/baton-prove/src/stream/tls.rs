@@ -252,6 +252,10 @@ impl TlsStream {
     pub(super) fn resumed(&self) -> bool {
         self.0.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed)
     }
+
+    pub(super) fn is_http2(&self) -> bool {
+        self.0.get_ref().1.alpn_protocol() == Some(b"h2")
+    }
 }
 
 impl AsyncRead for TlsStream {

@@ -159,3 +159,24 @@ fn a_fixed_rate_is_kept_and_every_slot_counted() {
     let json: Value = serde_json::from_str(&json).expect("it is JSON");
     assert_eq!((&json["interval_ms"], &json["slots"][24]["completed"]), (&10.into(), &4.into()));
 }
+
+#[test]
+fn http2_has_many_requests_at_a_time_on_few_connections() {
+    // Another program's HTTP/2, by prior knowledge.
+    let nginx = Nginx::with("http2", r#"location /a { return 200 "hello\n"; }"#, |_| {});
+    let said = load_json(&format!("-n 1000 -c 3 --http2 --streams 16 --same-length {}", nginx.url("/a")));
+    assert_eq!(said.counts(), (Some(0), 1000, 1000, 0), "{said:?}");
+    let result = said.json();
+    assert_eq!((&result["connections"], &result["body_bytes"]), (&Value::from(3), &Value::from(6000)));
+
+    let origin = origin();
+    let url = format!("http://{}/bytes/100000", origin.address());
+    let said = load(&["-q", "-n", "200", "-c", "2", "--http2", "--streams", "8", &url]);
+    assert!(format!("{said:?}").contains("2 connections (HTTP/2, 8 streams each), 1 thread"), "{said:?}");
+    assert_eq!((origin.connections(), origin.requests()), (2, 200));
+    // A server of HTTP/1 answers the preface with what is not HTTP/2.
+    let other = Nginx::start("");
+    let said = load_json(&format!("-n 1 --http2 {}", other.url("/")));
+    assert_eq!(said.counts(), (Some(1), 1, 0, 1), "{said:?}");
+    assert_eq!(said.json()["first_failures"][0]["kind"], Value::from("malformed"), "{said:?}");
+}

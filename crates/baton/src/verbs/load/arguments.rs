@@ -17,6 +17,7 @@ Examples:
   baton load -n 100k -c 100 -k http://localhost:8080/
   baton load -t 30 --rate 5000 -k http://localhost:8080/a http://localhost:8080/b
   baton load -t 1m -k https://www.example.com/ wss://www.example.com/chat tcp://db.example.com:5000
+  baton load -n 100k -c 10 --http2 --streams 32 https://www.example.com/
   baton load -n 1000 -p order.json -T application/json --expect-status 201 http://unix:/run/app.sock:/orders
   baton load -t 10 --rate 1000 --json --series=latency.csv http://localhost:8080/ | jq .failures
 
@@ -71,6 +72,12 @@ pub struct Amount {
     /// Keep connections open; without it each request uses a new connection
     #[arg(short = 'k', long)]
     pub keep_alive: bool,
+    /// HTTP/2, connections kept open: by prior knowledge on http://, by ALPN on https://
+    #[arg(long)]
+    pub http2: bool,
+    /// Concurrent requests on each connection (with --http2) [default: 1]
+    #[arg(long, value_name = "N", value_parser = units::count, requires = "http2")]
+    pub streams: Option<u64>,
     /// Constant rate in requests per second; latency counts from the scheduled send time
     #[arg(short = 'R', long, value_name = "N", value_parser = units::rate)]
     pub rate: Option<f64>,

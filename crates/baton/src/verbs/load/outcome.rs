@@ -45,6 +45,8 @@ pub struct Outcome {
 struct RequestOutcome {
     concurrency: usize,
     keep_alive: bool,
+    /// Of HTTP/2, on each connection.
+    streams: Option<usize>,
     threads: usize,
     /// Requests per second; `None`: each connection sent the next request as soon as it had the response.
     rate: Option<f64>,
@@ -68,7 +70,8 @@ impl Outcome {
         let how = plan.load.as_ref().map(|options| RequestOutcome {
             concurrency: options.concurrency,
             keep_alive: options.keep_alive,
-            threads: options.threads.min(options.concurrency),
+            streams: options.streams,
+            threads: options.threads.min(options.concurrency / options.streams.unwrap_or(1)),
             rate: options.rate,
         });
         let mut warnings = report.warnings(how.as_ref().map_or(1, |how| how.threads));
@@ -231,8 +234,12 @@ impl fmt::Display for Outcome {
 
 impl fmt::Display for RequestOutcome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let connections = numbered(self.concurrency as u64, "connection");
-        let kept = if self.keep_alive { "kept open" } else { "a new one per request" };
+        let connections = numbered((self.concurrency / self.streams.unwrap_or(1)) as u64, "connection");
+        let kept = match self.streams {
+            Some(streams) => format!("HTTP/2, {} each", numbered(streams as u64, "stream")),
+            None if self.keep_alive => "kept open".to_owned(),
+            None => "a new one per request".to_owned(),
+        };
         write!(out, "{connections} ({kept}), {}: ", numbered(self.threads as u64, "thread"))?;
         match self.rate {
             Some(rate) => write!(out, "{rate} requests per second, latency from the scheduled send time"),

@@ -88,7 +88,10 @@ impl Plan {
     pub fn connections(&self) -> usize {
         let sessions: usize = self.sessions.iter().map(|(_, options)| options.count).sum();
         // Each place keeps a connection to every server.
-        let places = |load: &LoadOptions| load.concurrency * if load.keep_alive { load.servers.len() } else { 1 };
+        let places = |load: &LoadOptions| match load.streams {
+            Some(streams) => load.concurrency / streams * load.servers.len(),
+            None => load.concurrency * if load.keep_alive { load.servers.len() } else { 1 },
+        };
         self.load.as_ref().map_or(0, places) + sessions
     }
 }
@@ -101,7 +104,12 @@ fn load(command: &LoadCommand, urls: &[&Url], time: Option<Duration>) -> Result<
         (None, None) => 1,
     };
     // No more than there are requests.
-    let connections = connections.min(amount.requests.unwrap_or(u64::MAX));
+    let streams = amount.streams.unwrap_or(1).max(1);
+    let most = amount.requests.unwrap_or(u64::MAX);
+    let (connections, streams) = match amount.http2 {
+        true => (connections.min(most.div_ceil(streams)), streams.min(most)),
+        false => (connections.min(most), 1),
+    };
     let template = request(command)?;
     let mut known: Vec<&Url> = Vec::new();
     let mut servers = Vec::new();
@@ -118,8 +126,12 @@ fn load(command: &LoadCommand, urls: &[&Url], time: Option<Duration>) -> Result<
     Ok(LoadOptions {
         servers,
         requests,
-        keep_alive: amount.keep_alive,
-        concurrency: bounded(connections, CONCURRENCY_MAX, "-c")?,
+        keep_alive: amount.keep_alive || amount.http2,
+        streams: if amount.http2 { Some(bounded(streams, CONCURRENCY_MAX, "--streams")?) } else { None },
+        concurrency: match amount.http2 {
+            true => bounded(connections.saturating_mul(streams), CONCURRENCY_MAX, "-c times --streams")?,
+            false => bounded(connections, CONCURRENCY_MAX, "-c")?,
+        },
         threads: amount.threads,
         rate: amount.rate,
         count: amount.requests,
@@ -156,6 +168,12 @@ fn tls(command: &LoadCommand, url: &Url) -> Result<Tls, String> {
         },
         certificate: secure.certificate.clone().map(|file| ClientCertificate { chain: file.clone(), key: file }),
         resumption: !secure.full_handshakes,
+        // A WebSocket is of HTTP/1.
+        alpn: if command.amount.http2 && !url.scheme.is_session() {
+            vec!["h2".into()]
+        } else {
+            vec!["http/1.1".into()]
+        },
         ..TlsOptions::default()
     };
     options.build().map_err(|error| format!("TLS for {}: {error}", url.text))
@@ -301,6 +319,17 @@ mod tests {
         };
         check("-t4 -c10 -d30s http://127.0.0.1:1/", "--threads N");
         check("-x http://proxy http://127.0.0.1:1/", "--json");
+        check("--streams 5 http://127.0.0.1:1/", "--http2");
+        check("-c 65536 --http2 --streams 2 http://127.0.0.1:1/", "-c times --streams");
+        let multiplexed = |words: &str| {
+            let plan = Plan::parse(words).expect(words);
+            let load = plan.load.as_ref().expect(words);
+            (load.streams, load.concurrency, load.keep_alive, plan.connections())
+        };
+        assert_eq!(multiplexed("-c 3 --http2 --streams 32 http://127.0.0.1:1/"), (Some(32), 96, true, 3));
+        assert_eq!(multiplexed("-c 3 -n 40 --http2 --streams 32 http://127.0.0.1:1/"), (Some(32), 64, true, 2));
+        assert_eq!(multiplexed("-c 3 -n 4 --http2 --streams 32 http://127.0.0.1:1/"), (Some(4), 4, true, 1));
+        assert_eq!(multiplexed("--http2 http://127.0.0.1:1/"), (Some(1), 1, true, 1));
         let same = |words: &str| Plan::parse(words).expect(words).load.expect(words).requests[0].expect.clone();
         assert_eq!(same("http://127.0.0.1:1/"), BodyCheck::Any);
         assert_eq!(same("-l http://127.0.0.1:1/"), BodyCheck::Any);
