@@ -78,7 +78,10 @@ fn the_json_has_the_fields_it_promises() {
     assert!(kinds.len() == all.len() && all.iter().all(|kind| result["failures"][kind] == 0), "{result}");
     assert_eq!((&result["clean"], &result["interrupted"]), (&true.into(), &false.into()));
     assert_eq!(result["sessions"], Value::Array(Vec::new()));
-    assert_eq!(result["options"], json!({ "concurrency": 2, "keep_alive": true, "threads": 1, "rate": null }));
+    assert_eq!(
+        result["options"],
+        json!({ "concurrency": 2, "keep_alive": true, "streams": null, "threads": 1, "rate": null })
+    );
 }
 
 #[test]
