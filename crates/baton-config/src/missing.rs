@@ -84,8 +84,8 @@ pub const FEATURES: &[MissingFeature] = &[
     MissingFeature {
         name: "resolvers",
         title: "the HTTP client",
-        names: &["do-resolve", "httpclient*"],
-        instead: "`resolvers` on the lines of servers",
+        names: &["httpclient*"],
+        instead: "a program that asks servers, such as curl",
     },
     MissingFeature {
         name: "http2",

@@ -45,6 +45,12 @@ impl ServerLine {
                     address.as_ref().clone_into(word);
                 }
             }
+            Setting::Fqdn(name) => {
+                if let (Some(word), Some(name)) = (self.words.first_mut(), name) {
+                    let port = word.rsplit_once(':').map_or(String::new(), |(_, port)| format!(":{port}"));
+                    *word = format!("{name}{port}");
+                }
+            }
             Setting::CheckAddress(Some(address)) => self.put("addr", &[&address.to_string()]),
             Setting::CheckAddress(None) => _ = self.take("addr"),
             Setting::CheckPort(Some(port)) => self.put("port", &[&port.to_string()]),
@@ -138,6 +144,9 @@ mod tests {
         check("10.0.0.1:80 maxconn 4 check", &[Setting::Maxconn(7)], "10.0.0.1:80 maxconn 7 check");
         let moved = [Setting::Address(Some("[::1]:81".into())), Setting::CheckAddress(Some([10, 0, 0, 9].into()))];
         check("name:80 check addr 10.0.0.8 port 1", &moved, "[::1]:81 check addr 10.0.0.9 port 1");
+        check("a.test:80 check", &[Setting::Fqdn(Some("b.test".into()))], "b.test:80 check");
+        check("a.test", &[Setting::Fqdn(Some("b.test".into())), Setting::Fqdn(None)], "b.test");
+        check("[::1]:80", &[Setting::Fqdn(Some("b.test".into()))], "b.test:80");
         let unset = [Setting::CheckAddress(None), Setting::CheckPort(None)];
         check("10.0.0.1:80 check addr 10.0.0.8 port 1", &unset, "10.0.0.1:80 check");
         check("10.0.0.1:80 check", &[Setting::CheckPort(Some(81))], "10.0.0.1:80 check port 81");

@@ -63,6 +63,16 @@ const TEMPLATES: &[(&str, &str, &str)] = &[
         include_str!("verdicts/ring.txt"),
         "ring r\n    timeout connect 1s\n    timeout server 1s\n@\nlisten l\n    bind 127.0.0.1:1\n",
     ),
+    (
+        "resolvers",
+        include_str!("verdicts/resolvers.txt"),
+        "resolvers r\n    nameserver n 127.0.0.1:53\n@\nlisten l\n    bind 127.0.0.1:1\n",
+    ),
+    (
+        "do_resolve",
+        include_str!("verdicts/do_resolve.txt"),
+        "resolvers r\n    nameserver n 127.0.0.1:53\ndefaults\n    mode http\nlisten l\n    bind 127.0.0.1:1\n@\n",
+    ),
     ("words", include_str!("verdicts/words.txt"), "listen l\n    bind 127.0.0.1:1\n@\n"),
     ("tls_bind", include_str!("verdicts/tls_bind.txt"), "listen l\n    bind 127.0.0.1:1\n    bind @\n"),
     (

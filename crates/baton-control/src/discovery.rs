@@ -4,13 +4,14 @@
 mod exchange;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
-use baton_dns::{Discovery, Heard, NameServerCounters, ServerChange};
-use baton_model::{Discovered, Model, Resolvers};
+use baton_dns::{Ask, Discovery, Heard, NameServerCounters, ServerChange};
+use baton_model::{Discovered, Model, NameServer, Resolvers};
 use baton_proxy::{NameRequest, Registry};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Responses that wait to be taken; further ones wait in their sockets.
 const HEARD_MAX: usize = 1024;
@@ -25,6 +26,8 @@ pub struct NameResolver {
     /// Who waits for an address, by ticket.
     waiting: HashMap<u64, oneshot::Sender<Option<IpAddr>>>,
     ticket: u64,
+    /// `maxconn` of name servers, and the places for connections.
+    places: HashMap<SocketAddr, (usize, Arc<Semaphore>)>,
 }
 
 /// Something happened to a name.
@@ -47,6 +50,7 @@ impl NameResolver {
             requests: registry.names.take_requests(),
             waiting: HashMap::new(),
             ticket: 0,
+            places: HashMap::new(),
         }
     }
 
@@ -98,7 +102,8 @@ impl NameResolver {
     pub(crate) fn step(&mut self, now: Instant) {
         let mut ids = exchange::Ids::default();
         for ask in self.discovery.step(now, &mut || ids.next()) {
-            tokio::spawn(exchange::run(ask, self.sender.clone()));
+            let places = self.places(&ask);
+            tokio::spawn(exchange::run(ask, places, self.sender.clone()));
         }
         for found in self.discovery.found() {
             if let Some(reply) = self.waiting.remove(&found.ticket) {
@@ -106,6 +111,17 @@ impl NameResolver {
                 let _ = reply.send(found.address);
             }
         }
+    }
+
+    /// The places for connections to a name server that has `maxconn`.
+    fn places(&mut self, ask: &Ask) -> Option<Arc<Semaphore>> {
+        let NameServer { address, maxconn, is_stream, .. } = &ask.server;
+        let count = usize::try_from(*maxconn).ok().filter(|count| *is_stream && *count > 0)?;
+        let (limit, places) = self.places.entry(*address).or_insert_with(|| (0, Arc::new(Semaphore::new(0))));
+        if *limit != count {
+            (*limit, *places) = (count, Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))));
+        }
+        Some(Arc::clone(places))
     }
 
     /// Servers that have something else than before.

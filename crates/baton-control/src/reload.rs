@@ -106,6 +106,8 @@ pub struct ChangeLine {
     started: Option<Arc<Model>>,
     /// Overrides that changed, of which the master does not know yet.
     untold: Vec<(Object, Field)>,
+    /// Servers of which something else is known by DNS than the master was told.
+    untold_discovered: Vec<(Arc<str>, Arc<str>)>,
     /// Reloads that were refused.
     refused: u64,
     /// Why the last one was, if it was.
@@ -297,6 +299,7 @@ impl ChangeLine {
             started: None,
             tickets: Arc::new(tickets),
             untold: Vec::new(),
+            untold_discovered: Vec::new(),
             refused: 0,
             last_refused: None,
             last_reload: None,

@@ -12,11 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_config::Environment;
-use baton_model::{AdminState, Field, Model, Proxy, Server, Setting, StateFile};
+use baton_dns::DomainName;
+use baton_model::{AdminState, DiscoveredServer, DiscoveredService, Field, Model, Proxy, Server, Setting, StateFile};
 
 use crate::handover::memory::{BackendMemory, CheckMemory, HEALTH_WORDS, ProcessMemory, ServerMemory};
 use crate::overrides::OverrideRecord;
+use crate::overrides::discovered::record;
 
+/// The largest weight of a server.
+const WEIGHT_MAX: u32 = 256;
 /// The version of the format, which is a file's first line.
 const VERSION: &str = "1";
 /// The fewest columns of a line.
@@ -35,10 +39,11 @@ const CHECK_WORDS: [(u8, &str); 9] = [
     (17, "L7STS"),
 ];
 
-/// `srv_admin_state`, a mask: in maintenance, disabled in the configuration, draining.
+/// `srv_admin_state`, a mask: in maintenance, disabled in the configuration, draining, with a host that an operator or an SRV record named.
 const MAINTENANCE: u32 = 0x01;
 const DISABLED: u32 = 0x04;
 const DRAIN: u32 = 0x08;
+const NAMED: u32 = 0x40;
 
 /// What files of server states say.
 #[derive(Debug, Default)]
@@ -137,6 +142,7 @@ fn backend_states(saved: &mut SavedStates, backend: &Proxy, content: &str, path:
         let Some(server) = backend.servers.iter().find(|server| &*server.name == state.server) else { continue };
         saved.servers += 1;
         saved.memory.overrides.extend(state.overrides(server, path, at_s));
+        saved.memory.overrides.extend(state.found(server).map(|one| record(&backend.name, &server.name, &one)));
         memory.servers.0.push((Arc::clone(&server.name), state.memory(server)));
     }
     if !memory.servers.is_empty() {
@@ -161,6 +167,9 @@ struct SavedState<'l> {
     check_status: u8,
     check_health: u32,
     place: SavedPlace,
+    /// `srv_fqdn`, `srvrecord`; `None`: `-`.
+    host: Option<&'l str>,
+    service: Option<&'l str>,
 }
 
 /// Where a server was, and where it was checked. `None`: the file does not say.
@@ -193,10 +202,17 @@ impl SavedPlace {
     /// What of it counts for a server, with what the configuration says.
     fn settings(self, server: &Server) -> Vec<Setting> {
         let mut settings = Vec::new();
-        if let Some(now) = server.address.inet().filter(|_| server.address.port_offset.is_none()) {
+        // What name servers are asked for is known as they said it, and is no setting.
+        let is_looked_up = server.looked_up().is_some();
+        if let Some(now) = server.address.inet().filter(|_| server.address.port_offset.is_none() && !is_looked_up) {
             let ip = self.address.filter(|_| server.starts_at_last).unwrap_or(now.ip());
             let then = SocketAddr::new(ip, self.port.unwrap_or(now.port()));
             settings.extend((then != now).then(|| Setting::Address(Some(then.to_string().into()))));
+        }
+        // A name that the system does not know now.
+        if server.address.is_unresolved() && server.starts_at_last && !is_looked_up {
+            let place = self.address.map(|ip| SocketAddr::new(ip, self.port.unwrap_or(server.address.port())));
+            settings.extend(place.map(|place| Setting::Address(Some(place.to_string().into()))));
         }
         if server.check.enabled {
             settings.extend(self.check_port.map(|port| Setting::CheckPort(Some(port))));
@@ -226,7 +242,42 @@ impl<'l> SavedState<'l> {
             check_status: columns[10].parse().ok()?,
             check_health: columns[12].parse().ok()?,
             place: SavedPlace::read(&columns),
+            host: Some(columns[17]).filter(|host| *host != "-"),
+            service: Some(columns[19]).filter(|service| *service != "-"),
         })
+    }
+
+    /// The host that an operator had set, where one can.
+    fn renamed(&self, of: &Server) -> Option<Setting> {
+        let can_be = of.resolution.as_ref().is_some_and(|resolution| resolution.service.is_none());
+        let host = self.host.filter(|_| can_be && self.admin & NAMED != 0 && of.looked_up().is_some())?;
+        DomainName::parse(host).map(|_| Setting::Fqdn(Some(host.into())))
+    }
+
+    /// What name servers had said of a server that they are asked for.
+    fn found(&self, of: &Server) -> Option<DiscoveredServer> {
+        let (resolution, name) = of.looked_up()?;
+        let address = self.place.address.filter(|_| of.starts_at_last)?;
+        let mut one = DiscoveredServer {
+            resolvers: Arc::clone(&resolution.resolvers),
+            name: name.into(),
+            address: Some(address),
+            service: None,
+            weight: None,
+        };
+        match &resolution.service {
+            Some(service) => {
+                self.service.filter(|saved| *saved == &**service)?;
+                one.service = Some(DiscoveredService { host: self.host?.into(), port: self.place.port? });
+                one.weight = Some(self.weight.min(WEIGHT_MAX));
+            }
+            None => {
+                if let Some(Setting::Fqdn(Some(host))) = self.renamed(of) {
+                    one.name = host;
+                }
+            }
+        }
+        Some(one)
     }
 
     /// What operators had set, and where the server was.
@@ -234,11 +285,14 @@ impl<'l> SavedState<'l> {
         let is_set = |bit: u32| self.admin & bit != 0;
         let state = AdminState { maintenance: is_set(MAINTENANCE), drain: is_set(DRAIN) };
         let configured = AdminState { maintenance: is_set(DISABLED), drain: false };
-        let place = self.place.settings(of).into_iter();
+        let place = self.renamed(of).into_iter().chain(self.place.settings(of));
         let place = place.map(|value| (value.field(), Setting::of(value.field(), Some(of)), value));
+        // SRV records give weights.
+        let is_service = self.found(of).is_some_and(|one| one.service.is_some());
+        let weight = if is_service { self.configured_weight } else { self.weight };
         let settings: Vec<(Field, Setting, Setting)> = [
             (Field::State, Setting::State(configured), Setting::State(state)),
-            (Field::Weight, Setting::Weight(self.configured_weight), Setting::Weight(self.weight)),
+            (Field::Weight, Setting::Weight(self.configured_weight), Setting::Weight(weight)),
         ]
         .into_iter()
         .chain(place)
@@ -288,12 +342,15 @@ mod tests {
 
     use super::*;
 
-    const CONFIG: &str = "global\n server-state-base /var/lib\n server-state-file all\ndefaults\n mode http\n timeout client 1s\n \
+    const CONFIG: &str = "resolvers r\n nameserver n1 127.0.0.1:53\nglobal\n server-state-base /var/lib\n server-state-file all\ndefaults\n mode http\n timeout client 1s\n \
         timeout server 1s\n timeout connect 1s\n load-server-state-from-file global\nfrontend f\n bind 127.0.0.1:80\n \
         default_backend app\nbackend app\n server s1 127.0.0.1:1 weight 10\n server s2 127.0.0.1:2 weight 10\n \
         server s3 127.0.0.1:3 check\n server s4 127.0.0.1:4 disabled\n \
         server s5 localhost:5 init-addr last,192.0.2.1\n server s6 192.0.2.66:6 check port 9 ssl verify none\n \
-        server s7 localhost:7 init-addr 192.0.2.1\nbackend own\n load-server-state-from-file local\n \
+        server s7 localhost:7 init-addr 192.0.2.1\n \
+        server s8 nowhere.invalid:8 init-addr last,none\nbackend named\n default-server resolvers r init-addr last,none\n \
+        server n1 a.test:80\n server n2 a.test:81\n server n3 _app._tcp.test\n server n4 192.0.2.44:80\n \
+        server n5 a.test:85 init-addr none\n server n6 _app._tcp.test\nbackend own\n load-server-state-from-file local\n \
         server l1 127.0.0.1:1\n";
 
     /// Lines of HAProxy 2.6.12, with its server names.
@@ -305,6 +362,13 @@ mod tests {
         3 app 5 s5 192.0.2.5 2 0 1 1 1 1 0 0 8 0 0 0 localhost 50 - 0 0 - - 0\n\
         3 app 6 s6 192.0.2.6 2 0 1 1 1 6 3 6 6 0 0 0 - 60 - 0 61 192.0.2.7 - 0\n\
         3 app 7 s7 192.0.2.8 2 0 1 1 1 1 0 0 8 0 0 0 localhost 7 - 0 0 - - 0\n\
+        3 app 8 s8 192.0.2.9 2 0 1 1 1 1 0 0 8 0 0 0 nowhere.invalid 8 - 0 0 - - 0\n\
+        4 named 1 n1 192.0.2.11 2 0 1 1 1 1 0 0 8 0 0 0 b.test 80 - 0 0 - - 0\n\
+        4 named 2 n2 192.0.2.12 2 64 1 1 1 1 0 0 8 0 0 0 b.test 81 - 0 0 - - 0\n\
+        4 named 3 n3 192.0.2.13 2 64 7 1 1 1 0 0 8 0 0 0 h.test 8003 _app._tcp.test 0 0 - - 0\n\
+        4 named 4 n4 192.0.2.14 2 64 1 1 1 1 0 0 8 0 0 0 b.test 80 - 0 0 - - 0\n\
+        4 named 5 n5 192.0.2.15 2 64 1 1 1 1 0 0 8 0 0 0 a..test 85 - 0 0 - - 0\n\
+        4 named 6 n6 192.0.2.16 2 64 7 1 1 1 0 0 8 0 0 0 h.test 8003 _other._tcp.test 0 0 - - 0\n\
         3 app 9 gone 127.0.0.1 2 0 1 1 1 1 0 0 8 0 0 0 - 2 - 0 0 - - 0\n";
 
     fn saved(files: &[(&str, &str)]) -> SavedStates {
@@ -329,15 +393,38 @@ mod tests {
             "server app/s6 check-port 61 (file: 9)",
             "server app/s6 check-addr 192.0.2.7 (file: -)",
             "server app/s6 ssl disabled (file: enabled)",
+            "server app/s8 addr 192.0.2.9:8 (file: nowhere.invalid:8)",
+            "server named/n2 fqdn b.test (file: a.test)",
+            "server named/n6 weight 7 (file: 1)",
         ];
-        assert_eq!((overrides, saved.servers, saved.warnings), (expect.map(String::from).to_vec(), 7, Vec::new()));
+        let (overrides, found): (Vec<_>, Vec<_>) = overrides.into_iter().partition(|text| !text.contains("discovered"));
+        assert_eq!((overrides, saved.servers, saved.warnings), (expect.map(String::from).to_vec(), 14, Vec::new()));
+        assert_eq!(found.len(), 3);
+        let found: Vec<_> = saved.memory.overrides.iter().filter_map(crate::overrides::discovered::read).collect();
+        let found: Vec<String> = found
+            .iter()
+            .map(|(backend, server, one)| {
+                let host = one.service.as_ref().map(|service| format!(" {}:{}", service.host, service.port));
+                let address = one.address.map(|address| address.to_string()).unwrap_or_default();
+                format!("{backend}/{server} {} {address} {:?}{}", one.name, one.weight, host.unwrap_or_default())
+            })
+            .collect();
+        let expect = [
+            "named/n1 a.test 192.0.2.11 None",
+            "named/n2 b.test 192.0.2.12 None",
+            "named/n3 _app._tcp.test 192.0.2.13 Some(7) h.test:8003",
+        ];
+        assert_eq!(found, expect);
         let (name, backend) = saved.memory.backends.iter().next().unwrap();
         let health =
             |(name, server): (&Arc<str>, &ServerMemory)| format!("{name} '{}' {}", server.health, server.since_ms);
         let health: Vec<String> = backend.servers.iter().map(health).collect();
         assert_eq!(
             (&**name, health.join(", ").as_str()),
-            ("app", "s1 '' 1000, s2 '' 7000, s3 'down' 2000, s4 '' 1000, s5 '' 1000, s6 '' 1000, s7 '' 1000")
+            (
+                "app",
+                "s1 '' 1000, s2 '' 7000, s3 'down' 2000, s4 '' 1000, s5 '' 1000, s6 '' 1000, s7 '' 1000, s8 '' 1000"
+            )
         );
     }
 

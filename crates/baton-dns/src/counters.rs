@@ -29,7 +29,7 @@ pub struct NameServerCounters {
     pub too_big: u64,
     /// Responses that did not fit into a datagram; they were asked for again by TCP.
     pub truncated: u64,
-    /// Responses that came after a valid one of another name server, or too late.
+    /// Responses that came after a valid one of another name server, or too late, or of an id that nobody waits for, as in HAProxy.
     pub outdated: u64,
 }
 

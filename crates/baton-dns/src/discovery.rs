@@ -77,6 +77,8 @@ pub enum Report {
     Truncated,
     /// Bytes that are no response to it.
     Unrelated,
+    /// A message of an id that is not waited for: it comes too late, or somebody guesses.
+    Unexpected,
     /// It could not be sent.
     NotSent,
 }
@@ -250,6 +252,10 @@ impl Discovery {
             }
             Report::Unrelated => {
                 counters.invalid += 1;
+                return;
+            }
+            Report::Unexpected => {
+                counters.outdated += 1;
                 return;
             }
             Report::NotSent => {

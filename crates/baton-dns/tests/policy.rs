@@ -27,11 +27,7 @@ struct World {
 
 fn settings(change: impl FnOnce(&mut Resolvers)) -> Resolvers {
     let mut settings = Resolvers::new("r".into(), Source::default());
-    let server = |name: &str, host: u8| NameServer {
-        name: name.into(),
-        address: ([192, 0, 2, host], 53).into(),
-        is_stream: false,
-    };
+    let server = |name: &str, host: u8| NameServer::new(name, ([192, 0, 2, host], 53).into());
     settings.servers = vec![server("n1", 1), server("n2", 2)];
     change(&mut settings);
     settings

@@ -81,7 +81,8 @@ impl DiscoveredServer {
     /// Whether it is about this server as it is configured.
     pub fn is_of(&self, server: &Server) -> bool {
         let Some(resolution) = &server.resolution else { return false };
-        resolution.resolvers == self.resolvers && asked_name(server, resolution) == Some(&*self.name)
+        resolution.resolvers == self.resolvers
+            && asked_name(server, resolution).is_some_and(|name| is_same_name(name, &self.name))
     }
 
     /// Has a server as DNS says.
@@ -99,6 +100,12 @@ impl DiscoveredServer {
             None => ServerTarget::Unresolved { port },
         };
     }
+}
+
+/// Whether names are one, however they are written.
+fn is_same_name(one: &str, other: &str) -> bool {
+    let bare = |name| str::strip_suffix(name, ".").unwrap_or(name);
+    bare(one).eq_ignore_ascii_case(bare(other))
 }
 
 /// The name that is looked up for a server; `None`: it has a literal address.
@@ -150,6 +157,7 @@ mod tests {
     fn an_address_counts_for_the_name_that_was_asked_for() {
         let mut server = server(None);
         assert!(known("app.example", None).is_of(&server) && !known("other.example", None).is_of(&server));
+        assert!(known("App.Example.", None).is_of(&server));
         known("app.example", Some("192.0.2.1")).put(&mut server);
         assert_eq!(server.address.inet().expect("an address").to_string(), "192.0.2.1:80");
         assert!(known("app.example", None).is_of(&server));

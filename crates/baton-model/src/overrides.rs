@@ -56,6 +56,8 @@ pub enum Field {
     Maxconn,
     /// Of a server: its address and port.
     Address,
+    /// Of a server: the name of its host, which name servers are asked for.
+    Fqdn,
     /// Of a server: where it is checked, `addr`.
     CheckAddress,
     /// Of a server: at which port it is checked, `port`.
@@ -95,6 +97,8 @@ pub enum Setting {
     Maxconn(u32),
     /// [`Field::Address`]: an address with its port; of the file what is written there.
     Address(Option<Arc<str>>),
+    /// [`Field::Fqdn`]; `None`: the address is written literally, or an SRV record gives the host.
+    Fqdn(Option<Arc<str>>),
     /// [`Field::CheckAddress`].
     CheckAddress(Option<IpAddr>),
     /// [`Field::CheckPort`].
@@ -286,6 +290,7 @@ impl Overrides {
                     | Setting::Health(_)
                     | Setting::Maxconn(_)
                     | Setting::Address(_)
+                    | Setting::Fqdn(_)
                     | Setting::CheckAddress(_)
                     | Setting::CheckPort(_)
                     | Setting::Agent(_)

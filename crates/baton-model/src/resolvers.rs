@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Family, Source};
+use crate::{Family, Source, SourceAddress};
 
 /// A `resolvers` section.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Resolvers {
 }
 
 /// A name server.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NameServer {
     /// Its name, unique in the section.
     pub name: Arc<str>,
@@ -36,6 +36,17 @@ pub struct NameServer {
     pub address: SocketAddr,
     /// `tcp@`: asked by TCP; else by UDP, and by TCP what does not fit into a datagram.
     pub is_stream: bool,
+    /// `source` of one that is asked by TCP: where from.
+    pub source: Option<SourceAddress>,
+    /// `maxconn` of one that is asked by TCP: connections at a time; 0 is no limit.
+    pub maxconn: u32,
+}
+
+impl NameServer {
+    /// One that is asked by UDP.
+    pub fn new(name: impl Into<Arc<str>>, address: SocketAddr) -> NameServer {
+        NameServer { name: name.into(), address, is_stream: false, source: None, maxconn: 0 }
+    }
 }
 
 /// For how long the last valid response counts after one of these outcomes.

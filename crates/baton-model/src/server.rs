@@ -22,6 +22,8 @@ pub struct Server {
     pub weight: u32,
     /// The weight by an SRV record, which counts instead of `weight`. Not of the files: [`DiscoveredServer`](crate::DiscoveredServer) puts it here.
     pub weight_by_dns: Option<u32>,
+    /// Whether an operator set the name of its host. Not of the files: [`Setting::Fqdn`](crate::Setting::Fqdn) puts it here.
+    pub named_by_operator: bool,
     /// `backup`.
     pub backup: bool,
     /// `disabled`: starts in maintenance.
@@ -84,6 +86,7 @@ impl Server {
             resolution: None,
             weight: 1,
             weight_by_dns: None,
+            named_by_operator: false,
             backup: false,
             disabled: false,
             maxconn: 0,

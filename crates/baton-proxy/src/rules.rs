@@ -384,10 +384,17 @@ pub async fn content(
     let view = exchange.progress.frontend.clone();
     let due = rules.inspect_delay.map(|delay| core.now() + delay);
     let mut last_chance = due.is_none();
+    let mut at = RuleCursor::default();
     loop {
         let about = EvaluationContext { backend, last_chance, ..EvaluationContext::default() };
-        let verdict = request_with(core, exchange, about, |cx| rules.tcp_content(cx));
+        let verdict = request_with(core, exchange, about, |cx| rules.tcp_content(cx, &mut at));
         match verdict {
+            Verdict::Wait(RuleWait::Address(wait)) => {
+                if let Some(address) = Box::pin(wait::address(core, exchange, &wait, due)).await? {
+                    request_with(core, exchange, about, |cx| wait.found(address, cx));
+                }
+                continue;
+            }
             Verdict::Reject => {
                 note_rejection(exchange, &view, backend);
                 return Err(Ended::refused(Cause::Proxy, Phase::Request, 0));
@@ -444,8 +451,15 @@ pub async fn stream_content(
     }
     let due = rules.inspect_delay.map(|delay| core.now() + delay);
     let mut last_chance = due.is_none();
+    let mut at = RuleCursor::default();
     loop {
-        match with_stream(core, exchange, backend, last_chance, |cx| rules.tcp_content(cx)) {
+        match with_stream(core, exchange, backend, last_chance, |cx| rules.tcp_content(cx, &mut at)) {
+            Verdict::Wait(RuleWait::Address(wait)) => {
+                if let Some(address) = Box::pin(wait::address(core, exchange, &wait, due)).await? {
+                    with_stream(core, exchange, backend, last_chance, |cx| wait.found(address, cx));
+                }
+                continue;
+            }
             Verdict::Reject => return Err(Ended::refused(Cause::Proxy, Phase::Request, 0)),
             Verdict::SilentDrop(ttl) => return Err(forget(exchange, ttl)),
             Verdict::SwitchMode => return Ok(StreamContent::IsHttp),
@@ -620,7 +634,7 @@ pub async fn request(
     let mut verdict = with_request(core, exchange, backend, &mut evaluate);
     while let Verdict::Wait(wait) = verdict {
         // Apart, so that the memory of requests that do not wait has no room for it.
-        Box::pin(wait::in_request(core, exchange, wait)).await?;
+        Box::pin(wait::in_request(core, exchange, backend, wait)).await?;
         verdict = with_request(core, exchange, backend, &mut evaluate);
     }
     match verdict {

@@ -37,5 +37,5 @@ pub(crate) const LUA: &str = "lua.";
 /// Actions of `http-request`, `http-response`, `http-after-response` and `tcp-request` (4.2).
 #[rustfmt::skip]
 pub(crate) const ACTIONS: &[&str] = &[
-    "cache-store", "cache-use", "do-resolve", "lua", "ot-group", "send-spoe-group", "set-bandwidth-limit",
+    "cache-store", "cache-use", "lua", "ot-group", "send-spoe-group", "set-bandwidth-limit",
 ];

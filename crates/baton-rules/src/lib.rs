@@ -104,4 +104,4 @@ pub use tracking::{
     of_status,
 };
 pub use variable::{VARIABLE_BYTES_MAX, VARIABLES_MAX, VariableName, VariableScope, VariableScopes, Variables};
-pub use wait::{BodyWait, RuleCursor, RuleWait};
+pub use wait::{AddressWait, BodyWait, RuleCursor, RuleWait};

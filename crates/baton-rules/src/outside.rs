@@ -94,12 +94,12 @@ impl Default for BufferLimits {
     }
 }
 
-/// A proxy, a server or a stick table that a rule or an expression names.
+/// A proxy, a server, a stick table or a section of name servers that a rule or an expression names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NameReference {
     /// What names it, as messages call it: `arg 1 of sample fetch keyword 'be_conn'`.
     pub by: String,
-    /// The frontend, backend or table.
+    /// The frontend, backend, table or section.
     pub proxy: String,
     /// What the name must be.
     pub kind: ReferenceKind,
@@ -120,6 +120,8 @@ pub enum ReferenceKind {
     Table,
     /// The stick table of that name, whose keys can be made of values of this type.
     TableOfKey(Type),
+    /// A `resolvers` section.
+    Resolvers,
 }
 
 /// No files at all: each is missing.

@@ -504,14 +504,14 @@ impl ProxyRules {
     }
 
     /// `tcp-request content` rules: `Continue`, `Allow`, `Reject` or `Wait`. As in HAProxy, all of them are evaluated again when
-    /// there is more data.
-    pub fn tcp_content(&self, cx: &mut Context<'_>) -> Verdict {
-        self.inspect(&self.tcp_content, cx)
+    /// there is more data; after another wait they go on from `at`.
+    pub fn tcp_content(&self, cx: &mut Context<'_>, at: &mut RuleCursor) -> Verdict {
+        self.inspect(&self.tcp_content, cx, at)
     }
 
     /// `tcp-response content` rules: `Continue`, `Allow`, `Reject` or `Wait`, likewise.
     pub fn tcp_response(&self, cx: &mut Context<'_>) -> Verdict {
-        self.inspect(&self.tcp_response, cx)
+        self.inspect(&self.tcp_response, cx, &mut RuleCursor::default())
     }
 
     /// The first `redirect` rule that applies. They come after the `http-request` rules.
@@ -683,15 +683,19 @@ impl ProxyRules {
     }
 
     /// Evaluates rules about data that may not be there yet.
-    fn inspect(&self, rules: &[Rule], cx: &mut Context<'_>) -> Verdict {
-        for Rule { action, condition, line } in rules {
+    fn inspect(&self, rules: &[Rule], cx: &mut Context<'_>, at: &mut RuleCursor) -> Verdict {
+        for (index, Rule { action, condition, line }) in rules.iter().enumerate().skip(at.next) {
             let holds = condition.as_ref().map_or(Some(true), |condition| condition.decides(&self.acls, cx));
             match holds {
-                None => return Verdict::Wait(RuleWait::Data),
+                None => {
+                    at.next = 0;
+                    return Verdict::Wait(RuleWait::Data);
+                }
                 Some(false) => {}
                 Some(true) => match action.run(cx) {
                     Verdict::Continue => {}
                     verdict => {
+                        at.next = index + 1;
                         line.note(&verdict, cx);
                         return verdict;
                     }

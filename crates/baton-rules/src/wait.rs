@@ -1,7 +1,13 @@
 //! Rule sets that wait in the middle. An evaluation is one call without waiting; a rule that has to wait ends it, and the caller evaluates
 //! again from the same place when it has waited. Rule sets without such rules never see more than a first call.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::context::Context;
+use crate::sample::Sample;
+use crate::variable::VariableName;
 
 /// How far an evaluation of a rule set has come: the next one goes on from here. New for each rule set of a proxy.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +36,27 @@ pub enum RuleWait {
     Hints(Vec<u8>),
     /// The body of the message (`wait-for-body`).
     Body(BodyWait),
+    /// The address of a name (`do-resolve`): evaluate again when it is found and set, or when there is none.
+    Address(AddressWait),
+}
+
+/// A name whose address a variable gets.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AddressWait {
+    /// The `resolvers` section that is asked.
+    pub resolvers: Arc<str>,
+    /// The name: letters, digits, `-`, `_` and dots.
+    pub name: String,
+    /// Whether IPv6 is asked for first.
+    pub prefers_v6: bool,
+    pub(crate) variable: VariableName,
+}
+
+impl AddressWait {
+    /// Sets the variable. Without an address it keeps its value, as in HAProxy.
+    pub fn found(&self, address: IpAddr, cx: &mut Context<'_>) {
+        cx.variables.set(&self.variable, Sample::Ip(address));
+    }
 }
 
 /// How much of a body is waited for, and how long: also a body that is whole, or a buffer that is full, ends the wait.

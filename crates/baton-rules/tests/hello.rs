@@ -2,7 +2,7 @@
 
 mod common;
 
-use baton_rules::{Context, TcpContent, Verdict};
+use baton_rules::{Context, RuleCursor, TcpContent, Verdict};
 use common::{rules, with_context};
 
 /// A ClientHello in one record, with the extensions given as number and content.
@@ -42,7 +42,7 @@ fn over<T>(bytes: &[u8], last_chance: bool, with: impl FnOnce(&mut Context<'_>) 
 
 fn verdict(lines: &str, bytes: &[u8], last_chance: bool) -> &'static str {
     let rules = rules(lines);
-    over(bytes, last_chance, |cx| match rules.tcp_content(cx) {
+    over(bytes, last_chance, |cx| match rules.tcp_content(cx, &mut RuleCursor::default()) {
         Verdict::Wait(_) => "wait",
         Verdict::Reject => "reject",
         Verdict::Continue | Verdict::Allow => "go on",

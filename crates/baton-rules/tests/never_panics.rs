@@ -165,7 +165,7 @@ proptest! {
             Err(problems) => prop_assert!(!problems.is_empty() && problems.iter().all(|problem| problem.word <= longest)),
             Ok(rules) => with_context(GET, Some(OK), |cx| {
                 rules.tcp_connection(cx);
-                rules.tcp_content(cx);
+                rules.tcp_content(cx, &mut RuleCursor::default());
                 rules.http_request(cx, &mut RuleCursor::default());
                 rules.redirect(cx);
                 rules.backend(cx);

@@ -42,7 +42,6 @@ fn an_acl_is_known_from_its_first_line_on() {
 
 #[test]
 fn known_to_haproxy_but_not_here_yet() {
-    check("http-request do-resolve(txn.a,r) src", "1@0: the http-request action 'do-resolve' is not supported yet");
     check("http-request cache-use c", "1@0: the http-request action 'cache-use' is not supported yet");
     check("acl a res.comp", "1@1: the sample fetch 'res.comp' is not supported yet");
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use baton_model::{Algorithm, Role, Ruleset};
@@ -550,7 +551,7 @@ fn monitor_persistence_and_connections() {
         assert!(!rules.ignore_persist(cx));
         assert_eq!(rules.tcp_connection(cx), Verdict::Reject);
         assert_eq!(rules.tcp_session(cx), Verdict::Continue);
-        assert_eq!(rules.tcp_content(cx), Verdict::Reject);
+        assert_eq!(rules.tcp_content(cx, &mut RuleCursor::default()), Verdict::Reject);
     });
     assert_eq!(rules.inspect_delay, Some(std::time::Duration::from_secs(5)));
     let condition = rules.condition(&["if".into(), "a".into()], RulePosition::BackendRequest, &NoFiles);
@@ -600,9 +601,9 @@ fn check_content(lines: &str, bytes: &'static str, expect: (Verdict, Verdict)) {
     with_context(SHORT, None, |cx| {
         cx.request = None;
         cx.content = Some(TcpContent { bytes: bytes.as_bytes(), may_become_http: bytes.len() < 4 });
-        let now = rules.tcp_content(cx);
+        let now = rules.tcp_content(cx, &mut RuleCursor::default());
         cx.last_chance = true;
-        assert_eq!((now, rules.tcp_content(cx)), expect, "{lines} / {bytes:?}");
+        assert_eq!((now, rules.tcp_content(cx, &mut RuleCursor::default())), expect, "{lines} / {bytes:?}");
     });
 }
 
@@ -675,6 +676,62 @@ fn an_evaluation_goes_on_after_the_rule_that_waits() {
     check_problem_of("http-request pause", "a time or an expression is missing");
     check_problem_of("http-request pause 1x", "unknown time unit 'x'");
     check_problem_of("http-after-response pause 1s", "'http-after-response' has no action 'pause'");
+}
+
+#[test]
+fn a_name_is_looked_up_before_the_next_rule() {
+    let address = IpAddr::from([192, 0, 2, 9]);
+    let lines = "http-request set-var(txn.a) str(-) ; http-request do-resolve(txn.a,r,ipv4) hdr(host),host_only ; \
+                 http-request deny if { var(txn.a) -m ip 192.0.2.9 }";
+    let (rules, mut at) = (rules(lines), RuleCursor::default());
+    with_context(SHORT, None, |cx| {
+        let Verdict::Wait(RuleWait::Address(wait)) = rules.http_request(cx, &mut at) else { panic!("it waits") };
+        assert_eq!((&*wait.resolvers, &*wait.name, wait.prefers_v6), ("r", "ex.com", false));
+        wait.found(address, cx);
+        assert!(matches!(rules.http_request(cx, &mut at), Verdict::Deny(_)));
+    });
+    let content = common::rules(
+        "tcp-request content do-resolve(sess.a,r) hdr(x-b),field(1,\" \") ; tcp-request content reject if { var(sess.a) -m found }",
+    );
+    at = RuleCursor::default();
+    with_context(SHORT, None, |cx| {
+        let Verdict::Wait(RuleWait::Address(wait)) = content.tcp_content(cx, &mut at) else { panic!("it waits") };
+        assert_eq!((&*wait.name, wait.prefers_v6), ("v", true));
+        assert_eq!(content.tcp_content(cx, &mut at), Verdict::Continue, "without an address nothing is set");
+        at = RuleCursor::default();
+        let Verdict::Wait(RuleWait::Address(wait)) = content.tcp_content(cx, &mut at) else { panic!("it waits") };
+        wait.found(address, cx);
+        assert_eq!(content.tcp_content(cx, &mut at), Verdict::Reject);
+    });
+    let long = "a.".repeat(127);
+    for (name, is_one) in [
+        ("App_1.example.", true),
+        ("", false),
+        ("a b", false),
+        ("a*b", false),
+        ("::1", false),
+        ("a%0d%0ab", false),
+        ("a%00", false),
+        ("%ff", false),
+        (&long, true),
+        (&format!("{long}a"), false),
+    ] {
+        let lines = format!("http-request do-resolve(txn.a,r) str(\"{name}\"),url_dec");
+        with_context(SHORT, None, |cx| {
+            let verdict = common::rules(&lines).http_request(cx, &mut RuleCursor::default());
+            assert_eq!(matches!(verdict, Verdict::Wait(_)), is_one, "{name}");
+        });
+    }
+    let needs = "'do-resolve' needs a variable and a section of name servers in parentheses";
+    check_problem_of("http-request do-resolve(txn.a) src", needs);
+    check_problem_of("http-request do-resolve src", needs);
+    check_problem_of("http-request do-resolve(,r) src", needs);
+    check_problem_of("http-request do-resolve(txn.a,r,ipv4,x) src", needs);
+    check_problem_of("http-request do-resolve(txn.a,r,ipv5) src", "unknown option of 'do-resolve' 'ipv5'");
+    check_problem_of("http-request do-resolve(foo.a,r) src", "invalid variable name 'foo.a'");
+    check_problem_of("http-request do-resolve(txn.a,r)", "an expression is missing");
+    check_problem_of("http-response do-resolve(txn.a,r) src", "'http-response' has no action 'do-resolve'");
+    check_problem_of("tcp-request session do-resolve(txn.a,r) src", "'tcp-request session' has no action 'do-resolve'");
 }
 
 /// The first problem of these rules.

@@ -12,6 +12,7 @@ use crate::address::{self, Port, Text};
 use crate::diagnostic::Severity;
 use crate::keywords::Parameter;
 use crate::keywords::server::parameter as row;
+use crate::keywords::source::source_words;
 use crate::lower::{Call, Context, Draft, Prefix, ServerDraft, late};
 use crate::syntax::{Line, Section};
 use crate::values::Unit;
@@ -143,12 +144,60 @@ fn name_server(known: &[(Arc<str>, u32)], call: &mut Call<'_, '_>) -> Option<Nam
             return None;
         }
     };
-    if !call.arg(2).is_empty() {
-        let message = format!("'nameserver {name}' : '{}' is not supported: only its address is", call.arg(2));
-        call.error(call.first + 2, "not-yet", message);
-        return None;
+    let mut server = NameServer { is_stream, ..NameServer::new(name, address) };
+    match is_stream {
+        true => stream_words(&mut server, call)?,
+        false if call.arg(2).is_empty() => {}
+        false => {
+            let message = format!(
+                "'nameserver {name}' : '{}' has no effect, as in HAProxy: the name server is asked over UDP",
+                call.arg(2)
+            );
+            let diagnostic = call.line.diagnostic(Severity::Warning, "no-effect", call.first + 2, message);
+            call.context.report.add(diagnostic);
+        }
     }
-    Some(NameServer { name: name.into(), address, is_stream })
+    Some(server)
+}
+
+/// What stands behind the address of a name server that is asked over TCP: `source`, `maxconn`. `None`: an error.
+fn stream_words(server: &mut NameServer, call: &mut Call<'_, '_>) -> Option<()> {
+    let mut at = call.first + 2;
+    loop {
+        match call.line.word(at) {
+            "" => return Some(()),
+            "source" => {
+                let (source, used) = source_words(call, at + 1, false);
+                let source = source?;
+                if source.use_client.is_some() {
+                    let message =
+                        format!("'nameserver {}' : 'usesrc' is about clients, of which there are none", server.name);
+                    call.error(at, "bad-value", message);
+                    return None;
+                }
+                server.source = Some(source);
+                at += 1 + used;
+            }
+            "maxconn" => {
+                let text = call.line.word(at + 1);
+                let Ok(limit) = text.parse() else {
+                    let message = format!("'nameserver {}' : 'maxconn' expects a number (was '{text}').", server.name);
+                    call.error(at + 1, "bad-value", message);
+                    return None;
+                };
+                server.maxconn = limit;
+                at += 2;
+            }
+            word => {
+                let message = format!(
+                    "'nameserver {}' : '{word}' is not supported: only 'maxconn' and 'source' are",
+                    server.name
+                );
+                call.error_with(at, "not-yet", message, suggestion(word, ["maxconn", "source"]));
+                return None;
+            }
+        }
+    }
 }
 
 /// `parse-resolv-conf`.
@@ -175,7 +224,7 @@ fn read_system_servers(context: &Context<'_>) -> Result<Vec<NameServer>, String>
         let Ok(ip) = text.parse::<IpAddr>() else { continue };
         let address = SocketAddr::new(ip, DNS_PORT);
         if servers.iter().all(|known| known.address != address) {
-            servers.push(NameServer { name: text.into(), address, is_stream: false });
+            servers.push(NameServer::new(text, address));
         }
     }
     Ok(servers)
@@ -323,24 +372,29 @@ pub(crate) fn is_service(name: &str) -> bool {
     name.starts_with('_')
 }
 
-/// What the words of a server's line make of it: nothing without a section, or with a literal address. An address family in front of the name
-/// is one that is preferred.
+/// What the words of a server's line make of it: nothing without a section. With a literal address nothing is looked up until an operator
+/// names a host. An address family in front of the name is one that is preferred.
 pub(crate) fn settle(server: &mut ServerDraft) {
     let Some(mut resolution) = server.resolution.clone().filter(|resolution| !resolution.resolvers.is_empty()) else {
         return;
     };
-    let NetAddress::Name(name, family) = server.server.address.host.clone() else { return };
-    if is_service(&name) {
-        resolution.service = Some(name.as_str().into());
-        server.has_port = true;
-    }
-    if family != Family::Any {
-        resolution.prefer = family;
+    match server.server.address.host.clone() {
+        NetAddress::Name(name, family) => {
+            if is_service(&name) {
+                resolution.service = Some(name.as_str().into());
+                server.has_port = true;
+            }
+            if family != Family::Any {
+                resolution.prefer = family;
+            }
+        }
+        NetAddress::Literal if server.server.address.inet().is_some() => {}
+        NetAddress::Literal => return,
     }
     server.server.resolution = Some(Arc::new(resolution));
 }
 
-/// Names in `server` lines and rules are those of sections. `default` is made of the system's name servers where it is named and not there.
+/// Names in `server` lines are those of sections. `default` is made of the system's name servers where it is not there.
 pub(crate) fn check_names(drafts: &[Draft], context: &mut Context<'_>) {
     for draft in drafts {
         for server in &draft.servers {
@@ -377,12 +431,22 @@ pub(crate) fn exists(name: &str, context: &mut Context<'_>) -> bool {
         return false;
     }
     let Ok(servers) = read_system_servers(context) else { return false };
-    let section = Resolvers { servers, ..Resolvers::new(name.into(), Source::default()) };
-    context.resolvers.push(section);
+    add_default(servers, context);
     true
 }
 
-/// The sections for the model.
+fn add_default(servers: Vec<NameServer>, context: &mut Context<'_>) {
+    let name = Resolvers::DEFAULT.into();
+    context.resolvers.push(Resolvers { servers, ..Resolvers::new(name, Source::default()) });
+}
+
+/// The sections for the model. As in HAProxy there is always a `default`, unless the system has no name servers.
 pub(crate) fn finish(context: &mut Context<'_>) -> Vec<Arc<Resolvers>> {
+    if !context.resolvers.iter().any(|section| &*section.name == Resolvers::DEFAULT)
+        && let Ok(servers) = read_system_servers(context)
+        && !servers.is_empty()
+    {
+        add_default(servers, context);
+    }
     std::mem::take(&mut context.resolvers).into_iter().map(Arc::new).collect()
 }

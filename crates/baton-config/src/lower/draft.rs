@@ -473,11 +473,12 @@ fn drafts_are_begun_for_all_sections_that_work() {
 pub(crate) fn resolve_server(draft: &mut ServerDraft, context: &mut Context<'_>) -> Result<Option<String>, String> {
     let NetAddress::Name(name, family) = draft.server.address.host.clone() else { return Ok(None) };
     // SRV records give the host, and only at run time.
+    let methods = draft.init_addr.clone().unwrap_or_else(|| vec![InitAddr::Last, InitAddr::Libc]);
     if draft.server.resolution.as_ref().is_some_and(|resolution| resolution.service.is_some()) {
+        draft.server.starts_at_last = methods.contains(&InitAddr::Last);
         return Ok(None);
     }
     let port = draft.server.address.port();
-    let methods = draft.init_addr.clone().unwrap_or_else(|| vec![InitAddr::Last, InitAddr::Libc]);
     let is_only = methods.len() == 1;
     for method in methods {
         let found = match method {

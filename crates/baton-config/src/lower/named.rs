@@ -8,6 +8,7 @@ use super::direct;
 use super::judge::{SectionIndex, key, late};
 use super::{Context, Draft, Kind, TableIndex};
 use crate::diagnostic::Severity;
+use crate::keywords::resolvers;
 use crate::syntax::Line;
 
 /// `default_backend` and `use_backend` name a backend of the same mode.
@@ -103,7 +104,11 @@ pub(super) fn servers_exist(draft: &Draft, context: &mut Context<'_>) {
 pub(super) fn references_exist(draft: &Draft, heads: &SectionIndex<'_>, context: &mut Context<'_>) {
     let Some(rules) = context.compiled.of(&draft.proxy) else { return };
     for (source, reference) in &rules.references {
-        let Some((message, hint)) = missing(reference, draft, heads, &context.tables) else { continue };
+        let wrong = match reference.kind {
+            ReferenceKind::Resolvers => missing_resolvers(reference, &draft.proxy.name, context),
+            _ => missing(reference, draft, heads, &context.tables),
+        };
+        let Some((message, hint)) = wrong else { continue };
         let place = key(source);
         let Some((line, first)) = context.rule_lines.get(&place) else { continue };
         // A rule of a `defaults` section is compiled in every proxy that inherits it, its error is reported once.
@@ -126,6 +131,7 @@ fn missing(
     let own = &draft.proxy.name;
     let (kinds, what) = match kind {
         ReferenceKind::Table | ReferenceKind::TableOfKey(_) => return missing_table(reference, own, heads, tables),
+        ReferenceKind::Resolvers => return None,
         ReferenceKind::Frontend => ([Kind::Listen, Kind::Frontend], "frontend"),
         ReferenceKind::Backend => ([Kind::Listen, Kind::Backend], "backend"),
         ReferenceKind::Server(_) => ([Kind::Listen, Kind::Backend], "proxy"),
@@ -142,6 +148,20 @@ fn missing(
     }
     let message = format!("unable to find server '{server}' in proxy '{proxy}', referenced in {by} in proxy '{own}'.");
     Some((message, suggestion(server, found.servers.iter().map(|server| &*server.server.name))))
+}
+
+/// As [`missing`], of a section of name servers.
+fn missing_resolvers(
+    reference: &NameReference,
+    own: &str,
+    context: &mut Context<'_>,
+) -> Option<(String, Option<String>)> {
+    let NameReference { by, proxy: name, .. } = reference;
+    if resolvers::exists(name, context) {
+        return None;
+    }
+    let message = format!("Proxy '{own}': Can't find resolvers section '{name}' for {by}.");
+    Some((message, suggestion(name, context.resolvers.iter().map(|section| &*section.name))))
 }
 
 /// As [`missing`], of a stick table.

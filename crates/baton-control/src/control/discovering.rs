@@ -1,5 +1,6 @@
 //! Name servers' responses, what they change of servers, and what is said of it, in HAProxy's words.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use baton_config::Severity;
@@ -19,31 +20,35 @@ impl Control {
         self.line.names_mut().take(event, Instant::now());
     }
 
-    /// When a name is due. While another process takes over, it begins with what it was given, and nothing changes here.
+    /// When a name is due.
     pub(crate) fn names_due(&self) -> Option<Instant> {
-        self.line.names().due().filter(|_| !self.succession.is_giving())
+        self.line.names().due()
     }
 
-    /// Asks what is to be asked, and changes servers by what was heard.
+    /// Asks what is to be asked, gives rules their addresses, and changes servers by what was heard.
     pub(crate) async fn step_names(&mut self) {
+        let now = Instant::now();
+        self.line.names_mut().step(now);
+        // While another process takes over, it begins with what it was given, and nothing changes here.
         if self.succession.is_giving() {
             return;
         }
-        let now = Instant::now();
-        self.line.names_mut().step(now);
         let changes = self.line.names_mut().changes(now);
-        if changes.is_empty() {
+        let mut untold = self.line.take_untold_discovered();
+        if changes.is_empty() && untold.is_empty() {
             return;
         }
-        let Changed::Discovered(changed) = self.take(Change::Discovered(changes)).await else { return };
-        changed.iter().for_each(|one| self.say_discovered(one));
+        if !changes.is_empty() {
+            let Changed::Discovered(changed) = self.take(Change::Discovered(changes)).await else { return };
+            changed.iter().for_each(|one| self.say_discovered(one));
+            untold.extend(changed.iter().map(|one| (Arc::clone(&one.change.backend), Arc::clone(&one.change.server))));
+        }
         // What was found outlives us, whenever we die.
         if self.servant.is_some() {
-            let records = changed.iter().map(|one| {
-                let ServerChange { backend, server, .. } = &one.change;
+            let record = |(backend, server): &(Arc<str>, Arc<str>)| {
                 (key(backend, server), self.line.discovered_record(backend, server))
-            });
-            let news = EntryNews::These(records.collect());
+            };
+            let news = EntryNews::These(untold.iter().map(record).collect());
             self.serve_master(DutyEvent::EntriesChanged(news)).await;
         }
         // Hosts of services may have to be looked up.

@@ -6,11 +6,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
+use baton_model::{NameServer, SourceAddress};
+
 use baton_dns::message::{self, Outcome};
 use baton_dns::{Ask, Heard, Query, QueryKey, Report};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
-use tokio::sync::mpsc;
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout_at;
 
 /// Bytes in front of a message over TCP that say how long it is.
@@ -61,9 +63,9 @@ impl Waiting {
     async fn take(&mut self, bytes: &[u8], payload: Option<u16>) -> Option<(QueryKey, Query)> {
         let id = message::id(bytes)?;
         let Some(at) = self.queries.iter().position(|(_, query)| query.id == id) else {
-            // Somebody guesses: it is counted for the first that waits.
+            // It is counted by way of the first that waits.
             if let Some((key, _)) = self.queries.first() {
-                self.report(key, Report::Unrelated).await;
+                self.report(key, Report::Unexpected).await;
             }
             return None;
         };
@@ -92,17 +94,34 @@ impl Waiting {
     }
 }
 
-/// Sends queries, and reports what becomes of each until its time is over.
-pub(super) async fn run(ask: Ask, heard: mpsc::Sender<Heard>) {
+/// Sends queries, and reports what becomes of each until its time is over. `places` limits connections to the name server.
+pub(super) async fn run(ask: Ask, places: Option<Arc<Semaphore>>, heard: mpsc::Sender<Heard>) {
     let Ask { server, payload, until, queries } = ask;
-    let mut waiting = Waiting { server: server.name, queries, heard };
+    let mut waiting = Waiting { server: Arc::clone(&server.name), queries, heard };
     let outcome = match server.is_stream {
-        true => by_tcp(&mut waiting, server.address, until).await,
+        true => in_its_place(&mut waiting, &server, places, until).await,
         false => by_udp(&mut waiting, server.address, payload, until).await,
     };
     if outcome.is_err() {
         waiting.give_up().await;
     }
+}
+
+/// Asks by TCP as soon as there is room for a connection; without one in time there is no response.
+async fn in_its_place(
+    waiting: &mut Waiting,
+    server: &NameServer,
+    places: Option<Arc<Semaphore>>,
+    until: Instant,
+) -> io::Result<()> {
+    let _place = match &places {
+        None => None,
+        Some(places) => match timeout_at(until.into(), places.acquire()).await {
+            Ok(place) => place.ok(),
+            Err(_) => return Ok(()),
+        },
+    };
+    by_tcp(waiting, server.address, server.source.as_ref(), until).await
 }
 
 async fn by_udp(waiting: &mut Waiting, address: SocketAddr, payload: u16, until: Instant) -> io::Result<()> {
@@ -124,7 +143,7 @@ async fn by_udp(waiting: &mut Waiting, address: SocketAddr, payload: u16, until:
             let mut other =
                 Waiting { server: Arc::clone(&waiting.server), queries: vec![again], heard: waiting.heard.clone() };
             tokio::spawn(async move {
-                if by_tcp(&mut other, address, until).await.is_err() {
+                if by_tcp(&mut other, address, None, until).await.is_err() {
                     other.give_up().await;
                 }
             });
@@ -133,9 +152,14 @@ async fn by_udp(waiting: &mut Waiting, address: SocketAddr, payload: u16, until:
     Ok(())
 }
 
-async fn by_tcp(waiting: &mut Waiting, address: SocketAddr, until: Instant) -> io::Result<()> {
+async fn by_tcp(
+    waiting: &mut Waiting,
+    address: SocketAddr,
+    source: Option<&SourceAddress>,
+    until: Instant,
+) -> io::Result<()> {
     let exchange = async {
-        let mut stream = TcpStream::connect(address).await?;
+        let mut stream = connect(address, source).await?;
         let mut bytes = Vec::new();
         for (_, query) in &waiting.queries {
             let query = query.write(u16::MAX);
@@ -154,4 +178,16 @@ async fn by_tcp(waiting: &mut Waiting, address: SocketAddr, until: Instant) -> i
         Ok(())
     };
     timeout_at(until.into(), exchange).await.unwrap_or(Ok(()))
+}
+
+async fn connect(address: SocketAddr, source: Option<&SourceAddress>) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if let Some(SourceAddress { ip, ports, interface, .. }) = source {
+        if let Some(interface) = interface {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
+        socket.set_reuseaddr(true)?;
+        socket.bind(SocketAddr::new(*ip, ports.0))?;
+    }
+    socket.connect(address).await
 }

@@ -153,6 +153,26 @@ pub static OWN: &[OwnMetric] = &[
         let targets = losses::all().into_iter();
         targets.map(|losses| (labels(&[("target", losses.name())]), losses.lost() as f64)).collect()
     }),
+    row(
+        "nameserver_events_total",
+        Counter,
+        "resolvers, nameserver, event",
+        "Queries to a name server and its responses, by the names of show resolvers",
+        |control, _| {
+            let sections = control.line.names().sections();
+            let servers = sections.flat_map(|(section, counters)| {
+                section.servers.iter().zip(counters).map(|(server, counters)| (&section.name, &server.name, counters))
+            });
+            let series = servers.flat_map(|(section, server, counters)| {
+                // Responses with aliases are counted by what they lead to.
+                counters.named().into_iter().filter(|(event, _)| *event != "cname").map(move |(event, count)| {
+                    let names = [("resolvers", &**section), ("nameserver", &**server), ("event", event)];
+                    (labels(&names), count as f64)
+                })
+            });
+            series.collect()
+        },
+    ),
     row("panics_total", Counter, "", "Internal errors that ended a connection or a task", |_, _| {
         one(panics::count() as f64)
     }),

@@ -7,6 +7,8 @@ use baton_model::SeverityOutput;
 pub enum Severity {
     /// The command could not be done.
     Error,
+    /// Something was changed that may need attention, or was not.
+    Warning,
     /// Something was changed, in words.
     Notice,
     /// An answer in words.
@@ -17,6 +19,7 @@ impl Severity {
     fn number(self) -> u8 {
         match self {
             Severity::Error => 3,
+            Severity::Warning => 4,
             Severity::Notice => 5,
             Severity::Info => 6,
         }
@@ -25,6 +28,7 @@ impl Severity {
     fn word(self) -> &'static str {
         match self {
             Severity::Error => "err",
+            Severity::Warning => "warning",
             Severity::Notice => "notice",
             Severity::Info => "info",
         }
@@ -46,6 +50,11 @@ impl CommandResponse {
     /// A message that something cannot be done.
     pub fn error(text: impl Into<String>) -> CommandResponse {
         CommandResponse::Message(Severity::Error, text.into())
+    }
+
+    /// A message that something was changed, or was not, and that operators should see.
+    pub fn warning(text: impl Into<String>) -> CommandResponse {
+        CommandResponse::Message(Severity::Warning, text.into())
     }
 
     /// A message that something was changed.

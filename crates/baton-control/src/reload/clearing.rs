@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_model::{Field, Model, Object, Overrides, Proxy};
+use baton_model::{Field, Model, Object, Overrides, Proxy, Setting};
 use baton_proxy::{PreparedServers, ServerTlsContext, Workers};
 use baton_rules::Files;
 use baton_tls::Connectors;
@@ -33,6 +33,7 @@ impl ChangeLine {
         if cleared.is_empty() && object.is_some() {
             return Err("No such override.".into());
         }
+        self.keep_addresses(&cleared, &used);
         let backends = self.other_backends(&cleared, &next, outside)?;
         let mut prepared = Vec::new();
         for proxy in backends {
@@ -43,11 +44,30 @@ impl ChangeLine {
         for (proxy, servers) in prepared {
             self.replace_prepared(&proxy, servers, workers).await;
         }
+        if cleared.iter().any(|(_, field)| matches!(field, Field::Fqdn | Field::Address)) {
+            self.settle_names(Instant::now());
+        }
         let moved = self.settle_servers(&cleared, Instant::now());
         self.settle_limits();
         self.open_cleared(&cleared, workers).await;
         self.untold.extend(cleared);
         Ok(moved)
+    }
+
+    /// Servers that get the name of the file again have their addresses until name servers give others.
+    fn keep_addresses(&mut self, cleared: &[(Object, Field)], used: &Overrides) {
+        for (object, field) in cleared.iter().filter(|(_, field)| *field == Field::Fqdn) {
+            let Object::Server { backend, server } = object else { continue };
+            let Some(Setting::Fqdn(Some(name))) = used.get(object, *field).map(|set| &set.file) else { continue };
+            let proxy = self.model.backend(backend);
+            let config = proxy.and_then(|proxy| proxy.servers.iter().find(|other| other.name == *server));
+            let Some((resolution, address)) =
+                config.and_then(|config| Some((config.resolution.clone()?, config.address.inet()?.ip())))
+            else {
+                continue;
+            };
+            self.discover_as(backend, server, (&resolution.resolvers, name), Some(address));
+        }
     }
 
     /// The backends that have other servers, or other health checks, without these overrides.

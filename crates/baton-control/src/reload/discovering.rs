@@ -2,6 +2,7 @@
 //! over reloads and in processes after this one, and it ends with the line that asks for it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -103,6 +104,25 @@ impl ChangeLine {
         done.extend(changed);
     }
 
+    /// What is known of a server under another name: the address that it has. The master is to be told.
+    pub(super) fn discover_as(
+        &mut self,
+        backend: &Arc<str>,
+        server: &Arc<str>,
+        (resolvers, name): (&Arc<str>, &Arc<str>),
+        address: Option<IpAddr>,
+    ) {
+        let (resolvers, name) = (Arc::clone(resolvers), Arc::clone(name));
+        let one = DiscoveredServer { resolvers, name, address, service: None, weight: None };
+        Arc::make_mut(&mut self.discovered).set(Arc::clone(backend), Arc::clone(server), one);
+        self.untold_discovered.push((Arc::clone(backend), Arc::clone(server)));
+    }
+
+    /// Servers of which something else is known than the master was told, since the last time.
+    pub(crate) fn take_untold_discovered(&mut self) -> Vec<(Arc<str>, Arc<str>)> {
+        std::mem::take(&mut self.untold_discovered)
+    }
+
     fn set_unresolved(&self, server: &ServerState, unresolved: bool, now: Instant) -> Option<Transition> {
         let transition = server.set_admin(Admin { unresolved, ..server.admin() }, now);
         if transition.is_some() {
@@ -116,11 +136,14 @@ impl ChangeLine {
         if self.model.resolvers.is_empty() && self.discovered.is_empty() {
             return self.names.apply(&self.model, &self.discovered, now);
         }
-        let asked = Arc::clone(&self.asked);
+        // As the files have them, and with the hosts that operators set.
+        let models = [Arc::clone(&self.asked), Arc::clone(&self.model)];
         let stays = |backend: &str, server: &str, one: &DiscoveredServer| {
-            let proxy = asked.backend(backend);
-            let server = proxy.and_then(|proxy| proxy.servers.iter().find(|other| &*other.name == server));
-            server.is_some_and(|server| one.is_of(server))
+            models.iter().any(|model| {
+                let proxy = model.backend(backend);
+                let server = proxy.and_then(|proxy| proxy.servers.iter().find(|other| &*other.name == server));
+                server.is_some_and(|server| one.is_of(server))
+            })
         };
         Arc::make_mut(&mut self.discovered).retain(stays);
         self.names.apply(&self.model, &self.discovered, now);

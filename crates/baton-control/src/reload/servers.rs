@@ -31,6 +31,9 @@ pub(super) fn put_in_force(
     env: &dyn Environment,
 ) -> Vec<String> {
     let mut problems = Vec::new();
+    // What is set holds by what the files say, whatever is put into the model before.
+    let files = model.proxies.clone();
+    put_names(model, overrides);
     for backend in discovered.backends() {
         let place = model.proxies.iter().position(|proxy| proxy.role.is_backend() && proxy.name == *backend);
         if let Some(place) = place {
@@ -41,7 +44,8 @@ pub(super) fn put_in_force(
         let place = model.proxies.iter().position(|proxy| proxy.role.is_backend() && proxy.name == *backend);
         let Some(place) = place else { continue };
         let asked = Arc::clone(&model.proxies[place]);
-        let named: HashMap<&str, &Arc<Server>> = asked.servers.iter().map(|server| (&*server.name, server)).collect();
+        let named: HashMap<&str, &Arc<Server>> =
+            files[place].servers.iter().map(|server| (&*server.name, server)).collect();
         let holds = |name: &str, set: &Override| {
             let server = named.get(name).map(|server| &***server);
             let field = set.value.field();
@@ -84,6 +88,19 @@ pub(super) fn put_in_force(
         model.proxies[place] = Arc::new(proxy);
     }
     problems
+}
+
+/// Gives servers the names that operators set: what name servers say is about those.
+fn put_names(model: &mut Model, overrides: &Overrides) {
+    for (object, set) in overrides.iter() {
+        let (Object::Server { backend, server }, Setting::Fqdn(_)) = (object, &set.value) else { continue };
+        let place = model.proxies.iter().position(|proxy| proxy.role.is_backend() && proxy.name == *backend);
+        let Some(place) = place else { continue };
+        let Some(at) = model.proxies[place].servers.iter().position(|other| other.name == *server) else { continue };
+        if set.file == Setting::of(Field::Fqdn, Some(&model.proxies[place].servers[at])) {
+            set.value.put(Arc::make_mut(&mut Arc::make_mut(&mut model.proxies[place]).servers[at]));
+        }
+    }
 }
 
 /// Whether overrides make another model of what files say.
@@ -248,8 +265,29 @@ impl ChangeLine {
         let (backend, name) = (backend.name(), server.name());
         let proxy = self.backend(backend)?;
         let asked = self.as_asked(backend, name, value.field(), by);
+        if let Setting::Fqdn(Some(host)) = &value {
+            self.rename(server, host);
+        }
+        let is_place = matches!(value, Setting::Fqdn(_) | Setting::Address(_));
         self.put_setting(&proxy, name, Override { value, ..asked }, workers).await;
+        if is_place {
+            self.settle_names(Instant::now());
+        }
         Ok(())
+    }
+
+    /// A server has another host from now on, and its address until name servers give another one, also in processes after this one.
+    fn rename(&mut self, server: &ServerState, host: &Arc<str>) {
+        let Some(backend) = server.backend() else { return };
+        let (backend, config) = (backend.name(), server.config());
+        let object = Object::server(backend, server.name());
+        // An address that an operator set ends with that.
+        let cleared = self.registry.change_overrides(|overrides| overrides.clear(Some(&object), Some(Field::Address)));
+        self.untold.extend(cleared);
+        if let Some(resolution) = &config.resolution {
+            let address = config.address.inet().map(|inet| inet.ip());
+            self.discover_as(backend, server.name(), (&resolution.resolvers, host), address);
+        }
     }
 
     /// Has a server's line as an override says, from now on.
@@ -284,9 +322,14 @@ impl ChangeLine {
             return set.file.clone();
         }
         match overrides.get(object, Field::Address).map(|set| &set.file) {
-            Some(Setting::Address(address)) => Setting::Line(address.clone()),
-            Some(_) | None => Setting::of(Field::Line, Some(server)),
+            Some(Setting::Address(address)) => return Setting::Line(address.clone()),
+            Some(_) | None => {}
         }
+        let written = object
+            .backend()
+            .and_then(|backend| self.asked.backend(backend))
+            .and_then(|proxy| proxy.servers.iter().find(|other| server.named_by_operator && other.name == server.name));
+        Setting::of(Field::Line, Some(written.map_or(server, |written| written)))
     }
 
     /// A field of a server as the files have it. They check no server that they do not name.

@@ -46,15 +46,7 @@ pub(super) fn set(staging: &mut Staging<'_>, call: &Call) -> Result<Altering, Co
         "agent-addr" => agent::address(call, server),
         "agent-port" => agent::port(call, server),
         "agent-send" => agent::send(call, server),
-        "fqdn" if call.arg(2).is_empty() => Err(CommandResponse::error("set server <b>/<s> fqdn requires a FQDN.")),
-        "fqdn" if server.config().resolution.is_some() => {
-            let text = "'set server <srv> fqdn' is not supported yet: change the configuration and reload.";
-            Err(CommandResponse::error(text))
-        }
-        "fqdn" => {
-            let text = "set server <b>/<s> fqdn failed because no resolution is configured.";
-            Err(CommandResponse::error(text))
-        }
+        "fqdn" => place::host(call, server),
         "ssl" => encryption(call, server),
         _ => Err(CommandResponse::error(
             "usage: set server <backend>/<server> addr | agent | agent-addr | agent-port | agent-send | check-addr | check-port | \

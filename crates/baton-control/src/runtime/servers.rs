@@ -141,7 +141,7 @@ fn administration(state: &ServerState, config: &Server) -> u8 {
         | bit(admin.drain, 0x08)
         | bit(admin.drain_inherited, 0x10)
         | bit(admin.unresolved, 0x20)
-        | bit(config.weight_by_dns.is_some() || has_service(config), 0x40)
+        | bit(config.named_by_operator || config.weight_by_dns.is_some() || has_service(config), 0x40)
 }
 
 /// Whether an SRV record is for it.

@@ -161,6 +161,7 @@ pub(super) static SERVER: &[FieldRow<Server>] = rows! { Server;
     resolution by unshown => "resolvers" E::NONE,
     weight => "weight" E::NONE,
     weight_by_dns => "weight by DNS" E::NONE,
+    named_by_operator => "name by operators" E::NONE,
     backup => "backup" E::NONE,
     disabled => "disabled" E::NONE,
     maxconn => "maxconn" E::NONE,

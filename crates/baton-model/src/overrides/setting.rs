@@ -5,20 +5,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::{AdminState, EffectiveServer, Field, NO_LINE, Object, Setting};
-use crate::{Address, AgentSettings, Global, Model, Proxy, Server, ServerAddress};
+use crate::{Address, AgentSettings, Family, Global, Model, NetAddress, Proxy, Server, ServerAddress};
 
 /// The largest `weight`.
 const WEIGHT_MAX: u32 = 256;
 
 impl Field {
     /// All of them.
-    pub const ALL: [Field; 17] = [
+    pub const ALL: [Field; 18] = [
         Field::State,
         Field::Weight,
         Field::Line,
         Field::Health,
         Field::Maxconn,
         Field::Address,
+        Field::Fqdn,
         Field::CheckAddress,
         Field::CheckPort,
         Field::Agent,
@@ -49,6 +50,7 @@ impl Field {
             Field::Health => "health",
             Field::Maxconn => "maxconn",
             Field::Address => "addr",
+            Field::Fqdn => "fqdn",
             Field::CheckAddress => "check-addr",
             Field::CheckPort => "check-port",
             Field::Agent => "agent",
@@ -80,6 +82,7 @@ impl Setting {
             Field::Health => Setting::Health(server.is_some_and(|server| server.check.enabled)),
             Field::Maxconn => Setting::Maxconn(server.map_or(0, |server| server.maxconn)),
             Field::Address => Setting::Address(server.map(|server| server.address.to_string().into())),
+            Field::Fqdn => Setting::Fqdn(server.and_then(host).map(Arc::from)),
             Field::CheckAddress => Setting::CheckAddress(match server.and_then(|server| server.check.addr.as_ref()) {
                 Some(Address::Inet(address)) => Some(address.ip()),
                 Some(Address::Unix(_) | Address::Abstract(_) | Address::Fd(_)) | None => None,
@@ -155,6 +158,17 @@ impl Setting {
                     server.address = ServerAddress::literal(Some(Address::Inet(address)));
                 }
             }
+            Setting::Fqdn(name) => {
+                // The address stays what it is until name servers give another one.
+                if let Some(name) = name {
+                    let family = match &server.address.host {
+                        NetAddress::Name(_, family) => *family,
+                        NetAddress::Literal => Family::Any,
+                    };
+                    server.address.host = NetAddress::Name(name.to_string(), family);
+                    server.named_by_operator = true;
+                }
+            }
             Setting::CheckAddress(address) => {
                 server.check.addr = address.map(|address| Address::Inet(SocketAddr::new(address, 0)));
             }
@@ -192,6 +206,7 @@ impl Setting {
             Setting::Health(_) => Field::Health,
             Setting::Maxconn(_) => Field::Maxconn,
             Setting::Address(_) => Field::Address,
+            Setting::Fqdn(_) => Field::Fqdn,
             Setting::CheckAddress(_) => Field::CheckAddress,
             Setting::CheckPort(_) => Field::CheckPort,
             Setting::Agent(_) => Field::Agent,
@@ -226,6 +241,7 @@ impl Setting {
             Field::TlsRate => text.parse().ok().map(Setting::TlsRate),
             Field::Maxconn => text.parse().ok().map(Setting::Maxconn),
             Field::Address => Some(Setting::Address((text != NO_LINE).then(|| text.into()))),
+            Field::Fqdn => Some(Setting::Fqdn((text != NO_LINE).then(|| text.into()))),
             Field::CheckAddress if text == NO_LINE => Some(Setting::CheckAddress(None)),
             Field::CheckAddress => text.parse().ok().map(|address| Setting::CheckAddress(Some(address))),
             Field::CheckPort if text == NO_LINE => Some(Setting::CheckPort(None)),
@@ -250,7 +266,7 @@ impl fmt::Display for Setting {
             | Setting::ConnectionRate(limit)
             | Setting::SessionRate(limit)
             | Setting::TlsRate(limit) => write!(out, "{limit}"),
-            Setting::Address(address) => out.write_str(address.as_deref().unwrap_or(NO_LINE)),
+            Setting::Address(text) | Setting::Fqdn(text) => out.write_str(text.as_deref().unwrap_or(NO_LINE)),
             Setting::CheckAddress(Some(address)) | Setting::AgentAddress(Some(address)) => write!(out, "{address}"),
             Setting::CheckPort(Some(port)) | Setting::AgentPort(Some(port)) => write!(out, "{port}"),
             Setting::CheckAddress(None)
@@ -296,6 +312,15 @@ fn unescaped(text: &str) -> Option<String> {
         }
     }
     Some(out)
+}
+
+/// The name of a server's host as the file has it; `None`: it has none, or one of SRV records.
+fn host(server: &Server) -> Option<&str> {
+    let is_service = server.resolution.as_ref().is_some_and(|resolution| resolution.service.is_some());
+    match &server.address.host {
+        NetAddress::Name(name, _) => Some(&**name).filter(|_| !is_service),
+        NetAddress::Literal => None,
+    }
 }
 
 fn switch(text: &str) -> Option<bool> {

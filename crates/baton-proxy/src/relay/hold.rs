@@ -31,7 +31,8 @@ pub async fn before_next_rule(
 ) -> Result<(), Ended> {
     let core = ends.core;
     let (time, wanted) = match wait {
-        RuleWait::Data | RuleWait::Hints(_) => return Ok(()),
+        // Names are looked up for requests alone.
+        RuleWait::Data | RuleWait::Hints(_) | RuleWait::Address(_) => return Ok(()),
         RuleWait::Time(time) => (time, None),
         RuleWait::Body(BodyWait { time, at_least }) => (time, Some(at_least)),
     };

@@ -151,7 +151,7 @@ impl Rule {
         };
         let mut input = RuleArguments { words, at: 1, set, argument, around };
         let action = (row.parse)(&mut input)?;
-        if argument.is_some() && !matches!(action, Action::State(_) | Action::Pattern(_) | Action::Table(_)) {
+        if argument.is_some() && !action.takes_argument() {
             return Err(RuleError::new(format!("'{name}' takes no argument in parentheses")).at(0));
         }
         let at = input.at;
@@ -193,6 +193,14 @@ impl Rule {
 }
 
 impl Action {
+    /// Whether something stands in parentheses after its name, which its parser reads.
+    fn takes_argument(&self) -> bool {
+        matches!(
+            self,
+            Action::State(_) | Action::Pattern(_) | Action::Table(_) | Action::Wait(wait::WaitRule::Address(_))
+        )
+    }
+
     /// Does it. `Continue` goes on with the next rule.
     pub fn run(&self, cx: &mut Context<'_>) -> Verdict {
         match self {

@@ -104,6 +104,8 @@ const ACTIONS: &[(&str, Probe)] = &[
     ("expect-netscaler-cip", Nothing),
     ("expect-proxy", Nothing),
     ("normalize-uri", Nothing),
+    // Its expression is a name, of which nothing but letters, digits, `-`, `_` and dots is sent: `runtime`'s tests of discovery try the others.
+    ("do-resolve", Nothing),
     ("pause", Nothing),
     (
         "redirect",

@@ -1,8 +1,9 @@
-//! `set server … addr|check-addr|check-port`: where a server is, and where it is checked. HAProxy's words and answers.
+//! `set server … addr|fqdn|check-addr|check-port`: where a server is, and where it is checked. HAProxy's words and answers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use baton_dns::DomainName;
 use baton_model::Setting;
 use baton_proxy::balance::ServerState;
 
@@ -61,6 +62,38 @@ pub(super) fn address(call: &Call, server: Arc<ServerState>) -> Result<Altering,
         return Err(CommandResponse::error(text));
     }
     let value = Setting::Address(Some(SocketAddr::new(ip, new_port).to_string().into()));
+    Ok(Altering::new(Change::Override { server, value, by: call.by.clone() }, said))
+}
+
+/// `fqdn <name>`: the name that name servers are asked for from now on.
+pub(super) fn host(call: &Call, server: Arc<ServerState>) -> Result<Altering, CommandResponse> {
+    let name = call.arg(2);
+    if name.is_empty() {
+        return Err(CommandResponse::error("set server <b>/<s> fqdn requires a FQDN."));
+    }
+    let config = server.config();
+    let Some(resolution) = &config.resolution else {
+        return Err(CommandResponse::error("set server <b>/<s> fqdn failed because no resolution is configured."));
+    };
+    if resolution.service.is_some() {
+        return Err(CommandResponse::error("set server <b>/<s> fqdn failed because SRV resolution is configured."));
+    }
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) {
+        return Err(CommandResponse::warning(format!("invalid fqdn '{name}' {BY}")));
+    }
+    let whose = || Some(format!("{}/{}", server.backend()?.name(), server.name()));
+    let whose = whose().unwrap_or_default();
+    if DomainName::parse(name).is_none() {
+        return Err(CommandResponse::warning(format!("could not update {whose} FQDN {BY}")));
+    }
+    let before = config.found_host();
+    if before == Some(name) {
+        // As HAProxy spells it.
+        return Err(CommandResponse::warning(format!("no need to change the FDQN {BY}")));
+    }
+    let before = before.unwrap_or("(null)");
+    let said = CommandResponse::warning(format!("{whose} changed its FQDN from {before} to {name} {BY}"));
+    let value = Setting::Fqdn(Some(name.into()));
     Ok(Altering::new(Change::Override { server, value, by: call.by.clone() }, said))
 }
 

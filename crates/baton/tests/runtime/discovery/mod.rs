@@ -1,6 +1,10 @@
 //! Servers whose addresses come from name servers at run time, by a whole process. Compared with haproxy where both have a result.
 
+mod hostile;
+mod moving;
 mod name_server;
+mod renaming;
+mod resolving;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -171,7 +175,7 @@ fn a_hostile_name_server_changes_nothing() {
     for (manner, name) in [
         (Manner::Silent, "timeout"),
         (Manner::Garbage, "invalid"),
-        (Manner::OtherId, "invalid"),
+        (Manner::OtherId, "outdated"),
         (Manner::OtherQuestion, "invalid"),
         (Manner::OtherPort, "timeout"),
         (Manner::Fails, "other"),
@@ -218,6 +222,42 @@ fn five_hundred_services_come_by_tcp_when_they_do_not_fit() {
     proxy.change(&config(folder.path(), web, dns.address, backend).replace("nameserver n1 ", "nameserver t1 tcp@"));
     dns.services("_app._tcp.test", list(100).into_iter().take(3).collect());
     until("three are left", || with_address() == 3);
+}
+
+#[test]
+fn five_hundred_services_by_tcp_are_the_servers_that_haproxy_has() {
+    let services = |from: usize, weight: usize| {
+        let one = |n: usize| format!("_app._tcp SRV 1 {weight} {} h{}", 1000 + n, n % 40);
+        let hosts = (0..40).map(|n| format!("h{n} A 127.0.1.{n}"));
+        (from..from + 500).map(one).chain(hosts).collect::<Vec<_>>().join("\n")
+    };
+    let knot = Knot::start(&services(0, 10));
+    let (ours, theirs, address) = (free_address(), free_address(), knot.address);
+    let backend = "backend app\n server-template s 500 _app._tcp.test resolvers r init-addr none resolve-prefer ipv4\n";
+    let text = |folder: &Path, web| {
+        let text = config(folder, web, address, backend)
+            .replace("nameserver n1 ", "nameserver n1 tcp@")
+            .replace("8192", "65535");
+        text.replace("timeout retry 100ms", "timeout retry 5s")
+            .replace(&format!("tcp@{address}"), &format!("tcp@{address} source 127.0.0.1 maxconn 2"))
+    };
+    let both = Both::start_each(|folder| text(folder, ours), |folder| text(folder, theirs));
+    let places = |socket: &Path| {
+        let row = |row: &String| row.split(' ').skip(2).collect::<Vec<_>>().join(" ");
+        let mut rows: Vec<String> = servers(socket).iter().map(row).collect();
+        rows.sort();
+        rows
+    };
+    let settle = |what: &str, is_so: &dyn Fn(&[String]) -> bool| {
+        until(what, || {
+            let rows = places(&both.baton("admin.sock"));
+            is_so(&rows) && rows == places(&both.haproxy("admin.sock"))
+        });
+    };
+    settle("all are there", &|rows| rows.iter().all(|row| row.starts_with("127.0.1.")));
+    knot.change(&services(100, 600));
+    let is_new = |row: &String| row.starts_with("127.0.1.") && row.contains(" 64 3 1 ");
+    settle("a hundred are others, and all weights", &|rows| rows.iter().all(is_new));
 }
 
 /// An origin at an address, which says that address.

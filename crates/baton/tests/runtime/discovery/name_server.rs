@@ -110,6 +110,22 @@ pub enum Manner {
     OtherPort,
     /// By UDP a response without records that says so; by TCP all of them.
     Truncated,
+    /// A datagram or a message without bytes.
+    Empty,
+    /// More than is accepted of a datagram.
+    Huge,
+    /// A header that says that there are more records than there are.
+    CutOff,
+    /// An owner that points to itself.
+    Loop,
+    /// A name that leads to another one, of which there is nothing.
+    Alias,
+    /// No records.
+    NoRecords,
+    /// By TCP half of a message, and then nothing.
+    Half,
+    /// By TCP a message that is no response, and then the response.
+    LateByTcp,
     /// SERVFAIL.
     Fails,
     Nx,
@@ -127,6 +143,8 @@ struct State {
     manner: Manner,
     addresses: HashMap<String, Vec<IpAddr>>,
     services: HashMap<String, Vec<(u16, u16, String)>>,
+    /// The names of all queries.
+    asked: Vec<String>,
 }
 
 /// The address that hostile responses name.
@@ -143,7 +161,8 @@ impl Scripted {
             }
         };
         let address = udp.local_addr().expect("it is bound");
-        let state = State { manner: Manner::Good, addresses: HashMap::new(), services: HashMap::new() };
+        let (addresses, services) = (HashMap::new(), HashMap::new());
+        let state = State { manner: Manner::Good, addresses, services, asked: Vec::new() };
         let (state, is_over) = (Arc::new(Mutex::new(state)), Arc::new(AtomicBool::new(false)));
         udp.set_read_timeout(Some(Duration::from_millis(50))).expect("a time limit");
         thread::spawn({
@@ -153,7 +172,7 @@ impl Scripted {
                 let mut buffer = [0; 2048];
                 while !is_over.load(Ordering::Relaxed) {
                     let Ok((length, peer)) = udp.recv_from(&mut buffer) else { continue };
-                    let state = state.lock().expect("nobody panics with it");
+                    let mut state = state.lock().expect("nobody panics with it");
                     let Some(response) = state.respond(&buffer[..length], false) else { continue };
                     let socket = if state.manner == Manner::OtherPort { &other } else { &udp };
                     let _ = socket.send_to(&response, peer);
@@ -182,6 +201,16 @@ impl Scripted {
                             let response = state.lock().expect("nobody panics with it").respond(&query, true);
                             let Some(response) = response else { return };
                             let length = u16::try_from(response.len()).expect("it fits").to_be_bytes();
+                            let manner = state.lock().expect("nobody panics with it").manner;
+                            if manner == Manner::Half {
+                                let _ = stream.write_all(&[&length[..], &response[..response.len() / 2]].concat());
+                                // Until the other side gives up.
+                                let _ = stream.read(&mut [0]);
+                                return;
+                            }
+                            if manner == Manner::LateByTcp && stream.write_all(&[0, 3, 1, 2, 3, 0, 0]).is_err() {
+                                return;
+                            }
                             if stream.write_all(&[&length[..], &response].concat()).is_err() {
                                 return;
                             }
@@ -195,6 +224,11 @@ impl Scripted {
 
     pub fn behave(&self, manner: Manner) {
         self.state.lock().expect("nobody panics with it").manner = manner;
+    }
+
+    /// The names of all queries so far.
+    pub fn asked(&self) -> Vec<String> {
+        self.state.lock().expect("nobody panics with it").asked.clone()
     }
 
     pub fn addresses(&self, name: &str, list: &[&str]) {
@@ -215,7 +249,7 @@ impl Drop for Scripted {
 }
 
 impl State {
-    fn respond(&self, query: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
+    fn respond(&mut self, query: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
         let mut at = 12;
         let mut labels = Vec::new();
         while let Some(length) = query.get(at).copied().filter(|length| *length > 0) {
@@ -227,10 +261,25 @@ impl State {
         let (name, question) = (labels.join("."), query.get(12..at + 5)?);
         let mut id = [query[0], query[1]];
         let (mut code, mut flags, mut question) = (0, 0x81, question.to_vec());
+        self.asked.push(name.clone());
         let mut records = self.records(&name, kind);
         let poison = || vec![record(&[0xc0, 12], 1, &POISON)];
         match self.manner {
-            Manner::Good | Manner::OtherPort => {}
+            Manner::Good | Manner::OtherPort | Manner::LateByTcp | Manner::Half => {}
+            Manner::Empty => return Some(Vec::new()),
+            Manner::Huge if !is_tcp => records = vec![record(&[0xc0, 12], 1, &POISON); 3000],
+            Manner::Huge => {}
+            Manner::CutOff => {
+                let mut response = [&id[..], &[0x81, 0x80, 0, 1, 0, 9, 0, 0, 0, 0], &question[..]].concat();
+                records.iter().for_each(|record| response.extend_from_slice(record));
+                return Some(response);
+            }
+            Manner::Loop => {
+                let at = u16::try_from(12 + question.len()).ok()? | 0xc000;
+                records = vec![record(&at.to_be_bytes(), 1, &POISON)];
+            }
+            Manner::Alias => records = vec![record(&[0xc0, 12], 5, b"\x05other\0")],
+            Manner::NoRecords => records = Vec::new(),
             Manner::Silent => return None,
             Manner::Garbage => return Some([&id[..], &[0x81, 0x80, 0, 1, 0, 9, 0, 0, 0, 0, 0xff, 0xff, 1]].concat()),
             Manner::OtherId => (id[0], records) = (id[0] ^ 0x55, poison()),
