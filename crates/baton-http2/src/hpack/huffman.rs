@@ -1,7 +1,7 @@
 //! The Huffman code of RFC 7541 appendix B.
 //!
 //! The code is canonical: codes of a length are consecutive, in the order of their symbols, and follow the shorter ones. So the lengths
-//! alone define it, and all tables are computed from them at compile time. Codes of up to [`FAST_BITS`] bits, which nearly all text
+//! alone define it, and all tables are computed from them at compile time. Codes of up to nine bits, which nearly all text
 //! consists of, are decoded by one look-up; a longer one is found by comparing with the first code of each length.
 
 /// Bits of each symbol's code. The symbol 256, EOS, has 30, too.
