@@ -321,9 +321,8 @@ impl ChangeLine {
         if let Some(set) = overrides.get(object, Field::Line) {
             return set.file.clone();
         }
-        match overrides.get(object, Field::Address).map(|set| &set.file) {
-            Some(Setting::Address(address)) => return Setting::Line(address.clone()),
-            Some(_) | None => {}
+        if let Some(Setting::Address(address)) = overrides.get(object, Field::Address).map(|set| &set.file) {
+            return Setting::Line(address.clone());
         }
         let written = object
             .backend()
