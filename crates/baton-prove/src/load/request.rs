@@ -134,7 +134,7 @@ impl Request {
         })
     }
 
-    /// The same for HTTP/2, of which the connection sends the parts.
+    /// Head and body for HTTP/2, whose connections write them.
     fn prepare_http2(&self, host: &str, scheme: Scheme) -> Result<(http::Request<()>, Bytes), &'static str> {
         let named = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
         let host = named.map_or(host, |(_, value)| value);

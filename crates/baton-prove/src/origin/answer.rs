@@ -123,7 +123,7 @@ pub(super) fn seen(origin: &OriginShared, connection: u64, head: &RequestHead<'_
     seen_as(origin, connection, &text(head.method), &text(head.target), version, headers)
 }
 
-/// The same of any request.
+/// The JSON of what was seen of any request, as one line.
 pub(super) fn seen_as(
     origin: &OriginShared,
     connection: u64,

@@ -146,7 +146,7 @@ async fn send(peer: &mut OriginStream, fault: Option<InjectedFault>, out: &mut V
 }
 
 impl ReplyBody<'_> {
-    /// The same, for a protocol that has no chunks.
+    /// This body for a protocol that has no chunks.
     pub(super) fn without_chunks(self) -> Self {
         match self {
             ReplyBody::Pattern { length, .. } => ReplyBody::Pattern { length, chunked: false },
