@@ -115,11 +115,11 @@ impl Connection {
     fn begin<'i>(&mut self, rest: &mut &'i [u8], out: &mut Vec<u8>) -> Result<Begun<'i>, Violation> {
         let Some(header) = FrameHeader::parse(rest) else { return Ok(Begun::NeedMore) };
         let kind = FrameType::of(header.kind);
-        if header.len > self.obeyed.max_frame_size.max(self.config.settings.max_frame_size) {
-            return Err(Violation::FrameTooLarge);
-        }
         if !self.has_settings && (kind != Some(FrameType::Settings) || header.has(flag::ACK)) {
             return Err(Violation::NoSettings);
+        }
+        if header.len > self.obeyed.max_frame_size.max(self.config.settings.max_frame_size) {
+            return Err(Violation::FrameTooLarge);
         }
         match (&self.block, kind) {
             (None, Some(FrameType::Continuation)) => return Err(Violation::ContinuationUnexpected),
@@ -353,13 +353,13 @@ impl Connection {
         if !header.len.is_multiple_of(6) {
             return Err(Violation::FrameLength);
         }
-        self.has_settings = true;
         self.reading = Reading::Settings { left: header.len, window_before: self.peer.initial_window_size };
         Ok(Begun::Going)
     }
 
     /// All settings of a frame are taken.
     fn settle(&mut self, window_before: u32, out: &mut Vec<u8>) -> Result<(), Violation> {
+        self.has_settings = true;
         let change = i64::from(self.peer.initial_window_size) - i64::from(window_before);
         if change != 0 {
             for stream in self.streams.iter_mut() {

@@ -11,6 +11,9 @@ use super::{Connection, Role};
 use crate::frame::{self, FRAME_HEADER_LEN, FrameType, MAX_31, flag};
 use crate::stream::Half;
 
+/// Streams that may be open before the peer's SETTINGS say how many: what RFC 9113 6.5.2 recommends as the least.
+const STREAMS_UNKNOWN: u32 = 100;
+
 /// Why no stream can be opened now.
 #[derive(Copy, Clone, Eq, PartialEq, Debug, Serialize, Deserialize)]
 pub enum NotOpened {
@@ -61,8 +64,8 @@ impl Connection {
         if self.is_draining() || self.failed.is_some() || self.peer_last.is_some() || self.next_own > MAX_31 {
             return Err(NotOpened::Ending);
         }
-        let has_room = self.streams.len() < self.peer.max_concurrent_streams as usize
-            || self.streams.open() < self.peer.max_concurrent_streams as usize;
+        let limit = if self.has_settings { self.peer.max_concurrent_streams } else { STREAMS_UNKNOWN };
+        let has_room = self.streams.len() < limit as usize || self.streams.open() < limit as usize;
         if has_room { Ok(()) } else { Err(NotOpened::Full) }
     }
 
