@@ -246,6 +246,7 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
         in_peers: false,
         localpeer: None,
         resolvers: Vec::new(),
+        mailers: Vec::new(),
         objects: 0,
     };
     context.tls.bases = BaseDirectories::of(&model.global.tls);

@@ -10,6 +10,7 @@ pub(crate) mod failure;
 pub(crate) mod global;
 mod limits;
 mod log;
+pub(crate) mod mail;
 pub(crate) mod option;
 pub(crate) mod peers;
 mod process;
@@ -135,7 +136,7 @@ pub const SECTIONS: &[SectionKind] = &[
     section("fcgi-app", Status::NotYet, "An application that speaks FastCGI."),
     section("http-errors", Status::Done, "A group of error pages."),
     section("log-forward", Status::NotYet, "Receives and forwards syslog messages."),
-    section("mailers", Status::NotYet, "Mail servers for alerts."),
+    section("mailers", Status::Done, "Mail servers that get mail about servers."),
     section("namespace_list", Status::NotYet, "Network namespaces."),
     section("peers", Status::Done, "Other processes to share stick tables with."),
     section("program", Status::NotYet, "A program started with the master."),

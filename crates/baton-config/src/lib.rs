@@ -163,6 +163,7 @@ fn judge(options: &Options, env: &dyn Environment, syntax: &Syntax, report: Repo
         in_peers: false,
         localpeer: None,
         resolvers: Vec::new(),
+        mailers: Vec::new(),
         objects: 0,
     };
     let model = lower::lower(syntax, &mut context);

@@ -66,6 +66,7 @@ pub(crate) fn lower(syntax: &Syntax, context: &mut Context<'_>) -> Model {
             "crt-store" => keywords::tls::crt_store(section, context),
             "resolvers" => keywords::resolvers::section(section, context),
             "ring" => keywords::ring::section(section, context),
+            "mailers" => keywords::mail::section(section, context),
             "peers" => keywords::peers::section(section, context),
             "http-errors" => keywords::failure::http_errors(section, context),
             "userlist" => keywords::userlist::section(section, context),

@@ -120,12 +120,6 @@ pub const FEATURES: &[MissingFeature] = &[
         instead: "certificates in files, with `crt DIRECTORY`",
     },
     MissingFeature {
-        name: "email-alerts",
-        title: "mail about servers",
-        names: &["email-alert*", "mailers"],
-        instead: "alerts on the metrics, or on the log lines about servers",
-    },
-    MissingFeature {
         name: "device-detection",
         title: "device detection",
         names: &["51degrees*", "51d*", "deviceatlas*", "da-*", "wurfl*"],

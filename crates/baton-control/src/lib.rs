@@ -28,6 +28,7 @@ pub mod handover;
 mod history;
 pub mod listeners;
 pub mod losses;
+pub mod mail;
 pub mod messages;
 mod metrics;
 pub mod operators;

@@ -16,6 +16,8 @@ use baton_proxy::clock::Clock;
 use baton_proxy::{LogWriter, Sinks};
 use nix::sys::stat::fstat;
 
+use crate::mail::MailAlerts;
+
 /// The process's voice. Belongs to one thread.
 #[derive(Debug)]
 pub struct Messages {
@@ -30,6 +32,7 @@ pub struct Messages {
     clock: Rc<Clock>,
     writer: LogWriter,
     targets: RefCell<Targets>,
+    mail: MailAlerts,
 }
 
 /// Bytes of messages of the start that are kept.
@@ -92,6 +95,7 @@ impl Messages {
             writer: LogWriter::new(clock.clone()),
             clock,
             targets: RefCell::default(),
+            mail: MailAlerts::default(),
         }
     }
 
@@ -119,6 +123,7 @@ impl Messages {
     /// Takes over the log targets of a configuration.
     pub fn apply(&self, model: &Model) {
         self.writer.apply(&model.global);
+        self.mail.apply(model);
         let global = Logging { targets: model.global.log.clone(), ..Logging::default() };
         let sinks = |logging: &Logging| SinksOf::new(self.writer.sinks(logging), &logging.targets);
         let proxy = |proxy: &Arc<Proxy>| (proxy.name.clone(), sinks(&proxy.logging));
@@ -174,6 +179,11 @@ impl Messages {
     pub fn event_except(&self, severity: Severity, level: Level, not: &str, text: &str) {
         let sinks = self.targets.borrow().global.clone();
         self.event_to(sinks, severity, level, Some(not), text);
+    }
+
+    /// Mail about servers.
+    pub fn mail(&self) -> &MailAlerts {
+        &self.mail
     }
 
     /// As [`event`](Self::event), to the log targets of a proxy.

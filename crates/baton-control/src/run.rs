@@ -61,7 +61,7 @@ enum Event {
     Direct(Option<direct::KeeperReply>),
     /// A name server responded, or a rule asks for an address.
     Name(NameEvent),
-    /// Log lines were lost, or something panicked.
+    /// Log lines or mails were lost, or something panicked.
     LinesLost,
     HealthNews,
     /// The agent of a server wants it otherwise.
@@ -169,6 +169,7 @@ impl Control {
             self.rotate_tickets().await;
             self.look_at_certificates();
             self.losses.report(&self.messages);
+            self.report_lost_mail();
             self.report_health().await;
             if self.line.read_rates(Instant::now()) {
                 self.workers.measure(Instant::now());
@@ -228,6 +229,7 @@ impl Control {
         };
         let (reading, servant) = (self.readings.task(), &self.servant);
         let (news, ordered) = (self.line.checker().news(), self.line.checker().ordered());
+        let lost_mail = self.messages.mail().lost();
         let (runtime, direct, names) = self.line.sources();
         let certificates = &mut self.certificates;
         let is_looking = certificates.is_looking();
@@ -269,6 +271,7 @@ impl Control {
             () = losses::happened() => Event::LinesLost,
             () = health => Event::HealthNews,
             () = ordered => Event::AgentOrder,
+            () = lost_mail => Event::LinesLost,
             () = time => Event::Time,
         }
     }
@@ -285,6 +288,7 @@ impl Control {
             .chain(self.line.runtime().due())
             .chain(self.line.tickets().due())
             .chain(self.losses.due())
+            .chain(self.messages.mail().due())
             .chain(self.health.due())
             .chain(self.names_due())
             .chain(self.line.entries_due())

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From the loop of the running process down to what uses no other module.
-const ORDER: [&str; 43] = [
+const ORDER: [&str; 44] = [
     "run",
     "services",
     "metrics",
@@ -40,6 +40,7 @@ const ORDER: [&str; 43] = [
     "losses",
     "rings",
     "messages",
+    "mail",
     "environment",
     "apart",
     "control_socket",

@@ -191,7 +191,7 @@ impl Shared {
         server.set_agent_report(CheckReport { health, rise: LIMIT, fall: LIMIT, ..report.statistics(failed) });
         let now = Some((report.status, health));
         if task.logged.replace(now) != now && task.log_checks == LogChecks::On && report.status != Status::Checked {
-            self.log(key, Severity::Notice, text::agent_line(&key.0, &key.1, report, health));
+            self.log(key, Severity::Notice, text::agent_line(&key.0, &key.1, report, health), Some(Severity::Info));
         }
         let is_held = match report.status {
             Status::L7Ok => false,

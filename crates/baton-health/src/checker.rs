@@ -545,7 +545,7 @@ impl Shared {
         for effect in effects {
             match effect {
                 CheckEffect::Probe => is_asked = true,
-                CheckEffect::Log(line) => self.log(&task.key, Severity::Notice, line),
+                CheckEffect::Log(line) => self.log(&task.key, Severity::Notice, line, Some(Severity::Info)),
                 CheckEffect::Publish(report) => {
                     let failed = report.failed;
                     if task.server.set_check_report(report).failed != failed {
@@ -571,7 +571,8 @@ impl Shared {
             Err(fault) => {
                 let news = self.vip_fault.replace(fault.clone()) != fault;
                 if news {
-                    self.log(&task.key, Severity::Alert, format!("Server {}/{}: {fault}", task.key.0, task.key.1));
+                    let text = format!("Server {}/{}: {fault}", task.key.0, task.key.1);
+                    self.log(&task.key, Severity::Alert, text, None);
                 }
             }
         }

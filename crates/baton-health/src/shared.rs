@@ -26,6 +26,8 @@ pub struct Event {
     pub severity: Severity,
     /// HAProxy's line.
     pub text: String,
+    /// How urgent it is as a mail; `None`: it is not mailed.
+    pub mail: Option<Severity>,
 }
 
 /// The syslog level of an [`Event`].
@@ -37,6 +39,8 @@ pub enum Severity {
     Alert,
     /// Anything else.
     Notice,
+    /// A result of a check, as a mail.
+    Info,
 }
 
 /// What all tasks use.
@@ -103,9 +107,9 @@ impl Shared {
         if let Some(why) = why {
             let is_alert = state == HealthState::Down && !server.admin().is_draining();
             let severity = if is_alert { Severity::Alert } else { Severity::Notice };
-            self.log(key, severity, text::state_line(&key.0, &key.1, state, why, left));
+            self.log(key, severity, text::state_line(&key.0, &key.1, state, why, left), Some(severity));
             if state != HealthState::Up && left.active + left.backups == 0 && !server.admin().is_draining() {
-                self.log(key, Severity::Emergency, text::no_server_line(&key.0, is_listen));
+                self.log(key, Severity::Emergency, text::no_server_line(&key.0, is_listen), None);
             }
         }
         if depth >= TRACK_DEPTH_MAX {
@@ -133,8 +137,8 @@ impl Shared {
         self.following.borrow().of(key)
     }
 
-    pub(crate) fn log(&self, key: &Key, severity: Severity, text: String) {
-        (self.log)(Event { backend: Arc::clone(&key.0), severity, text });
+    pub(crate) fn log(&self, key: &Key, severity: Severity, text: String, mail: Option<Severity>) {
+        (self.log)(Event { backend: Arc::clone(&key.0), severity, text, mail });
     }
 }
 

@@ -156,7 +156,7 @@ impl ChangeSet {
 /// Compares two models object by object, by name.
 pub fn diff(old: &Model, new: &Model) -> ChangeSet {
     let mut changes = Vec::new();
-    let Model { global: _, proxies: _, crt_stores, rings, peers, resolvers, userlists } = new;
+    let Model { global: _, proxies: _, crt_stores, rings, peers, resolvers, userlists, mailers } = new;
     effects::compare_globals(&old.global, &new.global, &mut |setting, from, to, effects| {
         changes.push(ObjectChange::Global { setting, from, to, effects });
     });
@@ -204,6 +204,15 @@ pub fn diff(old: &Model, new: &Model) -> ChangeSet {
             to: names(new),
             effects: Effects::NONE,
         });
+    }
+    if old.mailers != *mailers {
+        let names = |model: &Model| {
+            let names: Vec<&str> = model.mailers.iter().map(|section| &*section.name).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(" ") }
+        };
+        let (from, to) = (names(old), names(new));
+        let to = if from == to { format!("{to} (changed)") } else { to };
+        changes.push(ObjectChange::Global { setting: "mailers", from, to, effects: Effects::NONE });
     }
     if old.userlists != *userlists {
         let users = |model: &Model| {

@@ -20,6 +20,7 @@ mod direct;
 mod discovered;
 mod global;
 mod log;
+mod mail;
 mod options;
 mod overrides;
 mod peers;
@@ -55,6 +56,7 @@ pub use direct::{
 pub use discovered::{Discovered, DiscoveredServer, DiscoveredService};
 pub use global::Global;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
+pub use mail::{EmailAlert, Mailer, Mailers};
 pub use options::{
     ConnectionMode, ErrorFile, ErrorPage, ForwardedFor, HttpErrors, HttpOptions, Redispatch, RestrictedNames, RetryOn,
     Reuse, TcpOptions,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, Global, HttpOptions, KeywordLines, Logging,
+    Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, EmailAlert, Global, HttpOptions, KeywordLines, Logging, Mailers,
     PeersSection, Resolvers, RetryOn, Ring, Rule, Ruleset, Server, Source, StatsPage, StickTable, TcpOptions, Timeouts,
     UserList,
 };
@@ -26,6 +26,8 @@ pub struct Model {
     pub peers: Vec<Arc<PeersSection>>,
     /// `resolvers` sections. Names are unique.
     pub resolvers: Vec<Arc<Resolvers>>,
+    /// `mailers` sections that a proxy names.
+    pub mailers: Vec<Arc<Mailers>>,
     /// `userlist` sections. Names are unique.
     pub userlists: Vec<Arc<UserList>>,
 }
@@ -127,6 +129,8 @@ pub struct Proxy {
     pub logging: Logging,
     /// `balance` and `hash-type`.
     pub balance: Balance,
+    /// `email-alert`: mail about its servers.
+    pub email_alert: Option<Arc<EmailAlert>>,
     /// `cookie`.
     pub cookie: Option<Cookie>,
     /// `server` lines, templates expanded.
@@ -198,6 +202,7 @@ impl Proxy {
             tcp: TcpOptions::default(),
             logging: Logging::default(),
             balance: Balance::default(),
+            email_alert: None,
             cookie: None,
             servers: Vec::new(),
             retries: 3,

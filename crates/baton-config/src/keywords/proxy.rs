@@ -9,6 +9,7 @@ use super::balance::{balance, hash_balance_factor, hash_type};
 use super::cookie::cookie;
 use super::failure::{errorfile, errorfiles, errorloc, http_error, retry_on};
 use super::log;
+use super::mail::email_alert;
 use super::rows::{gone, later, none, row};
 use super::rule::{conditional, inspect_delay, monitor_fail, response_inspect_delay, rule, use_backend, use_server};
 use super::server::{default_server, server, template};
@@ -277,6 +278,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         tls::use_in_frontend,
         "A certificate for all 'bind … ssl' of the section (as in HAProxy 3.1).",
     ),
+    row(
+        "email-alert",
+        ALL,
+        "from|to ADDRESS, level LEVEL, mailers SECTION, myhostname NAME",
+        email_alert,
+        "Mail about servers that go down and come back.",
+    ),
     row("use_backend", FRONT, "NAME [if|unless CONDITION]", use_backend, "Selects a backend by a condition."),
     none("bind-process", ALL, "…", "all threads serve all proxies"),
     none("clitcpka-cnt", FE, "…", KEEPALIVE),
@@ -288,7 +296,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("srvtcpka-intvl", BE, "…", KEEPALIVE),
     later("compression", ALL),
     later("dispatch", BACK),
-    later("email-alert", ALL),
     later("filter", FRONT | BACK),
     later("persist", BE),
     later("use-fcgi-app", BACK),

@@ -22,7 +22,7 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
 use crate::keywords::check::CheckKind;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
-use crate::keywords::{failure, peers, resolvers, ring, server, statistics, tls, userlist};
+use crate::keywords::{failure, mail, peers, resolvers, ring, server, statistics, tls, userlist};
 use crate::own::Own;
 use crate::syntax::Line;
 
@@ -69,6 +69,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     model.crt_stores = std::mem::take(&mut context.tls.stores).into_iter().map(Arc::new).collect();
     resolvers::check_names(&drafts, context);
     model.resolvers = resolvers::finish(context);
+    model.mailers = mail::finish(&model.proxies, context);
     model.rings = ring::finish(&mut context.rings);
     let mut peers = std::mem::take(&mut context.peers);
     for section in &mut peers {
@@ -183,6 +184,7 @@ fn finish_proxy(
         }
     }
     proxy.logging.targets.iter_mut().for_each(|target| ring::settle(target, &context.rings));
+    mail::finish_proxy(proxy, draft, context);
     if proxy.role.is_frontend() && proxy.maxconn.is_none() {
         proxy.maxconn = context.options.proxy_maxconn;
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Family, HttpErrors, Resolvers, UserList};
+use baton_model::{Family, HttpErrors, Mailers, Resolvers, UserList};
 use baton_rules::{BufferLimits, CompiledRules, suggestion};
 
 use super::TableIndex;
@@ -50,6 +50,8 @@ pub(crate) struct Context<'a> {
     pub localpeer: Option<String>,
     /// `resolvers` sections so far.
     pub resolvers: Vec<Resolvers>,
+    /// `mailers` sections, with the line of each.
+    pub mailers: Vec<(Line, Mailers)>,
     /// `userlist` sections so far.
     pub userlists: Vec<UserListDraft>,
     /// The whole `userlist` sections, for the rules that name them.

@@ -166,6 +166,10 @@ const MORE: &[Cases] = &[
         ],
     ),
     (
+        "mailers m\n mailer a 127.0.0.1:25\nlisten l\n bind 127.0.0.1:1\n @\n",
+        &[("email-alert", "email-alert mailers m\n email-alert from a\n email-alert to b")],
+    ),
+    (
         "resolvers r\n nameserver n 127.0.0.1:53\n\
          listen l\n mode http\n bind 127.0.0.1:1\n server s localhost:80 init-addr none @\n",
         &[("server resolvers", "resolvers r")],

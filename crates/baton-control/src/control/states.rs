@@ -1,5 +1,7 @@
 //! What agents want of their servers, and what is said of servers that operators and agents put into another state: HAProxy's lines.
 
+use std::time::Instant;
+
 use baton_config::Severity;
 use baton_health::AgentOrder;
 use baton_health::text::no_server_line;
@@ -57,6 +59,10 @@ impl Control {
             (false, false) => (NOTICE, format!("{place} is {word} (leaving forced drain).")),
         };
         self.messages.event_for(backend.name(), Severity::Warning, level, &text);
+        // As in HAProxy, the other changes are not mailed.
+        if is_draining && !before.in_maintenance() && !admin.in_maintenance() {
+            self.messages.mail().alert(backend.name(), level, &text);
+        }
         if is_draining && before.in_maintenance() {
             let text = format!("{place} remains in forced drain mode.");
             self.messages.event_for(backend.name(), Severity::Warning, NOTICE, &text);
@@ -85,8 +91,16 @@ impl Control {
             }
         };
         self.messages.event_for(backend.name(), Severity::Warning, level, &text);
+        self.messages.mail().alert(backend.name(), level, &text);
         if server.health() == HealthState::Down && left.active + left.backups == 0 {
             self.say_no_server(backend.name());
+        }
+    }
+
+    /// Reports mails that were lost, when it is time.
+    pub(crate) fn report_lost_mail(&self) {
+        if let Some((count, reason)) = self.messages.mail().take_lost(Instant::now()) {
+            self.messages.warning(&format!("{count} email alerts were not delivered: {reason}."));
         }
     }
 

@@ -201,6 +201,7 @@ pub(super) static PROXY: &[FieldRow<Proxy>] = rows! { Proxy;
     http by unshown => "http options" E::NONE,
     logging by unshown => "log" E::NONE,
     balance => "balance" E::NONE,
+    email_alert by unshown => "email-alert" E::NONE,
     cookie by unshown => "cookie" E::NONE,
     retries => "retries" E::NONE,
     retry_on => "retry-on" E::NONE,

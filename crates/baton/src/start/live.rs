@@ -49,14 +49,26 @@ pub(super) fn live(
     })
 }
 
+fn mail_level(severity: baton_health::Severity) -> Level {
+    match severity {
+        baton_health::Severity::Emergency => Level(0),
+        baton_health::Severity::Alert => Level(1),
+        baton_health::Severity::Notice => Level(5),
+        baton_health::Severity::Info => Level(6),
+    }
+}
+
 /// Health checks speak to standard error and to the log of their backend.
 pub(super) fn say_health(messages: Rc<Messages>) -> impl Fn(baton_health::Event) {
     move |event| {
         let (severity, level) = match event.severity {
             baton_health::Severity::Emergency => (Severity::Alert, Level(0)),
             baton_health::Severity::Alert => (Severity::Warning, Level(1)),
-            baton_health::Severity::Notice => (Severity::Warning, Level(5)),
+            baton_health::Severity::Notice | baton_health::Severity::Info => (Severity::Warning, Level(5)),
         };
         messages.event_for(&event.backend, severity, level, &event.text);
+        if let Some(mail) = event.mail {
+            messages.mail().alert(&event.backend, mail_level(mail), &event.text);
+        }
     }
 }
