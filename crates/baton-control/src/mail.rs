@@ -148,13 +148,7 @@ impl MailAlerts {
 
 impl Queue {
     fn new(name: &Arc<str>, address: SocketAddr, timeout: Duration) -> Queue {
-        Queue {
-            name: Arc::clone(name),
-            address,
-            timeout,
-            waiting: RefCell::default(),
-            is_busy: Cell::new(false),
-        }
+        Queue { name: Arc::clone(name), address, timeout, waiting: RefCell::default(), is_busy: Cell::new(false) }
     }
 
     fn put(self: &Rc<Queue>, mail: Mail, lost: &Rc<LostMail>) {

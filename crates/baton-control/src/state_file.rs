@@ -180,6 +180,9 @@ struct SavedPlace {
     is_encrypted: Option<bool>,
     check_port: Option<u16>,
     check_address: Option<IpAddr>,
+    is_agent_asked: Option<bool>,
+    agent_address: Option<IpAddr>,
+    agent_port: Option<u16>,
 }
 
 impl SavedPlace {
@@ -196,6 +199,13 @@ impl SavedPlace {
             },
             check_port: port(21),
             check_address: column(22).parse().ok(),
+            is_agent_asked: column(14)
+                .parse::<u8>()
+                .ok()
+                .filter(|state| state & 0x02 > 0)
+                .map(|state| state & 0x04 > 0),
+            agent_address: column(23).parse().ok(),
+            agent_port: port(24),
         }
     }
 
@@ -217,6 +227,14 @@ impl SavedPlace {
         if server.check.enabled {
             settings.extend(self.check_port.map(|port| Setting::CheckPort(Some(port))));
             settings.extend(self.check_address.map(|address| Setting::CheckAddress(Some(address))));
+        }
+        if let Some(agent) = server.agent() {
+            settings.extend(self.is_agent_asked.map(Setting::Agent));
+            settings.extend(self.agent_port.map(|port| Setting::AgentPort(Some(port))));
+            // One that asks at the address of the checks is written with that.
+            let address =
+                self.agent_address.filter(|_| agent.addr.is_some() || self.agent_address != self.check_address);
+            settings.extend(address.map(|address| Setting::AgentAddress(Some(address))));
         }
         if server.any_tls().is_some() {
             settings.extend(self.is_encrypted.map(Setting::Tls));
@@ -331,8 +349,13 @@ impl<'l> SavedState<'l> {
                 ..CheckMemory::default()
             })
         });
+        // Down, and not by its checks: by its agent.
+        let is_up_by_checks = !is_checked || self.check_health >= server.check.rise;
+        let is_held =
+            self.operation == 0 && self.admin & MAINTENANCE == 0 && is_up_by_checks && server.agent().is_some();
+        let agent = is_held.then(|| Box::new(CheckMemory { rise: 1, fall: 1, ..CheckMemory::default() }));
         let since_ms = self.since_s.saturating_mul(1000);
-        ServerMemory { health: health.into(), since_ms, check, ..ServerMemory::default() }
+        ServerMemory { health: health.into(), since_ms, check, agent, is_held, ..ServerMemory::default() }
     }
 }
 
@@ -348,7 +371,7 @@ mod tests {
         server s3 127.0.0.1:3 check\n server s4 127.0.0.1:4 disabled\n \
         server s5 localhost:5 init-addr last,192.0.2.1\n server s6 192.0.2.66:6 check port 9 ssl verify none\n \
         server s7 localhost:7 init-addr 192.0.2.1\n \
-        server s8 nowhere.invalid:8 init-addr last,none\nbackend named\n default-server resolvers r init-addr last,none\n \
+        server s8 nowhere.invalid:8 init-addr last,none\n server s9 127.0.0.1:8 agent-check agent-port 80\nbackend named\n default-server resolvers r init-addr last,none\n \
         server n1 a.test:80\n server n2 a.test:81\n server n3 _app._tcp.test\n server n4 192.0.2.44:80\n \
         server n5 a.test:85 init-addr none\n server n6 _app._tcp.test\nbackend own\n load-server-state-from-file local\n \
         server l1 127.0.0.1:1\n";
@@ -363,6 +386,7 @@ mod tests {
         3 app 6 s6 192.0.2.6 2 0 1 1 1 6 3 6 6 0 0 0 - 60 - 0 61 192.0.2.7 - 0\n\
         3 app 7 s7 192.0.2.8 2 0 1 1 1 1 0 0 8 0 0 0 localhost 7 - 0 0 - - 0\n\
         3 app 8 s8 192.0.2.9 2 0 1 1 1 1 0 0 8 0 0 0 nowhere.invalid 8 - 0 0 - - 0\n\
+        3 app 10 s9 127.0.0.1 0 0 1 1 3 1 0 2 0 18 0 0 - 8 - 0 0 - 192.0.2.9 81\n\
         4 named 1 n1 192.0.2.11 2 0 1 1 1 1 0 0 8 0 0 0 b.test 80 - 0 0 - - 0\n\
         4 named 2 n2 192.0.2.12 2 64 1 1 1 1 0 0 8 0 0 0 b.test 81 - 0 0 - - 0\n\
         4 named 3 n3 192.0.2.13 2 64 7 1 1 1 0 0 8 0 0 0 h.test 8003 _app._tcp.test 0 0 - - 0\n\
@@ -394,11 +418,14 @@ mod tests {
             "server app/s6 check-addr 192.0.2.7 (file: -)",
             "server app/s6 ssl disabled (file: enabled)",
             "server app/s8 addr 192.0.2.9:8 (file: nowhere.invalid:8)",
+            "server app/s9 agent disabled (file: enabled)",
+            "server app/s9 agent-port 81 (file: 80)",
+            "server app/s9 agent-addr 192.0.2.9 (file: -)",
             "server named/n2 fqdn b.test (file: a.test)",
             "server named/n6 weight 7 (file: 1)",
         ];
         let (overrides, found): (Vec<_>, Vec<_>) = overrides.into_iter().partition(|text| !text.contains("discovered"));
-        assert_eq!((overrides, saved.servers, saved.warnings), (expect.map(String::from).to_vec(), 14, Vec::new()));
+        assert_eq!((overrides, saved.servers, saved.warnings), (expect.map(String::from).to_vec(), 15, Vec::new()));
         assert_eq!(found.len(), 3);
         let found: Vec<_> = saved.memory.overrides.iter().filter_map(crate::overrides::discovered::read).collect();
         let found: Vec<String> = found
@@ -423,7 +450,8 @@ mod tests {
             (&**name, health.join(", ").as_str()),
             (
                 "app",
-                "s1 '' 1000, s2 '' 7000, s3 'down' 2000, s4 '' 1000, s5 '' 1000, s6 '' 1000, s7 '' 1000, s8 '' 1000"
+                "s1 '' 1000, s2 '' 7000, s3 'down' 2000, s4 '' 1000, s5 '' 1000, s6 '' 1000, s7 '' 1000, s8 '' 1000, \
+                 s9 '' 3000"
             )
         );
     }

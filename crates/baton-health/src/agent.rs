@@ -31,6 +31,14 @@ const WEIGHT_MAX: u32 = 256;
 /// `rise` and `fall` of an agent: its word counts at once.
 const LIMIT: u32 = 1;
 
+/// What an agent's bytes say, for fuzz targets.
+pub(crate) fn read_bytes(bytes: &[u8]) {
+    if let Some(line) = response::first_line(bytes) {
+        let response = AgentResponse::read(line, false);
+        assert!(!Report::new(Status::Checked).info(response.info).info.contains(char::is_control));
+    }
+}
+
 /// The health that statistics show of an agent: 1 is up.
 pub fn agent_health(report: &CheckReport) -> u32 {
     if report.rise == 0 { LIMIT } else { report.health }
@@ -158,6 +166,10 @@ async fn run(shared: Rc<Shared>, task: Rc<AgentTask>) {
         let (report, response) = task.plan.ask(task.is_static).await;
         if let Some(response) = response {
             let settings = task.settings(&response);
+            // In maintenance nothing follows from it, and who leaves that is what it is by then.
+            if task.server.admin().in_maintenance() {
+                shared.hear(&task, &report);
+            }
             if !settings.is_empty() {
                 shared.order(&task.server, settings).await;
             }

@@ -50,6 +50,7 @@ pub fn judge_bytes(bytes: &[u8]) {
         }
     }
     protocol::judge_all(bytes);
+    agent::read_bytes(bytes);
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, EmailAlert, Global, HttpOptions, KeywordLines, Logging, Mailers,
-    PeersSection, Resolvers, RetryOn, Ring, Rule, Ruleset, Server, Source, StatsPage, StickTable, TcpOptions, Timeouts,
-    UserList,
+    Balance, Bind, Check, Cookie, CrtStore, Direct, DirectBind, EmailAlert, Global, HttpOptions, KeywordLines, Logging,
+    Mailers, PeersSection, Resolvers, RetryOn, Ring, Rule, Ruleset, Server, Source, StatsPage, StickTable, TcpOptions,
+    Timeouts, UserList,
 };
 
 /// Everything that was asked for.

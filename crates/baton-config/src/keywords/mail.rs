@@ -62,7 +62,9 @@ fn mailer(call: &mut Call<'_, '_>) -> Option<Mailer> {
     }
     let about = format!("'mailer {name}' : ");
     match check_address(&text, call.context) {
-        Ok(Address::Inet(address)) if address.port() > 0 => Some(Mailer { name: name.into(), address: reached(address) }),
+        Ok(Address::Inet(address)) if address.port() > 0 => {
+            Some(Mailer { name: name.into(), address: reached(address) })
+        }
         Ok(Address::Inet(_)) => {
             call.wrong(1, format!("{about}missing port specification in '{text}'"));
             None
@@ -162,7 +164,9 @@ pub(crate) fn finish_proxy(proxy: &mut Proxy, draft: &Draft, context: &mut Conte
 pub(crate) fn finish(proxies: &[Arc<Proxy>], context: &mut Context<'_>) -> Vec<Arc<Mailers>> {
     let mut used = Vec::new();
     for (head, mailers) in std::mem::take(&mut context.mailers) {
-        let uses = |proxy: &Arc<Proxy>| proxy.email_alert.as_deref().is_some_and(|email: &EmailAlert| email.mailers == mailers.name);
+        let uses = |proxy: &Arc<Proxy>| {
+            proxy.email_alert.as_deref().is_some_and(|email: &EmailAlert| email.mailers == mailers.name)
+        };
         if proxies.iter().any(uses) && !mailers.mailers.is_empty() {
             used.push(Arc::new(mailers));
             continue;

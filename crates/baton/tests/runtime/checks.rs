@@ -3,6 +3,7 @@
 
 mod real;
 mod servers;
+mod socks;
 mod steps;
 
 use std::collections::BTreeMap;

@@ -69,7 +69,11 @@ fn config(folder: &Path, mail: u16, gone: u16) -> String {
          defaults\n mode http\n timeout connect 3s\n timeout client 3s\n timeout server 3s\n\
          frontend f\n bind {folder}/front.sock\n default_backend usual\n{}{}{}{}{}",
         backend("usual", "", &format!("127.0.0.1:{gone} check inter 60s fall 1")),
-        backend("results", " option log-health-checks\n email-alert level info\n", &format!("127.0.0.1:{gone} check inter 60s fall 1")),
+        backend(
+            "results",
+            " option log-health-checks\n email-alert level info\n",
+            &format!("127.0.0.1:{gone} check inter 60s fall 1")
+        ),
         backend("few", " email-alert level emerg\n", &format!("127.0.0.1:{gone} check inter 60s fall 1")),
         backend("notice", " email-alert level notice\n", &format!("127.0.0.1:{mail}")),
         backend("tracks", " email-alert level notice\n", "127.0.0.1:9 track usual/s"),

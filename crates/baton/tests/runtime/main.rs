@@ -23,6 +23,7 @@ mod peers;
 mod rings;
 mod sessions;
 mod sharing;
+mod socks;
 mod statistics;
 mod storm;
 #[path = "../support/mod.rs"]
