@@ -355,7 +355,9 @@ fn agents_and_operators_have_the_last_word_in_turn() {
                 if is_asked {
                     agent.says(format!("{says}\n").as_bytes());
                 }
+                let end = Instant::now() + PATIENCE;
                 let stats = loop {
+                    assert!(Instant::now() < end, "it is asked all the time");
                     let stats = observed.stats();
                     // While it is asked, what it said last is not there.
                     if !cell(&stats, "b0", "s", "agent_status").starts_with('*') {
