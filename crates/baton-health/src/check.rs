@@ -66,6 +66,9 @@ pub(crate) enum CheckEffect {
     },
 }
 
+/// A delay that is made up for by the next check.
+const HARDLY_LATE: Duration = Duration::from_millis(20);
+
 /// The check of a server.
 #[derive(Debug)]
 pub(crate) struct Check {
@@ -162,7 +165,12 @@ impl Check {
     pub fn step(&mut self, event: CheckEvent, now: Instant) -> Vec<CheckEffect> {
         match event {
             CheckEvent::Due { in_maintenance: false } => {
-                self.stage = Stage::Probing { since: now };
+                // One that begins hardly late keeps its rhythm: delays do not add up.
+                let since = match self.stage {
+                    Stage::Waiting { due } if now.saturating_duration_since(due) <= HARDLY_LATE => due.min(now),
+                    Stage::Waiting { .. } | Stage::Probing { .. } => now,
+                };
+                self.stage = Stage::Probing { since };
                 vec![CheckEffect::Probe]
             }
             CheckEvent::Due { in_maintenance: true } => {

@@ -27,6 +27,7 @@ use crate::plan::{self, Origin, Plan};
 use crate::probe::probe;
 use crate::script::Script;
 use crate::shared::{Event, Follower, Severity, Shared, Subject, copy_admin, copy_all};
+use crate::sockets::Sockets;
 use crate::text::{LogChecks, Why};
 use crate::vip::{self, VirtualAddresses};
 use crate::{Prober, Report};
@@ -120,6 +121,8 @@ impl Checker {
             news: Notify::new(),
             orders: RefCell::default(),
             ordered: Notify::new(),
+            sockets: RefCell::default(),
+            turns_since: Instant::now(),
             node: RefCell::new(Rc::from(hostname.as_str())),
             hostname,
         });
@@ -342,6 +345,12 @@ impl Checker {
         self.checked[backend].checks[server].abort.id()
     }
 
+    /// Sockets that checks pass on, those in use and the others.
+    #[cfg(test)]
+    pub(crate) fn open_sockets(&self) -> usize {
+        self.shared.sockets.borrow().as_ref().map_or(0, |sockets| sockets.count())
+    }
+
     /// How many checks run.
     pub fn len(&self) -> usize {
         self.checked.values().map(|checked| checked.checks.len() + checked.agents.len()).sum()
@@ -358,6 +367,7 @@ impl Checker {
 
     /// Starts checks spread over the longest of their intervals, as HAProxy does, so that they do not come in bursts.
     fn start(&mut self, fresh: Vec<(Origin, Task)>, spread_max: Option<Duration>) {
+        self.shared.share_sockets(!self.checked.is_empty());
         let inter = |task: &Task| task.check.borrow().settings().inter;
         let longest = fresh.iter().map(|(_, task)| inter(task)).max().unwrap_or_default();
         let over = spread_max.map_or(longest, |max| longest.min(max));
@@ -505,17 +515,31 @@ fn recalled_health(settings: &CheckSettings, recalled: Option<&Recalled>) -> Hea
 async fn run(shared: Rc<Shared>, task: Rc<Task>) {
     // It begins anew after a panic.
     shared.happen(&task, CheckEvent::Interrupted);
+    let (is_observed, inter) = {
+        let check = task.check.borrow();
+        (check.observed_limit() > 0, check.settings().inter)
+    };
     loop {
         let due = task.check.borrow().due();
-        let event = tokio::select! {
-            () = time::sleep_until(due.into()) => CheckEvent::Due { in_maintenance: task.server.admin().in_maintenance() },
-            () = task.server.error_limit_reached() => {
-                CheckEvent::ErrorLimit { last: task.server.observed_last(), server: task.server.checked_health() }
+        let waiting = time::sleep_until(shared.turn_of(due, inter).into());
+        let is_due = match is_observed {
+            true => tokio::select! {
+                () = waiting => true,
+                () = task.server.error_limit_reached() => false,
+            },
+            false => {
+                waiting.await;
+                true
             }
+        };
+        let event = match is_due {
+            true => CheckEvent::Due { in_maintenance: task.server.admin().in_maintenance() },
+            false => CheckEvent::ErrorLimit { last: task.server.observed_last(), server: task.server.checked_health() },
         };
         if shared.happen(&task, event) {
             let state = if task.plan.script.sends_state { task.check.borrow().sent_state() } else { String::new() };
             let node = Rc::clone(&*shared.node.borrow());
+            let sockets = shared.sockets.borrow().clone();
             let subject = CheckSubject {
                 server: &task.server,
                 backend: &task.key.0,
@@ -523,6 +547,7 @@ async fn run(shared: Rc<Shared>, task: Rc<Task>) {
                 state: &state,
                 node: &node,
                 registry: &shared.registry,
+                sockets: sockets.as_deref(),
             };
             let mut report = probe(&task.plan, &subject).await;
             if report.status.verdict() != Verdict::Failed {
@@ -538,6 +563,27 @@ async fn run(shared: Rc<Shared>, task: Rc<Task>) {
 }
 
 impl Shared {
+    /// Opens what connections of checks share as long as there are checks, and closes it after the last.
+    fn share_sockets(&self, are_checks: bool) {
+        let mut sockets = self.sockets.borrow_mut();
+        match are_checks {
+            true if sockets.is_none() => *sockets = Sockets::new().ok().map(Rc::new),
+            true => {}
+            false => *sockets = None,
+        }
+    }
+
+    /// When a check that is due then begins: many begin in one turn of the event loop, so that the kernel is asked for their events once.
+    /// Checks that follow each other closely are begun when they are due.
+    fn turn_of(&self, due: Instant, inter: Duration) -> Instant {
+        if inter < TURN * 100 {
+            return due;
+        }
+        let since = due.saturating_duration_since(self.turns_since).as_micros();
+        let into = Duration::from_micros((since % TURN.as_micros()) as u64);
+        if into.is_zero() { due } else { due + (TURN - into) }
+    }
+
     /// Takes an event to a check and does what follows, but for asking the server: true when that is to be done.
     fn happen(&self, task: &Task, event: CheckEvent) -> bool {
         let effects = task.check.borrow_mut().step(event, Instant::now());
@@ -578,3 +624,6 @@ impl Shared {
         }
     }
 }
+
+/// The time between two turns in which checks begin.
+const TURN: Duration = Duration::from_millis(5);

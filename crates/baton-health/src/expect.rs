@@ -92,6 +92,14 @@ impl Expect {
         Expect { negated: false, what: What::Status(vec![200..=399]) }
     }
 
+    /// Whether formats are, or may be, a part of it.
+    pub(crate) fn evaluates(&self) -> bool {
+        match self.what {
+            What::Status(_) | What::StatusRegex(_) | What::Text(Needle::Plain(_)) | What::TextRegex(_) => false,
+            What::Text(Needle::Format(_)) | What::Header { .. } => true,
+        }
+    }
+
     /// Judges what has come: its `head`, and of its body so much `content`. `is_over`: nothing follows. A pattern is looked for in what
     /// is there, so that what is found is decided before the body ends.
     pub fn judge(&self, head: &Head, content: &[u8], is_over: bool, render: &mut Render<'_>) -> Judgement {

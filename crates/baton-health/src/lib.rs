@@ -33,6 +33,7 @@ mod report;
 mod response;
 mod script;
 mod shared;
+mod sockets;
 mod socks;
 pub mod text;
 mod vip;

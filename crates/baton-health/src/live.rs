@@ -9,6 +9,8 @@ use baton_proxy::balance::{HealthState, ServerState};
 use baton_rules::{BackendFigure, Endpoint, ExchangeFigure, Figure, LiveState, ServerFigure};
 use baton_tables::{Now, Table};
 
+use crate::sockets::Sockets;
+
 /// Who is checked, as expressions and `send-state` see it.
 pub(crate) struct CheckSubject<'a> {
     pub(crate) server: &'a ServerState,
@@ -20,6 +22,8 @@ pub(crate) struct CheckSubject<'a> {
     pub(crate) node: &'a str,
     /// Knows variables of the process.
     pub(crate) registry: &'a Registry,
+    /// `None`: each connection has a socket of its own.
+    pub(crate) sockets: Option<&'a Sockets>,
 }
 
 /// A check of a server.

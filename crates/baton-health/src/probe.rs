@@ -1,21 +1,25 @@
 //! One check: connect, speak, judge. The steps are a script's ([`Script`](crate::script::Script)).
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Poll, ready};
 use std::time::SystemTime;
 
 use baton_http::is_only_ours;
-use baton_kernel::connect::{self, ConnectStep};
-use baton_model::{Address, ServerTarget};
+use baton_kernel::connect::{self, ConnectError, ConnectStep};
+use baton_model::{Address, ProxyProtocol, ServerTarget};
 use baton_proxy::dialer::{self, Dialer};
 use baton_rules::{CheckFacts, CheckVariables, Context, Expr, Format, ProxyName, Sample};
 use baton_tls::{Failure, Refusal, Target, is_wrong_name, rustls};
 use socket2::{Domain, SockRef};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
@@ -28,12 +32,15 @@ use crate::plan::{Plan, Tls};
 use crate::proxy_header;
 use crate::response::{RESPONSE_BYTES_MAX, Response};
 use crate::script::{Action, Bytes, Connect, Expectation, Matching, Port, Request, ScriptKind, Step};
+use crate::sockets::CheckSocket;
 use crate::{Report, Status, socks};
 
 /// Where the next check begins to look for a free port in a `source` with a range of ports.
 static NEXT_PORT: AtomicU64 = AtomicU64::new(0);
 /// How far from there the one after that begins: far, so that a full part of the range is left behind.
 const PORTS_APART: u64 = 0x9e37;
+/// What is read of a response at a time.
+const READ_BYTES: usize = 4096;
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
@@ -91,6 +98,18 @@ impl Received {
             Received::Raw(bytes) => bytes,
             Received::Nothing | Received::Http(_) => &[],
         }
+    }
+
+    /// More has come.
+    fn take(&mut self, part: &[u8]) -> Stepped {
+        match self {
+            Received::Nothing => *self = Received::Raw(part.to_vec()),
+            Received::Raw(bytes) => bytes.extend_from_slice(part),
+            Received::Http(response) => {
+                response.push(part).map_err(|_| Report::new(Status::L7Response))?;
+            }
+        }
+        Ok(())
     }
 
     fn is_empty(&self) -> bool {
@@ -185,7 +204,16 @@ impl Dialogue<'_> {
         (self.received, self.is_over, self.is_linger) = (Received::Nothing, false, connect.settings.linger);
         let first = connection.socks4.map(Address::Inet);
         let first = first.as_ref().unwrap_or(&address);
-        let opened = self.patience.wait(open(&self.plan.dialer, first, self.is_linger)).await;
+        let speaks = !connect.listens_first
+            || connection.socks4.is_some()
+            || connection.send_proxy != ProxyProtocol::Off
+            || connection.tls.is_some();
+        let names_ends = connection.send_proxy == ProxyProtocol::V1 || self.plan.script.evaluates;
+        let opened = match self.shared_socket(first, speaks) {
+            Some(Ok(socket)) => self.patience.wait(shared(socket, names_ends)).await,
+            Some(Err(error)) => Ok(Err(unstarted(&error))),
+            None => self.patience.wait(open(&self.plan.dialer, first, self.is_linger)).await,
+        };
         let (mut stream, ends) = match opened {
             Err(Exhausted) => return Err(self.scene.failed(step, Status::L4Timeout, "")),
             Ok(Err(why)) => return Err(self.scene.failed(step, Status::L4Connection, &why)),
@@ -217,6 +245,13 @@ impl Dialogue<'_> {
             self.patience = Patience::new(read);
         }
         Ok(())
+    }
+
+    /// A connection by a socket that passes from check to check, where that makes no difference. `speaks`: we send the first bytes, or none follow.
+    fn shared_socket(&self, address: &Address, speaks: bool) -> Option<Result<CheckSocket, ConnectError>> {
+        let Address::Inet(peer) = address else { return None };
+        let sockets = self.scene.subject.sockets.filter(|_| !self.is_linger)?;
+        Some(sockets.connect(*peer, self.plan.dialer.options_of_any()?, speaks))
     }
 
     fn send(&mut self, bytes: &Bytes) -> Stepped {
@@ -266,32 +301,25 @@ impl Dialogue<'_> {
                 Received::Raw(bytes) => RESPONSE_BYTES_MAX.saturating_sub(bytes.len()),
                 Received::Http(response) => response.room(),
             };
-            let mut part = [0; 4096];
-            let room = part.len().min(room);
-            let Some(stream) = &mut self.stream else {
+            let Dialogue { stream: Some(stream), patience, received, .. } = self else {
                 return Err(self.scene.failed(step, Status::L4Connection, "no connection"));
             };
-            match self.patience.wait(stream.read(&mut part[..room])).await {
+            // The room for what comes is on the stack, and not in the check that waits.
+            let reading = poll_fn(|cx| {
+                let mut part = [MaybeUninit::uninit(); READ_BYTES];
+                let mut part = ReadBuf::uninit(&mut part[..READ_BYTES.min(room)]);
+                ready!(Pin::new(&mut **stream).poll_read(cx, &mut part))?;
+                Poll::Ready(Ok((part.filled().len(), received.take(part.filled()))))
+            });
+            match patience.wait(reading).await {
                 Err(Exhausted) => return Err(self.scene.failed(step, expectation.timeout, "")),
-                Ok(Err(error)) if self.received.is_empty() => {
+                Ok(Err::<_, io::Error>(error)) if self.received.is_empty() => {
                     return Err(self.scene.failed(step, Status::SocketError, &words(&error)));
                 }
-                Ok(Err(_) | Ok(0)) => self.is_over = true,
-                Ok(Ok(count)) => self.take(&part[..count])?,
+                Ok(Err(_) | Ok((0, _))) => self.is_over = true,
+                Ok(Ok((_, taken))) => taken?,
             }
         }
-    }
-
-    /// More has come.
-    fn take(&mut self, part: &[u8]) -> Stepped {
-        match &mut self.received {
-            Received::Nothing => self.received = Received::Raw(part.to_vec()),
-            Received::Raw(bytes) => bytes.extend_from_slice(part),
-            Received::Http(response) => {
-                response.push(part).map_err(|_| Report::new(Status::L7Response))?;
-            }
-        }
-        Ok(())
     }
 
     /// What comes of what has come, if it decides.
@@ -585,6 +613,21 @@ async fn agree(tls: &Tls, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, St
 /// The two ends of a TCP connection: ours, theirs.
 pub(crate) type Ends = Option<(SocketAddr, SocketAddr)>;
 
+/// The connection of a socket that passes from check to check, when it is there.
+async fn shared(socket: CheckSocket, names_ends: bool) -> Result<(Box<dyn Stream>, Ends), String> {
+    socket.connected().await.map_err(|error| words(&error))?;
+    let ends = if names_ends { socket.ends() } else { None };
+    Ok((Box::new(socket), ends))
+}
+
+/// Why a connection could not be started.
+fn unstarted(error: &ConnectError) -> String {
+    match error.step {
+        ConnectStep::Connect => words(&error.source),
+        ConnectStep::Socket | ConnectStep::Option(_) | ConnectStep::Source => words_of(&error.to_string()),
+    }
+}
+
 /// Connects as traffic does ([`Dialer`](baton_proxy::dialer::Dialer)).
 pub(crate) async fn open(
     dialer: &Dialer,
@@ -592,11 +635,9 @@ pub(crate) async fn open(
     is_linger: bool,
 ) -> Result<(Box<dyn Stream>, Ends), String> {
     let peer = dialer::endpoint(address).ok_or("a descriptor cannot be checked")?;
-    let started =
-        dialer.start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed)).map_err(|error| match error.step {
-            ConnectStep::Connect => words(&error.source),
-            ConnectStep::Socket | ConnectStep::Option(_) | ConnectStep::Source => words_of(&error.to_string()),
-        })?;
+    let started = dialer
+        .start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed))
+        .map_err(|error| unstarted(&error))?;
     established(started.into_fd(), is_linger).await.map_err(|error| words(&error))
 }
 

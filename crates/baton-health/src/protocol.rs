@@ -50,7 +50,7 @@ pub(crate) fn steps(protocol: &CheckProtocol) -> Vec<Step> {
         }
     };
     let settings = CheckConnect { default: true, ..CheckConnect::default() };
-    let connect = Action::Connect(Connect { index: 0, settings, port: None });
+    let connect = Action::Connect(Connect { index: 0, settings, port: None, listens_first: false });
     // HAProxy numbers the connection where its own sequence has it.
     let first = match protocol {
         CheckProtocol::MySql { .. } | CheckProtocol::PostgreSql { .. } | CheckProtocol::Smtp { .. } => 1,

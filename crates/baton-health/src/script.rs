@@ -20,6 +20,8 @@ pub(crate) struct Script {
     pub(crate) disable_on_404: bool,
     /// `http-check send-state`.
     pub(crate) sends_state: bool,
+    /// Expressions are, or may be, a part of it: they may ask for anything that is known of a check.
+    pub(crate) evaluates: bool,
 }
 
 /// By which option a check was described: descriptions of results depend on it.
@@ -56,12 +58,50 @@ pub(crate) enum Action {
     Broken(String),
 }
 
+impl Action {
+    fn evaluates(&self) -> bool {
+        let is_format = |format: &Option<Format>| format.as_ref().is_some_and(|format| format.constant().is_none());
+        match self {
+            Action::Connect(connect) => matches!(connect.port, Some(Port::Expression(_))),
+            Action::Send(bytes) => bytes.evaluates(),
+            Action::Request(request) => {
+                let Request { uri, fields, body, .. } = &**request;
+                uri.evaluates()
+                    || fields.iter().any(|(_, value)| value.evaluates())
+                    || body.as_ref().is_some_and(Bytes::evaluates)
+            }
+            Action::Expect(expectation) => {
+                let Expectation { matching, on_success, on_error, code, .. } = &**expectation;
+                let matches_by_format = match matching {
+                    Matching::Http(expect) => expect.evaluates(),
+                    Matching::Raw(RawMatch::TextFormat(_) | RawMatch::BinaryFormat(_)) => true,
+                    Matching::Raw(_) | Matching::Protocol(_) => false,
+                };
+                matches_by_format || is_format(on_success) || is_format(on_error) || code.is_some()
+            }
+            Action::Set(_) => true,
+            Action::Unset(_) | Action::Broken(_) => false,
+        }
+    }
+}
+
+impl Bytes {
+    fn evaluates(&self) -> bool {
+        match self {
+            Bytes::Plain(_) => false,
+            Bytes::Format(format) | Bytes::HexFormat(format) => format.constant().is_none(),
+        }
+    }
+}
+
 /// A connection. What it takes from the server's line is in the plan, by this index.
 #[derive(Debug)]
 pub(crate) struct Connect {
     pub(crate) index: usize,
     pub(crate) settings: CheckConnect,
     pub(crate) port: Option<Port>,
+    /// The server speaks first.
+    pub(crate) listens_first: bool,
 }
 
 #[derive(Debug)]
@@ -135,7 +175,9 @@ impl Script {
     /// These steps.
     pub(crate) fn of_steps(kind: ScriptKind, mut steps: Vec<Step>) -> Script {
         mark_last(&mut steps);
-        Script { kind, steps, disable_on_404: false, sends_state: false }
+        mark_listening(&mut steps);
+        let evaluates = steps.iter().any(|step| step.action.evaluates());
+        Script { kind, steps, disable_on_404: false, sends_state: false, evaluates }
     }
 
     /// The connections in order.
@@ -160,11 +202,25 @@ fn mark_last(steps: &mut [Step]) {
     }
 }
 
+/// Which connections begin with bytes of the server.
+fn mark_listening(steps: &mut [Step]) {
+    let mut is_next = false;
+    for step in steps.iter_mut().rev() {
+        match &mut step.action {
+            Action::Connect(connect) => connect.listens_first = std::mem::take(&mut is_next),
+            Action::Expect(_) => is_next = true,
+            Action::Send(_) | Action::Request(_) => is_next = false,
+            Action::Set(_) | Action::Unset(_) | Action::Broken(_) => {}
+        }
+    }
+}
+
 impl Step {
     /// A connection as the server's line says.
     pub(crate) fn connect() -> Step {
         let settings = CheckConnect { default: true, ..CheckConnect::default() };
-        Step { number: None, comment: None, action: Action::Connect(Connect { index: 0, settings, port: None }) }
+        let connect = Connect { index: 0, settings, port: None, listens_first: false };
+        Step { number: None, comment: None, action: Action::Connect(connect) }
     }
 }
 
@@ -242,7 +298,7 @@ fn connect_action(connect: &CheckConnect, index: usize, files: &dyn Files) -> Ac
             Err(error) => return Action::Broken(error.to_string()),
         },
     };
-    Action::Connect(Connect { index, settings: connect.clone(), port })
+    Action::Connect(Connect { index, settings: connect.clone(), port, listens_first: false })
 }
 
 impl Connect {

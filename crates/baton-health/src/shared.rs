@@ -15,6 +15,7 @@ use crate::Prober;
 use crate::check::Key;
 use crate::following::Following;
 use crate::orders::AgentOrder;
+use crate::sockets::Sockets;
 use crate::text::{self, Why};
 
 /// Something to log.
@@ -59,6 +60,10 @@ pub(crate) struct Shared {
     /// What agents want of servers: one order of a server at most.
     pub(crate) orders: RefCell<VecDeque<AgentOrder>>,
     pub(crate) ordered: Notify,
+    /// What connections of checks share; `None`: nothing was checked yet, or the kernel has no room.
+    pub(crate) sockets: RefCell<Option<Rc<Sockets>>>,
+    /// When turns of checks begin.
+    pub(crate) turns_since: Instant,
     /// `node`, or the host's name.
     pub(crate) node: RefCell<Rc<str>>,
     pub(crate) hostname: String,

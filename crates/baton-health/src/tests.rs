@@ -160,18 +160,81 @@ fn a_port_that_opens_is_up_and_one_that_refuses_is_down() {
     run(async {
         let mut peer = Scripted::new("").await;
         let mut bench = Bench::new();
-        bench.apply(vec![proxy("app", CheckType::Connect, vec![server("s1", peer.address, quick())])]);
-        peer.request().await;
-        peer.request().await;
-        assert_eq!(bench.server("app", "s1").check_report().status, "L4OK");
+        let mut app = proxy("app", CheckType::Connect, vec![server("s1", peer.address, quick())]);
+        app.check.log = true;
+        bench.apply(vec![app]);
+        assert_eq!(
+            bench.line().await,
+            "Health check for server app/s1 succeeded, reason: Layer4 check passed, status: 3/3 UP."
+        );
+        // A connection that ends at once is not completed, so that servers do not log it.
+        assert!(peer.requests.try_recv().is_err());
         peer.stop().await;
         assert_eq!(
             bench.line().await,
-            "Server app/s1 is DOWN, reason: Layer4 connection problem, info: \"Connection refused\". 0 active and 0 \
-             backup servers left. 0 sessions active, 0 requeued, 0 remaining in queue."
+            "Health check for server app/s1 failed, reason: Layer4 connection problem, info: \"Connection refused\", \
+             status: 2/3 UP."
+        );
+        assert!(bench.line().await.ends_with("status: 1/3 UP."));
+        assert!(bench.line().await.ends_with("status: 0/2 DOWN."));
+        // The line before has the reason.
+        assert_eq!(
+            bench.line().await,
+            "Server app/s1 is DOWN. 0 active and 0 backup servers left. 0 sessions active, 0 requeued, 0 remaining in queue."
         );
         assert_eq!(bench.line().await, "backend app has no server available!");
         assert_eq!(bench.server("app", "s1").health(), HealthState::Down);
+    });
+}
+
+#[test]
+fn the_reason_is_in_the_line_where_results_are_not_logged() {
+    run(async {
+        let peer = Scripted::new("").await;
+        let address = peer.address;
+        peer.stop().await;
+        let mut bench = Bench::new();
+        bench.apply(vec![proxy("app", CheckType::Connect, vec![server("s1", address, quick())])]);
+        assert_eq!(
+            bench.line().await,
+            "Server app/s1 is DOWN, reason: Layer4 connection problem, info: \"Connection refused\". 0 active and 0 backup \
+             servers left. 0 sessions active, 0 requeued, 0 remaining in queue."
+        );
+    });
+}
+
+/// Checks one after the other use one socket, also when the server closes first, resets, or is gone for a while.
+#[test]
+fn checks_pass_a_socket_on() {
+    run(async {
+        let mut peer = Scripted::new(FINE).await;
+        let mut bench = Bench::new();
+        bench.apply(vec![proxy("app", httpchk(), vec![server("s1", peer.address, quick())])]);
+        for _ in 0..5 {
+            assert_eq!(peer.request().await, "OPTIONS / HTTP/1.0\r\n\r\n");
+        }
+        assert_eq!(bench.checker.open_sockets(), 1);
+        assert_eq!(bench.server("app", "s1").check_report().status, "L7OK");
+        peer.say(BROKEN);
+        assert!(bench.line().await.contains("is DOWN, reason: Layer7 wrong status, code: 500"));
+        bench.line().await;
+        let address = peer.address;
+        peer.stop().await;
+        // Refused: such a socket is closed, and the next check opens another one.
+        while bench.server("app", "s1").check_report().status != "L4CON" {
+            tokio::task::yield_now().await;
+        }
+        let listener = tokio::net::TcpListener::bind(address).await.expect("the port is free again");
+        tokio::task::spawn_local(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 100]).await;
+                let _ = stream.write_all(FINE.as_bytes()).await;
+            }
+        });
+        assert!(bench.line().await.contains("is UP, reason: Layer7 check passed, code: 200"));
+        assert!(bench.checker.open_sockets() <= 2);
+        bench.apply(Vec::new());
+        assert_eq!(bench.checker.open_sockets(), 0);
     });
 }
 
@@ -462,7 +525,7 @@ fn a_follower_in_a_backend_that_is_what_it_was_follows_a_reload() {
 #[test]
 fn errors_of_traffic_can_mark_a_server_down() {
     run(async {
-        let mut peer = Scripted::new("").await;
+        let mut peer = Scripted::new(FINE).await;
         let mut bench = Bench::new();
         let check = CheckSettings {
             observe: Observe::Layer4,
@@ -471,7 +534,7 @@ fn errors_of_traffic_can_mark_a_server_down() {
             inter: Duration::from_secs(3600),
             ..quick()
         };
-        bench.apply(vec![proxy("app", CheckType::Connect, vec![server("s1", peer.address, check)])]);
+        bench.apply(vec![proxy("app", httpchk(), vec![server("s1", peer.address, check)])]);
         peer.request().await;
         let state = bench.server("app", "s1");
         state.report(Observed::ConnectFailed);

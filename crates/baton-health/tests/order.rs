@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From the shell around checks down to what uses no other module.
-const ORDER: [&str; 25] = [
+const ORDER: [&str; 26] = [
     "checker",
     "agent",
     "shared",
@@ -15,6 +15,7 @@ const ORDER: [&str; 25] = [
     "plan",
     "external",
     "live",
+    "sockets",
     "vip",
     "prober",
     "protocol",

@@ -156,7 +156,8 @@ pub fn finished(fd: &impl AsFd) -> io::Result<bool> {
     }
 }
 
-fn set_options(socket: &Socket, is_ipv6: bool, options: &ConnectOptions) -> Result<(), ConnectError> {
+/// Sets the options on a socket that has no connection yet.
+pub(crate) fn set_options(socket: &Socket, is_ipv6: bool, options: &ConnectOptions) -> Result<(), ConnectError> {
     let at = |step| move |source| ConnectError { step, source };
     let refused = |name| at(ConnectStep::Option(name));
     if options.nodelay {

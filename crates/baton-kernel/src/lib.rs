@@ -40,6 +40,7 @@ pub mod panics;
 pub mod passed;
 pub mod process;
 pub mod qdisc;
+pub mod reconnect;
 pub mod retire;
 pub mod route;
 pub mod shared_memory;

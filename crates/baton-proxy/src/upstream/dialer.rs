@@ -49,6 +49,12 @@ impl Dialer {
         Dialer { options, ports: (first < last).then_some((first, last)) }
     }
 
+    /// The options, when one socket may serve connection after connection: the kernel chooses our address for each.
+    pub fn options_of_any(&self) -> Option<&ConnectOptions> {
+        let own = &self.options;
+        (self.ports.is_none() && own.source.is_none() && !own.transparent && !own.fast_open).then_some(own)
+    }
+
     /// Starts connecting to `peer`. With a range of ports `random` says which one is tried first.
     ///
     /// # Errors

@@ -1,10 +1,13 @@
 //! Health checks of all kinds: the same scripted servers are checked by Debian's haproxy and by Baton, once each. What the servers
 //! receive, what is logged, and what `show stat` has must be equal.
 
+mod flapping;
 mod real;
+mod relay;
 mod servers;
 mod socks;
 mod steps;
+mod stopped;
 
 use std::collections::BTreeMap;
 use std::fs;

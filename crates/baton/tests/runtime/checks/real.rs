@@ -1,5 +1,6 @@
-//! Checks of real servers: MariaDB, PostgreSQL, Redis, an SMTP server and slapd, each while it runs and after it was stopped. All start at
-//! once, on loopback ports, with their files in a folder of the test.
+//! Checks of real servers: MariaDB, PostgreSQL, Redis, an SMTP server, slapd and an AMQP broker, each while it runs, with a connection that is cut
+//! after its first bytes, as a process that stands still from the beginning or after its first bytes, and after its end. All start at once, on loopback
+//! ports, with their files in a folder of the test.
 
 use std::fs;
 use std::net::TcpStream;
@@ -7,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use nix::unistd::{Uid, User};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, Uid, User};
 
 use crate::support::{free_address, until};
 
+use super::relay::{Break, Relay};
 use super::{Case, compare, gone};
 
 /// A running server; killed when dropped.
@@ -27,6 +30,16 @@ impl Real {
         let real = Real { child, port };
         until("a server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         real
+    }
+}
+
+impl Real {
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().expect("a process has a number"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("it runs");
     }
 }
 
@@ -113,13 +126,37 @@ fn slapd(folder: &Path, port: u16) -> Real {
     Real::start(server, port)
 }
 
+fn amqp(folder: &Path, port: u16) -> Real {
+    let (config, admin) = (folder.join("garagemq.yaml"), free_address().port());
+    let text = format!(
+        "proto: amqp-rabbit\nusers: []\ntcp:\n  ip: 127.0.0.1\n  port: {port}\n  readBufSize: 65536\n  writeBufSize: 65536\nadmin:\n  \
+         ip: 127.0.0.1\n  port: {admin}\nqueue:\n  shardSize: 8192\n  maxMessagesInRam: 1024\ndb:\n  defaultPath: {}/garagemq\n  engine: \
+         badger\nvhost:\n  defaultPath: /\nsecurity:\n  passwordCheck: md5\nconnection:\n  channelsMax: 64\n  frameMaxSize: 65536\n",
+        folder.display(),
+    );
+    fs::write(&config, text).expect("the folder is ours");
+    let mut server = Command::new(program("garagemq"));
+    server.arg("--config").arg(&config);
+    Real::start(server, port)
+}
+
 /// A check of the server at a port.
 fn check(name: &'static str, lines: &[&'static str], port: u16) -> Case {
     Case { port: Some(port), ..gone(name, lines) }
 }
 
-fn cases(ports: [u16; 5]) -> Vec<Case> {
-    let [mariadb, postgresql, redis, smtp, slapd] = ports;
+/// The header of AMQP 0-9-1, and the beginning of the frame `Connection.Start` in response.
+const AMQP: [&str; 3] = [
+    "option tcp-check",
+    "tcp-check send-binary 414d515000000901",
+    "tcp-check expect rbinary ^010000[0-9A-F]{8}000A000A",
+];
+/// The header of another version: the broker responds with that of its own, and closes.
+const OTHER_AMQP: [&str; 3] =
+    ["option tcp-check", "tcp-check send-binary 414d515000010000", "tcp-check expect rbinary ^010000"];
+
+fn cases(ports: [u16; 6]) -> Vec<Case> {
+    let [mariadb, postgresql, redis, smtp, slapd, amqp] = ports;
     vec![
         check("greeting", &["option mysql-check"], mariadb),
         check("root", &["option mysql-check user root"], mariadb),
@@ -136,10 +173,26 @@ fn cases(ports: [u16; 5]) -> Vec<Case> {
         check("smtp", &["option smtpchk"], smtp),
         check("esmtp", &["option smtpchk EHLO test.example"], smtp),
         check("ldap", &["option ldap-check"], slapd),
+        check("amqp", &AMQP, amqp),
+        check("other_amqp", &OTHER_AMQP, amqp),
         // Another protocol than the server's.
         check("not_ldap", &["option ldap-check", "timeout check 300ms"], redis),
         check("not_smtp", &["option smtpchk", "timeout check 300ms"], redis),
     ]
+}
+
+/// A check of each server through a relay that breaks the connection after so many bytes of the server.
+fn broken(
+    servers: &[Real],
+    how: impl Fn(&Real) -> Break,
+    after: &[(&'static str, usize, usize)],
+) -> (Vec<Relay>, Vec<Case>) {
+    let usual = cases(std::array::from_fn(|at| servers[at].port));
+    let of = |name: &str| usual.iter().find(|case| case.name == name).expect("a case");
+    let relays: Vec<Relay> =
+        after.iter().map(|(_, at, bytes)| Relay::start(servers[*at].port, *bytes, how(&servers[*at]))).collect();
+    let cases = after.iter().zip(&relays).map(|((name, ..), relay)| check(name, &of(name).lines, relay.port)).collect();
+    (relays, cases)
 }
 
 #[test]
@@ -157,12 +210,40 @@ fn real_servers() {
             scope.spawn(move || redis(path, ports[2])),
             scope.spawn(move || smtp(ports[3])),
             scope.spawn(move || slapd(path, ports[4])),
+            scope.spawn(move || amqp(path, ports[5])),
         ];
         starting.into_iter().map(|server| server.join().expect("it has started")).collect()
     });
     let running: Vec<u16> = servers.iter().map(|server| server.port).collect();
     assert_eq!(running, ports);
     compare(&cases(ports));
+    // The end of the stream after some bytes of the server: within its greeting, and within its response.
+    const CUT: [(&str, usize, usize); 9] = [
+        ("greeting", 0, 3),
+        ("root", 0, 20),
+        ("postgresql", 1, 1),
+        ("redis", 2, 3),
+        ("smtp", 3, 2),
+        ("esmtp", 3, 60),
+        ("ldap", 4, 6),
+        ("amqp", 5, 5),
+        ("other_amqp", 5, 4),
+    ];
+    let (relays, cut) = broken(&servers, |_| Break::Cut, &CUT);
+    compare(&cut);
+    drop(relays);
+    // The process stands still when its first bytes are there: the connection is, and no more comes.
+    let (relays, stopped) = broken(
+        &servers,
+        |server| Break::Stop(server.pid()),
+        &[("root", 0, 1), ("esmtp", 3, 1), ("ldap", 4, 1), ("amqp", 5, 1)],
+    );
+    compare(&stopped);
+    drop(relays);
+    // It stands still from the beginning: the kernel still accepts for it.
+    servers.iter().for_each(|server| server.signal(Signal::SIGSTOP));
+    compare(&cases(ports));
+    servers.iter().for_each(|server| server.signal(Signal::SIGCONT));
     drop(servers);
     compare(&cases(ports));
 }
