@@ -3,7 +3,7 @@
 //! Checks run on the control thread only, one task a server, never on a request's path. The pure core is `check`, which takes events and
 //! the time and gives effects, with [`health`], HAProxy's counter, in it; and `following`, who tracks whom. The shell is [`Checker`]: it holds the
 //! tasks, logs and changes servers. `probe` speaks to a server once, within its `patience`, by a `plan` made of the model; `response`
-//! is what has come back so far, [`expect`] judges it; [`text`] writes HAProxy's log lines. The change path names the backends that a reload changed, and no other one is looked
+//! is what has come back so far, [`expect`] judges it; `sockets` are passed from one check to the next; [`text`] writes HAProxy's log lines. The change path names the backends that a reload changed, and no other one is looked
 //! at; of those, a check whose settings did not change goes on in its rhythm, with its counters.
 //!
 //! The state itself is [`ServerState`](baton_proxy::balance::ServerState)'s, which every core reads.

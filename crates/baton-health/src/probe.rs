@@ -19,7 +19,7 @@ use baton_proxy::dialer::{self, Dialer};
 use baton_rules::{CheckFacts, CheckVariables, Context, Expr, Format, ProxyName, Sample};
 use baton_tls::{Failure, Refusal, Target, is_wrong_name, rustls};
 use socket2::{Domain, SockRef};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::io::{AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
@@ -32,7 +32,7 @@ use crate::plan::{Plan, Tls};
 use crate::proxy_header;
 use crate::response::{RESPONSE_BYTES_MAX, Response};
 use crate::script::{Action, Bytes, Connect, Expectation, Matching, Port, Request, ScriptKind, Step};
-use crate::sockets::CheckSocket;
+use crate::sockets::{CheckSocket, Stream};
 use crate::{Report, Status, socks};
 
 /// Where the next check begins to look for a free port in a `source` with a range of ports.
@@ -41,9 +41,6 @@ static NEXT_PORT: AtomicU64 = AtomicU64::new(0);
 const PORTS_APART: u64 = 0x9e37;
 /// What is read of a response at a time.
 const READ_BYTES: usize = 4096;
-
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
 /// Runs a check. Never longer than its timeouts, our own delays aside.
 pub(crate) async fn probe(plan: &Plan, subject: &CheckSubject<'_>) -> Report {
@@ -635,9 +632,8 @@ pub(crate) async fn open(
     is_linger: bool,
 ) -> Result<(Box<dyn Stream>, Ends), String> {
     let peer = dialer::endpoint(address).ok_or("a descriptor cannot be checked")?;
-    let started = dialer
-        .start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed))
-        .map_err(|error| unstarted(&error))?;
+    let started =
+        dialer.start(&peer, NEXT_PORT.fetch_add(PORTS_APART, Ordering::Relaxed)).map_err(|error| unstarted(&error))?;
     established(started.into_fd(), is_linger).await.map_err(|error| words(&error))
 }
 

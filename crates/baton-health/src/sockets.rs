@@ -21,6 +21,10 @@ use tokio::task::AbortHandle;
 /// Sockets that are kept while no check uses them.
 const IDLE_MAX: usize = 128;
 
+/// A connection of a check.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
 /// Both ends of a connection: ours, theirs.
 type Pair = (SocketAddr, SocketAddr);
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Status;
 use crate::patience::{Exhausted, Patience};
-use crate::probe::Stream;
+use crate::sockets::Stream;
 
 /// Has the proxy at the other end of a connection open one to the server.
 pub(crate) async fn introduce(
