@@ -12,7 +12,7 @@ fn environment(text: &str) -> FixedEnvironment {
     env.files.insert(PathBuf::from("list"), LIST.into());
     env.files.insert(PathBuf::from("bad-list"), "a.pem [alpn]\nb.pem [foo x] c\n".into());
     env.files.insert(PathBuf::from("empty-list"), "# nothing\n".into());
-    env.files.insert(PathBuf::from("h2-list"), "a.pem [alpn h2]\nb.pem [alpn h2]\n".into());
+    env.files.insert(PathBuf::from("h2-list"), "a.pem [alpn h3]\nb.pem [alpn h3]\n".into());
     env
 }
 
@@ -102,10 +102,10 @@ fn what_does_not_fit_is_said() {
     check("ssl crt a ssl-min-ver TLSv1.0", Severity::Warning, "'ssl-min-ver TLSv1.0' is raised to TLSv1.2");
     check("ssl crt a ssl-max-ver TLSv1.1", Severity::Alert, "RFC 8996");
     check("ssl crt a generate-certificates", Severity::Alert, "is not supported yet");
-    let http = said("frontend f\n mode http\n bind :443 ssl crt a alpn h2,http/1.1\n", Severity::Warning);
-    assert!(http.contains("'h2' of 'alpn' is not offered"), "{http}");
+    let http = said("frontend f\n mode http\n bind :443 ssl crt a alpn h3,h2,http/1.1\n", Severity::Warning);
+    assert!(http.contains("'h3' of 'alpn' is not offered") && !http.contains("'h2' of"), "{http}");
     // In `mode tcp` the server may speak it.
-    assert!(!said("frontend f\n bind :443 ssl crt a alpn h2\n", Severity::Warning).contains("h2"));
+    assert!(!said("frontend f\n bind :443 ssl crt a alpn h3\n", Severity::Warning).contains("h3"));
     check("ssl crt a allow-0rtt", Severity::Notice, "early data");
     check("ssl crt @none/a", Severity::Alert, "'@none/a' is not in any 'crt-store' section");
 }
@@ -117,7 +117,7 @@ fn faults_of_a_list_are_told_with_its_own_lines() {
     assert!(text.contains("parsing [bad-list:2] : unknown ssl keyword 'foo'"), "{text}");
     // What many lines have in common is said once.
     assert_eq!(
-        said("frontend f\n mode http\n bind :443 ssl crt-list h2-list\n", Severity::Warning).matches("'h2'").count(),
+        said("frontend f\n mode http\n bind :443 ssl crt-list h2-list\n", Severity::Warning).matches("'h3'").count(),
         1
     );
 }

@@ -326,7 +326,6 @@ impl Listeners {
                         bind,
                         shards,
                         tls: None,
-                        mux: None,
                     });
                 }
                 Owner::Peers(section) => {

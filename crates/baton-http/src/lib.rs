@@ -47,7 +47,7 @@ mod upgrade;
 mod values;
 mod view;
 
-pub use assemble::{FieldParts, RequestParts};
+pub use assemble::FieldParts;
 pub use chunk::{
     CHUNK_HEADER_MAX, CHUNK_LINE_MAX, ChunkDecoder, ChunkError, ChunkErrorKind, ChunkSender, ChunkStep, LAST_CHUNK,
     write_chunk_header, write_last_chunk,
@@ -58,7 +58,7 @@ pub use framing::Framing;
 pub use headers::{Field, Headers};
 pub use method::{Method, Version};
 pub use name::Name;
-pub use request::{ForUpstream, RequestHead, ResponseTo};
+pub use request::{ForUpstream, RequestHead, RequestParts, ResponseTo};
 pub use response::{ForClient, ResponseHead};
 pub use scan::{Limits, Parsed};
 pub use span::{Span, Text};

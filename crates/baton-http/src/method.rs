@@ -53,15 +53,23 @@ pub enum Version {
     /// HTTP/1.1. Like HAProxy 2.6 we take every higher `HTTP/D.D` as 1.1 too.
     #[default]
     Http11,
+    /// HTTP/2: of requests that came by it. Servers that speak HTTP/1 get them as 1.1.
+    Http2,
 }
 
 impl Version {
-    /// `HTTP/1.0` or `HTTP/1.1`.
+    /// `HTTP/1.0`, `HTTP/1.1` or `HTTP/2.0`.
     pub fn text(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
         }
+    }
+
+    /// What a message of this version is written as to a peer that speaks HTTP/1.
+    pub fn as_http1(self) -> Version {
+        self.min(Version::Http11)
     }
 
     /// The version written as `text`: `HTTP/`, a digit, a dot, a digit.

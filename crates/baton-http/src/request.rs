@@ -1,5 +1,9 @@
 //! The head of a request: parsed, judged and forwarded the way HAProxy 2.6 does it (docs/http1.md lists the facts).
 
+mod assemble;
+
+pub use assemble::RequestParts;
+
 use crate::connection::{self, Connection};
 use crate::error::{HeadError, HeadErrorKind};
 use crate::framing::{Framing, Lengths};
@@ -20,7 +24,7 @@ use crate::values::values;
 pub struct RequestHead {
     /// The method.
     pub method: Method,
-    /// The version the client speaks; also the one we forward with.
+    /// The version the client speaks; also the one we forward with, except that it is 1.1 for HTTP/2.
     pub version: Version,
     /// The fields. Repeated equal `Host` and `Content-Length` are reduced to one at parsing.
     pub headers: Headers,
@@ -206,7 +210,7 @@ impl RequestHead {
 
     /// Whether the client's connection may be kept after this request, as far as the client is concerned.
     pub fn keep_alive(&self) -> bool {
-        !self.must_close && !self.connection.close && (self.version == Version::Http11 || self.connection.keep_alive)
+        !self.must_close && !self.connection.close && (self.version >= Version::Http11 || self.connection.keep_alive)
     }
 
     /// What the parser of this request's responses needs.
@@ -223,21 +227,20 @@ impl RequestHead {
         if self.connection.upgrade {
             return;
         }
-        match (self.version, options.keep_alive) {
+        match (self.version.as_http1(), options.keep_alive) {
             (Version::Http11, false) => self.headers.add(b"connection", b"close"),
             (Version::Http10, true) => connection::add_keep_alive(&mut self.headers),
-            (Version::Http11, true) | (Version::Http10, false) => {}
+            (Version::Http11 | Version::Http2, _) | (Version::Http10, false) => {}
         }
     }
 
-    /// Appends the head to `out`, its empty line included.
+    /// Appends the head to `out`, as HTTP/1, its empty line included.
     pub fn write(&self, buf: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(self.method_text(buf));
         out.push(b' ');
-        let in_origin_form = self.is_assembled && self.form == TargetForm::Absolute;
-        out.extend_from_slice(if in_origin_form { self.path_and_query(buf) } else { self.target(buf) });
+        out.extend_from_slice(self.target_for_http1(buf));
         out.push(b' ');
-        out.extend_from_slice(self.version.text().as_bytes());
+        out.extend_from_slice(self.version.as_http1().text().as_bytes());
         out.extend_from_slice(b"\r\n");
         self.headers.write(buf, out);
         out.extend_from_slice(b"\r\n");
@@ -482,6 +485,10 @@ impl RequestHead {
             }
         }
     }
+}
+
+fn is_scheme_of_http(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")
 }
 
 /// The length of every `Sec-WebSocket-Key`: 16 bytes in base64 (RFC 6455 4.1).

@@ -78,6 +78,11 @@ macro_rules! violations {
                 match self { $(Violation::$id => ErrorCode::$code,)* }
             }
 
+            /// Whether a message is malformed (RFC 9113 8.1.1), not the protocol around it.
+            pub fn is_about_message(self) -> bool {
+                self.scope() == Scope::Stream && self.section().starts_with("RFC 9113 8") || self == Violation::ProtocolField
+            }
+
             /// Where it is defined.
             pub const fn section(self) -> &'static str {
                 match self { $(Violation::$id => $section,)* }

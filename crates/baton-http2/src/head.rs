@@ -106,6 +106,11 @@ impl Head {
         self.pseudo(self.list.pseudo.authority.or(self.list.host))
     }
 
+    /// `:authority`; empty if there is none.
+    pub fn own_authority(&self) -> &[u8] {
+        self.pseudo(self.list.pseudo.authority)
+    }
+
     /// `:path`; empty for CONNECT.
     pub fn path(&self) -> &[u8] {
         self.pseudo(self.list.pseudo.path)

@@ -68,7 +68,7 @@ mod stream;
 mod window;
 
 pub use config::Config;
-pub use connection::{Connection, DataFrame, Event, NotOpened, Received, RequestPseudo, Role};
+pub use connection::{Connection, Counts, DataFrame, Event, NotOpened, Received, RequestPseudo, Role};
 pub use error::{ErrorCode, Scope, Violation};
 pub use frame::{
     FRAME_HEADER_LEN, FRAME_SIZE_MAX, FRAME_SIZE_MIN, FrameHeader, FrameType, MAX_31, PREFACE, flag, write_go_away,

@@ -7,31 +7,26 @@ use baton_http::{FieldParts, HeadError, Headers, Limits, RequestHead, RequestPar
 use crate::head::Head;
 
 impl Head {
-    /// The request, whose texts lie in `buf`, a copy of the arena. The version that logs and rules see is `HTTP/2.0`.
-    ///
-    /// Extended CONNECT (RFC 8441) becomes the GET of HTTP/1 that asks for an upgrade; only `Sec-WebSocket-Key`, which HTTP/1 servers want, is left to
-    /// the caller.
+    /// Writes the request to `room`, of which it takes so many bytes: they are the buffer of `head`. The version that logs and rules see is
+    /// `HTTP/2.0`. Extended CONNECT (RFC 8441) for a WebSocket becomes the GET of HTTP/1 that asks for an upgrade, with this key.
     ///
     /// # Errors
     /// What is no valid request in HTTP/1 either: see [`RequestHead::assemble`].
-    pub fn to_request(&self, buf: &[u8], head: &mut RequestHead, limits: &Limits) -> Result<(), HeadError> {
-        let protocol = self.protocol();
+    pub fn to_request(
+        &self,
+        room: &mut [u8],
+        head: &mut RequestHead,
+        websocket_key: Option<&[u8]>,
+        limits: &Limits,
+    ) -> Result<usize, HeadError> {
         let parts = RequestParts {
-            method: if protocol.is_some() { b"GET" } else { self.method() },
+            method: self.method(),
             scheme: self.scheme(),
-            authority: self.authority(),
+            authority: self.own_authority(),
             path: self.path(),
-            version: b"HTTP/2.0",
+            websocket_key,
         };
-        head.assemble(buf, parts, self.parts(), limits)?;
-        if let Some(protocol) = protocol {
-            head.headers.add(b"connection", b"upgrade");
-            head.headers.add(b"upgrade", protocol);
-            head.connection.upgrade = true;
-            head.upgrade = true;
-            head.websocket = protocol.eq_ignore_ascii_case(b"websocket");
-        }
-        Ok(())
+        head.assemble(&parts, self.arena(), self.parts(), room, limits)
     }
 
     /// The response, whose texts lie in `buf`, a copy of the arena. `reason` is what HTTP/1 clients are sent.

@@ -74,6 +74,19 @@ pub struct BindOptions {
     pub shards: Option<u32>,
     /// `ssl`: TLS with clients, and everything about it.
     pub tls: Option<Arc<BindTls>>,
+    /// `proto`: what clients speak; `None`: what ALPN has negotiated, else what they begin with.
+    pub proto: Option<BindProtocol>,
+}
+
+/// `proto` of a `bind` line.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BindProtocol {
+    /// `h1`: HTTP/1, whatever a connection begins with.
+    H1,
+    /// `h2`: HTTP/2, from the first byte.
+    H2,
+    /// `none`: bytes, in `mode tcp`.
+    Bytes,
 }
 
 /// Owner and permission bits of a unix socket; `None` leaves what the process and its umask give.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{GlobalTls, IpvsTuning, KeywordLines, LogTarget, Process, Stats, VariableLimits};
+use crate::{GlobalTls, Http2Tuning, IpvsTuning, KeywordLines, LogTarget, Process, Stats, VariableLimits};
 
 /// Process-wide settings.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -92,6 +92,8 @@ pub struct Global {
     pub variable_limits: VariableLimits,
     /// `set-var` and `set-var-fmt`: the name of a variable of the process, and what it is set to, as it is written.
     pub variables: Vec<(String, String)>,
+    /// `tune.h2.*`.
+    pub http2: Http2Tuning,
     /// The lines of its keywords.
     pub lines: KeywordLines,
 }
@@ -146,6 +148,7 @@ impl Default for Global {
             server_state_base: None,
             variable_limits: VariableLimits::default(),
             variables: Vec::new(),
+            http2: Http2Tuning::default(),
             lines: KeywordLines::default(),
         }
     }

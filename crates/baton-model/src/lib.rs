@@ -19,6 +19,7 @@ pub mod diff;
 mod direct;
 mod discovered;
 mod global;
+mod http2;
 mod log;
 mod mail;
 mod options;
@@ -42,7 +43,7 @@ mod variables;
 pub use address::{Address, Family};
 pub use agent::AgentSettings;
 pub use balance::{Algorithm, Avalanche, Balance, HashFunction, HashType, UriHash};
-pub use bind::{Bind, BindKey, BindOptions, SocketMode};
+pub use bind::{Bind, BindKey, BindOptions, BindProtocol, SocketMode};
 pub use check::{
     Check, CheckConnect, CheckData, CheckExpect, CheckPort, CheckProtocol, CheckSettings, CheckStep, CheckText,
     CheckType, ExternalCheck, HttpCheckSend, InitState, MarkedDown, MarkedUp, Observe, OnError,
@@ -55,6 +56,7 @@ pub use direct::{
 };
 pub use discovered::{Discovered, DiscoveredServer, DiscoveredService};
 pub use global::Global;
+pub use http2::Http2Tuning;
 pub use log::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging};
 pub use mail::{EmailAlert, Mailer, Mailers};
 pub use options::{

@@ -25,6 +25,8 @@ pub struct HttpOptions {
     pub accept_invalid_request: bool,
     /// `option accept-invalid-http-response`.
     pub accept_invalid_response: bool,
+    /// `option disable-h2-upgrade`.
+    pub disable_h2_upgrade: bool,
     /// `http-reuse`.
     pub reuse: Reuse,
     /// `monitor-uri`.

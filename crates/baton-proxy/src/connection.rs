@@ -33,6 +33,8 @@ pub struct Connection {
     pub proxy_values: Option<Box<HeaderValues>>,
     /// When it was accepted, or its TLS handshake was done.
     pub accepted: Instant,
+    /// HTTP/2 is spoken.
+    pub is_http2: bool,
     /// How long its handshakes took: TLS, and a PROXY header.
     pub handshake_ms: u32,
     /// Its place among the open ones.
@@ -65,8 +67,8 @@ impl Connection {
     ) -> Connection {
         let Registered { core, orders, .. } = &membership.registered;
         orders.notes.accepted(stream.socket().as_raw_fd(), source, core.moment(accepted));
-        let (has_proxy_header, proxy_values) = (false, None);
-        Connection { stream, destination, has_proxy_header, proxy_values, accepted, handshake_ms: 0, membership }
+        let (has_proxy_header, proxy_values, is_http2, handshake_ms) = (false, None, false, 0);
+        Connection { stream, destination, has_proxy_header, proxy_values, accepted, is_http2, handshake_ms, membership }
     }
 
     /// A handshake is over: what follows is timed from here.

@@ -28,12 +28,15 @@ use crate::pool::Upstreams;
 use crate::spare::Spare;
 use crate::state::{ByName, Registry};
 use crate::stream::RecordPool;
+use crate::transport::OutPool;
 use crate::view::{FrontendSlot, FrontendView};
 
 pub use self::notes::{Moment, ServerMark, SessionDescription, SessionNotes, SessionPage};
 
 /// Memory of finished requests that a core keeps for the next ones.
 const WORK_KEPT_MAX: usize = 256;
+/// Buffers of HTTP/2 connections that a core keeps for the next ones.
+const OUTS_KEPT_MAX: usize = 64;
 /// So many bytes freed at a time are the end of a burst.
 const MUCH: usize = 1 << 20;
 
@@ -69,6 +72,10 @@ pub struct Core {
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
     spare: Spare<Box<Messages>>,
+    /// Timers of exchanges that are one of several of a connection.
+    pub deadlines: Spare<Deadline>,
+    /// What waits to be sent on connections that have several exchanges, or to be taken by these.
+    pub outs: Rc<OutPool>,
     open: Arc<AtomicUsize>,
     random: Cell<u64>,
 }
@@ -142,6 +149,8 @@ impl Core {
             exchanges: Cell::new(0),
             scratch: RefCell::default(),
             spare: Spare::new(WORK_KEPT_MAX),
+            deadlines: Spare::new(WORK_KEPT_MAX),
+            outs: Rc::new(OutPool::new(OUTS_KEPT_MAX)),
             open,
             random: Cell::new(seed | 1),
         }
@@ -234,6 +243,8 @@ impl Core {
     /// Frees what was not needed lately. What a burst leaves goes back to the system at once.
     pub fn thin(&self) {
         self.spare.thin();
+        self.deadlines.thin();
+        self.outs.thin();
         let freed = self.buffers.thin() + self.records.thin();
         if freed >= MUCH {
             memory::purge();
@@ -341,11 +352,22 @@ impl Core {
     /// Registers a client connection for as long as the guard lives.
     pub fn enter(self: &Rc<Self>) -> Registered {
         self.open.fetch_add(1, Ordering::Relaxed);
+        let (orders, key) = self.register();
+        Registered { core: self.clone(), orders, key }
+    }
+
+    /// Registers one of several exchanges of a connection, which operators see and end like a connection, for as long as the guard lives.
+    pub fn enter_stream(self: &Rc<Self>) -> RegisteredStream {
+        let (orders, key) = self.register();
+        RegisteredStream { core: self.clone(), orders, key }
+    }
+
+    fn register(&self) -> (Rc<Orders>, usize) {
         let serial = self.serial.get().wrapping_add(1);
         self.serial.set(serial);
         let orders = Rc::new(Orders { serial, ..Orders::default() });
         let key = self.connections.borrow_mut().insert(orders.clone());
-        Registered { core: self.clone(), orders, key }
+        (orders, key)
     }
 }
 
@@ -370,6 +392,21 @@ impl Drop for Registered {
     fn drop(&mut self) {
         self.core.connections.borrow_mut().remove(self.key);
         self.core.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One of several exchanges of a connection, registered by itself.
+#[derive(Debug)]
+pub struct RegisteredStream {
+    core: Rc<Core>,
+    /// What it is told.
+    pub orders: Rc<Orders>,
+    key: usize,
+}
+
+impl Drop for RegisteredStream {
+    fn drop(&mut self) {
+        self.core.connections.borrow_mut().remove(self.key);
     }
 }
 

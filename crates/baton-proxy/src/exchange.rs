@@ -2,7 +2,7 @@
 //! ends with its log line.
 //!
 //! Who makes an exchange is the only difference between protocols: [`http1`](crate::http1) makes one after the other of a
-//! connection, [`mux`](crate::mux) several at a time. What the stages of the line, rules and the log know of either is in here.
+//! connection, [`http2`](crate::http2) several at a time. What the stages of the line, rules and the log know of either is in here.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -111,7 +111,7 @@ impl<'a, M> Exchange<'a, M> {
         let Origin { connection, session, client, orders, deadline } = origin;
         let is_first = session.count_request();
         let started = if is_first { connection.accepted } else { session.rested(connection.accepted) };
-        connection.orders().notes.begins(session.requests(), core.moment(began));
+        orders.notes.begins(session.requests(), core.moment(began));
         Exchange {
             connection,
             session,
@@ -227,14 +227,23 @@ impl<'a> Exchange<'a> {
         self.messages.line = self.facts.take_line();
     }
 
-    /// Sends what is composed for the client.
+    /// Sends what is composed for the client, of a response that goes on.
     pub async fn send(&mut self, core: &Core) -> Result<(), Ended> {
+        self.send_part(core, false).await
+    }
+
+    /// Sends what is composed for the client, of a response that is whole by that.
+    pub async fn send_last(&mut self, core: &Core) -> Result<(), Ended> {
+        self.send_part(core, true).await
+    }
+
+    async fn send_part(&mut self, core: &Core, is_last: bool) -> Result<(), Ended> {
         let limit = self.client_timeout();
         let Exchange { client, orders, deadline, messages, .. } = self;
         let mut sent = 0;
         while sent < messages.down.len() {
             deadline.set(limit.map(|limit| core.now() + limit));
-            let write = |cx: &mut Context<'_>| client.poll_write(cx, &messages.down[sent..]);
+            let write = |cx: &mut Context<'_>| client.poll_write(cx, &messages.down[sent..], is_last);
             match until(core, orders, deadline, write).await {
                 Ok(Ok(count)) => sent += count,
                 Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Last)),

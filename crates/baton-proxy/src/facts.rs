@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_http::{Name, RequestView, ResponseView, Version};
+use baton_http::{Name, RequestView, ResponseView};
 use baton_model::{Mode, Proxy};
 
 /// The facts of one exchange: anybody may read what is known, and note by the methods here what happens.
@@ -261,10 +261,7 @@ impl LogFacts {
     /// The server's response has this status, whatever rules make of it.
     pub fn server_said(&mut self, response: ResponseView<'_>) {
         self.0.server_status = response.status();
-        self.0.response_version = Some(match response.version() {
-            Version::Http10 => "HTTP/1.0",
-            Version::Http11 => "HTTP/1.1",
-        });
+        self.0.response_version = Some(response.version().text());
     }
 
     /// A rule holds the server's response back: its time is none.

@@ -24,7 +24,6 @@ use crate::state::{
     ServerPlans,
 };
 use crate::sums::ProcessSum;
-use crate::transport::Multiplexer;
 use crate::upstream::ServerTlsContext;
 
 /// After so many backends (less than 1 ms) `prepare` yields its CPU to a core that is ready to run.
@@ -107,8 +106,6 @@ pub struct ListenerPlan {
     pub frontend: Arc<FrontendPlan>,
     /// TLS for its clients; `None`: they speak plainly.
     pub tls: Option<Arc<Acceptor>>,
-    /// What its clients speak in `mode http`; `None`: HTTP/1.
-    pub mux: Option<Arc<dyn Multiplexer>>,
     /// Its figures, with the connections that are open (`maxconn` of the `bind`).
     pub state: Arc<ListenerState>,
     /// Sockets, each served by at least one core, and each core serving at least one. With fewer sockets than cores
@@ -147,8 +144,6 @@ pub struct OpenListener {
     pub shards: Arc<[OwnedFd]>,
     /// TLS for its clients.
     pub tls: Option<Arc<Acceptor>>,
-    /// What its clients speak in `mode http`; `None`: HTTP/1.
-    pub mux: Option<Arc<dyn Multiplexer>>,
 }
 
 impl Generation {
@@ -310,7 +305,6 @@ impl Generation {
                     number: listener.number,
                     frontend: Arc::clone(frontend),
                     tls: listener.tls.clone(),
-                    mux: listener.mux.clone(),
                     state: Arc::clone(&listener.state),
                     shards: Weak::clone(&listener.shards),
                 }),
@@ -349,7 +343,7 @@ impl Generation {
         let mut numbers: FxHashMap<BindKey<'_>, u64> = FxHashMap::default();
         let mut numbered: Option<&Arc<FrontendPlan>> = None;
         let mut listeners = Vec::with_capacity(open.len());
-        for OpenListener { id, frontend, bind, shards, tls, mux } in open {
+        for OpenListener { id, frontend, bind, shards, tls } in open {
             let Some(frontend) = self.frontend(&frontend) else { continue };
             if !numbered.is_some_and(|before| Arc::ptr_eq(before, frontend)) {
                 numbered = Some(frontend);
@@ -362,7 +356,7 @@ impl Generation {
             let state = registry.listener(id, &frontend.proxy.name, number);
             let frontend = frontend.clone();
             let shards = Arc::downgrade(&shards);
-            listeners.push(Arc::new(ListenerPlan { id, bind, number, frontend, tls, mux, state, shards }));
+            listeners.push(Arc::new(ListenerPlan { id, bind, number, frontend, tls, state, shards }));
         }
         self.listeners = listeners;
     }

@@ -11,6 +11,7 @@ use baton_http::{Framing, Method};
 use crate::client::Client;
 use crate::core::{Core, Interrupt, Order, poll_until};
 use crate::exchange::Exchange;
+use crate::http2::{self, StreamRunners};
 use crate::messages::Messages;
 use crate::request;
 use crate::respond::Ending;
@@ -30,6 +31,8 @@ pub struct Line {
     pub core: Rc<Core>,
     /// Places for the futures of requests.
     runners: Spare<Runner<ClientWithRequest, ServedClient>>,
+    /// Those of requests that came by HTTP/2.
+    pub streams: Rc<StreamRunners>,
 }
 
 /// A client with a request.
@@ -46,6 +49,8 @@ enum Next {
     Close,
     /// The client may still be sending.
     Linger,
+    /// It was none: the connection goes on as HTTP/2.
+    Http2,
 }
 
 /// What ended the wait for a request.
@@ -60,7 +65,7 @@ enum Arrival {
 impl Line {
     /// The line of `core`. Frees the memory that a burst left behind, from now on.
     pub fn start(core: Rc<Core>) -> Rc<Line> {
-        let line = Rc::new(Line { core, runners: Spare::new(RUNNERS_KEPT_MAX) });
+        let line = Rc::new(Line { core, runners: Spare::new(RUNNERS_KEPT_MAX), streams: StreamRunners::new() });
         let weak = Rc::downgrade(&line);
         tokio::task::spawn_local(supervise::for_ever(move || {
             let line = weak.clone();
@@ -69,6 +74,7 @@ impl Line {
                     tokio::time::sleep(THIN).await;
                     let Some(line) = line.upgrade() else { return };
                     line.runners.thin();
+                    line.streams.thin();
                     line.core.thin();
                 }
             }
@@ -81,8 +87,8 @@ impl Line {
 /// `async fn` inside of another one would hold its line and its client twice.
 ///
 /// ```text
-/// Idle ──▶ Busy ──▶ Lingering ──▶ Over
-///   ◀───────┘└─────────────────────▶
+/// Idle ──▶ Busy ──▶ Apart ──▶ Over
+///   ◀───────┘└─────────────────▶
 /// ```
 pub struct Kept {
     line: Rc<Line>,
@@ -94,8 +100,8 @@ enum KeptState {
     Idle(Box<Client>),
     /// One is, in memory that the core lends.
     Busy(Runner<ClientWithRequest, ServedClient>),
-    /// The last response is sent; the client may still be sending.
-    Lingering(Pin<Box<dyn Future<Output = ()>>>),
+    /// The last response is sent and the client may still be sending, or it speaks HTTP/2.
+    Apart(Pin<Box<dyn Future<Output = ()>>>),
     Over,
 }
 
@@ -127,12 +133,13 @@ impl Future for Kept {
                     match next {
                         Next::Request => *state = KeptState::await_request(line, client),
                         Next::Close => {}
-                        Next::Linger => *state = KeptState::Lingering(Box::pin(linger(line.core.clone(), client))),
+                        Next::Linger => *state = KeptState::Apart(Box::pin(linger(line.core.clone(), client))),
+                        Next::Http2 => *state = KeptState::Apart(Box::pin(http2::serve(line.streams.clone(), client))),
                     }
                     continue;
                 }
-                KeptState::Lingering(lingering) => {
-                    ready!(lingering.as_mut().poll(cx));
+                KeptState::Apart(rest) => {
+                    ready!(rest.as_mut().poll(cx));
                     true
                 }
                 KeptState::Over => return Poll::Ready(()),
@@ -182,9 +189,13 @@ async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
     let mut exchange = Exchange::of_http(&core, client.origin().0, messages);
     let ending = request::serve(&core, &mut exchange).await;
     let next = next(&exchange.messages, ending);
-    if next != Next::Request {
-        exchange.connection.membership.leave();
-        exchange.session.untrack();
+    match next {
+        Next::Request => {}
+        Next::Http2 => exchange.session.uncount_request(),
+        Next::Close | Next::Linger => {
+            exchange.connection.membership.leave();
+            exchange.session.untrack();
+        }
     }
     exchange.connection.orders().notes.rests();
     exchange.session.rests(exchange.connection.accepted, core.now());
@@ -200,6 +211,7 @@ async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
 fn next(messages: &Messages, ending: Ending) -> Next {
     let unread = match ending {
         Ending::Kept => return Next::Request,
+        Ending::Broken if messages.is_http2 => return Next::Http2,
         Ending::Broken => return Next::Close,
         Ending::Closed { unread } => unread,
     };
@@ -271,7 +283,7 @@ mod tests {
             source: Source::default(),
         };
         let (id, frontend, shards): (_, _, Arc<[OwnedFd]>) = (ListenerId(1), proxy.name.clone(), Arc::new([]));
-        let listener = OpenListener { id, frontend, bind, shards, tls: None, mux: None };
+        let listener = OpenListener { id, frontend, bind, shards, tls: None };
         let model = Arc::new(Model { proxies: vec![Arc::new(proxy)], ..Model::default() });
         let (files, now) = ((&NoFiles as &dyn Files, Connectors::default()), Instant::now());
         let prepared = Generation::prepare(None, (model, &CompiledRules::default()), 10, registry, files, now);
@@ -283,7 +295,7 @@ mod tests {
     fn line(number: usize, registry: &Arc<Registry>, generation: &Arc<Generation>) -> Line {
         let core = Rc::new(Core::new(number, registry.clone(), Rc::new(Clock::new()), Arc::default(), 16384));
         core.apply(generation);
-        Line { core, runners: Spare::new(1) }
+        Line { core, runners: Spare::new(1), streams: StreamRunners::new() }
     }
 
     /// A place on this core for a connection of the generation's listener.
@@ -328,9 +340,11 @@ mod tests {
                 has_proxy_header: _,
                 proxy_values: _,
                 accepted,
+                is_http2,
                 handshake_ms: _,
                 membership,
             } = connection;
+            assert!(!is_http2);
             let before = membership.registered.id();
             drop((membership, session.take_private()));
             assert_eq!((open(), session.requests()), ([0; 3], 1));

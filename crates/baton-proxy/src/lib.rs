@@ -31,11 +31,11 @@ mod flow;
 pub mod generation;
 mod handshake;
 mod http1;
+mod http2;
 mod live;
 mod log;
 mod logged;
 mod messages;
-mod mux;
 mod names;
 mod netscaler;
 mod pages;
@@ -83,6 +83,5 @@ pub use state::{
     ListenerState, Registry, ServerPlan, read_counted,
 };
 pub use sums::{ProcessSum, ProcessSums};
-pub use transport::{Frame, HeadWriter, MalformedFrame, Multiplexer, MuxCodec, PairsOf};
 pub use upstream::{ServerTlsContext, dialer};
 pub use workers::{Command, LoopLatency, SessionReader, Workers};

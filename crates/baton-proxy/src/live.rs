@@ -144,6 +144,7 @@ impl Live<'_> {
         Some(match (figure, side) {
             // Rules run on connections without an error.
             (ConnectionFigure::Error, _) => 0,
+            (ConnectionFigure::HttpMajor, Side::Client) if self.connection.is_http2 => 2,
             (ConnectionFigure::HttpMajor, _) => 1,
             (ConnectionFigure::HasProxyHeader, Side::Client) => i64::from(self.connection.has_proxy_header),
             (ConnectionFigure::HasProxyHeader, Side::Server) => return None,

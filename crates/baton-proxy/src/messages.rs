@@ -47,6 +47,8 @@ pub struct Messages {
     pub upload: Flow,
     /// The body was begun to be passed on: what is left of it is in `upload`.
     pub composed: bool,
+    /// It is no request, but the beginning of HTTP/2.
+    pub is_http2: bool,
     /// Room for the request line as received, lent to the log's facts.
     pub line: Vec<u8>,
     /// Room for entries of stick tables that the exchange tracks, lent to it.
@@ -73,6 +75,7 @@ impl Messages {
             down: Vec::new(),
             upload: Flow::default(),
             composed: false,
+            is_http2: false,
             line: Vec::new(),
             tracked: TrackedCounters::default(),
             variables: Variables::new(),
@@ -203,6 +206,7 @@ impl Messages {
             down,
             upload,
             composed,
+            is_http2,
             line,
             tracked,
             variables,
@@ -222,6 +226,7 @@ impl Messages {
         }
         *upload = Flow::default();
         *composed = false;
+        *is_http2 = false;
         *server_line = 0..0;
         buffers.give(std::mem::take(received));
         let mut input = std::mem::take(input);

@@ -33,7 +33,7 @@ async fn forward(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Sent, E
         Routed::Served(service) => return Box::pin(service::answer(core, exchange, service)).await,
     };
     exchange.progress.enter(&backend);
-    exchange.connection.orders().notes.goes_to(&backend);
+    exchange.orders.notes.goes_to(&backend);
     exchange.progress.count_request(core.number);
     supervise::may_panic("request");
     relay::compose(core, exchange, &backend)?;
@@ -43,7 +43,7 @@ async fn forward(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Sent, E
             Opened::Server(slot, connection) => (slot, connection),
             Opened::Answered(answer) => return respond::answer(core, exchange, answer).await,
         };
-        exchange.connection.orders().notes.is_at(slot.server());
+        exchange.orders.notes.is_at(slot.server());
         match relay::run(core, exchange, &backend, &slot, connection).await {
             Ok(sent) => {
                 exchange.progress.keep(slot);

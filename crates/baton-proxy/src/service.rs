@@ -122,7 +122,7 @@ async fn respond(core: &Rc<Core>, exchange: &mut Exchange<'_>, response: Service
         ServiceBody::Pieces(cursor) => Some(cursor),
     };
     // A client of HTTP/1.0 knows the end by the end of the connection.
-    if exchange.messages.request.version == Version::Http11 {
+    if exchange.messages.request.version >= Version::Http11 {
         page.push_str("transfer-encoding: chunked\r\n");
     }
     page.push_str("\r\n");
@@ -158,7 +158,7 @@ async fn respond(core: &Rc<Core>, exchange: &mut Exchange<'_>, response: Service
         }
     }
     drop(cursor);
-    exchange.send(core).await?;
+    exchange.send_last(core).await?;
     if keep {
         exchange.messages.skip_body();
     }

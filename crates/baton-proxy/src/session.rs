@@ -112,6 +112,11 @@ impl Session {
         before == 0
     }
 
+    /// What was begun was no request.
+    pub fn uncount_request(&self) {
+        self.requests.set(self.requests.get().saturating_sub(1));
+    }
+
     /// A connection that began in `mode tcp` goes on in `mode http`: its first request is to come.
     pub fn hand_on(&self, set: HandedOn) {
         self.requests.set(self.requests.get().saturating_sub(1));

@@ -1,7 +1,7 @@
 //! What the client's protocol makes of a response: heads, interim responses, the end of a body, and, of HTTP/1, whether the connection
 //! stays for another request. Stages of the request path give a response to the sink and do not know how it is written.
 
-use baton_http::{ForClient, Framing, Method, ResponseView, Version};
+use baton_http::{ChunkDecoder, ForClient, Framing, Method, Name, ResponseView, Version};
 
 use crate::core::Core;
 use crate::ended::Ended;
@@ -21,16 +21,31 @@ pub fn head(exchange: &mut Exchange<'_>, page: Option<&[u8]>, may_keep: bool) ->
             response.write(buf, down);
             keep
         }
-        Transport::Multiplexed(stream) => {
-            stream.head(ResponseView::new(response, buf));
+        Transport::Http2(stream) => {
+            let (status, is_tunnel) = (response.status, response.framing == Framing::Tunnel);
+            if is_tunnel {
+                // Of HTTP/1: that the stream is a tunnel is all that is to be said (RFC 8441 5).
+                response.headers.remove_known(Name::SecWebsocketAccept);
+            }
+            let ends = response.framing.is_empty() && !response.is_interim();
+            let status = if status == 101 { 200 } else { status };
+            stream.head_of(status, ResponseView::new(response, buf), ends);
             may_keep
         }
     }
 }
 
+/// The response is whole, and its sender has no more to say: a stream is told so, also while its request goes on.
+pub fn end(client: Transport<'_>, chunks: &ChunkDecoder) {
+    if let Transport::Http2(stream) = client {
+        let (trailers, bytes) = chunks.trailers();
+        stream.finish(trailers, bytes);
+    }
+}
+
 /// Composes the head of an interim response (1xx) of the server, for clients that know what it is.
 pub fn interim(exchange: &mut Exchange<'_>) {
-    if exchange.messages.request.version == Version::Http11 {
+    if exchange.messages.request.version >= Version::Http11 {
         head(exchange, None, true);
     }
 }
@@ -39,14 +54,14 @@ pub fn interim(exchange: &mut Exchange<'_>) {
 pub async fn go_on(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended> {
     match exchange.client {
         Transport::Connection(_) => exchange.messages.down.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"),
-        Transport::Multiplexed(stream) => stream.interim(100),
+        Transport::Http2(stream) => stream.interim(100),
     }
     exchange.send(core).await
 }
 
 /// Sends a 103 response with these fields, one line each, to clients that know what it is.
 pub async fn early_hints(core: &Core, exchange: &mut Exchange<'_>, fields: &[u8]) -> Result<(), Ended> {
-    if exchange.messages.request.version != Version::Http11 {
+    if exchange.messages.request.version < Version::Http11 {
         return Ok(());
     }
     let page = [b"HTTP/1.1 103 Early Hints\r\n", fields, b"\r\n"].concat();
@@ -64,9 +79,10 @@ pub fn plain(exchange: &mut Exchange<'_>, page: &[u8]) {
     let Exchange { client, messages, .. } = exchange;
     match client {
         Transport::Connection(_) => messages.down.extend_from_slice(page),
-        Transport::Multiplexed(stream) => {
+        Transport::Http2(stream) => {
             if let Some(len) = messages.read_page(page) {
-                stream.head(ResponseView::new(&messages.response, page));
+                let response = &messages.response;
+                stream.head_of(response.status, ResponseView::new(response, page), response.framing.is_empty());
                 messages.down.extend_from_slice(&page[len..]);
             }
         }
@@ -103,6 +119,6 @@ fn may_stay(core: &Core, exchange: &Exchange<'_>) -> bool {
                 && exchange.progress.frontend.plan.proxy.http.connection != Close
         }
         // A stream ends with its response; whether its connection stays is not for one of its exchanges to say.
-        Transport::Multiplexed(_) => true,
+        Transport::Http2(_) => true,
     }
 }

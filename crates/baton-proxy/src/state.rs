@@ -106,9 +106,31 @@ pub enum Counter {
     TlsResumed,
     /// `ssl_failed_handshake`: clients with which there was no agreement.
     TlsFailures,
+    /// `h2_total_connections`: connections that spoke HTTP/2.
+    Http2Connections,
+    /// `h2_backend_total_streams`: their requests.
+    Http2Streams,
+    /// `h2_headers_rcvd`: HEADERS frames.
+    Http2Headers,
+    /// `h2_data_rcvd`: DATA frames.
+    Http2Data,
+    /// `h2_settings_rcvd`: SETTINGS frames.
+    Http2Settings,
+    /// `h2_rst_stream_rcvd`: RST_STREAM frames.
+    Http2Resets,
+    /// `h2_goaway_rcvd`: GOAWAY frames.
+    Http2GoAways,
+    /// `h2_detected_conn_protocol_errors`: connections that clients ended by violating the protocol.
+    Http2ConnectionErrors,
+    /// `h2_detected_strm_protocol_errors`: streams that clients ended so.
+    Http2StreamErrors,
+    /// `h2_rst_stream_resp`: RST_STREAM frames that we sent.
+    Http2ResetsSent,
+    /// `h2_goaway_resp`: GOAWAY frames that we sent.
+    Http2GoAwaysSent,
 }
 
-const COUNTERS: usize = Counter::TlsFailures as usize + 1;
+const COUNTERS: usize = Counter::Http2GoAwaysSent as usize + 1;
 
 impl Counter {
     /// All of them, each with the name under which it goes from one process to the next: a name never changes its meaning.
@@ -145,6 +167,17 @@ impl Counter {
         (Counter::TlsSessions, "ssl_sess"),
         (Counter::TlsResumed, "ssl_reused_sess"),
         (Counter::TlsFailures, "ssl_failed_handshake"),
+        (Counter::Http2Connections, "h2_total_connections"),
+        (Counter::Http2Streams, "h2_backend_total_streams"),
+        (Counter::Http2Headers, "h2_headers_rcvd"),
+        (Counter::Http2Data, "h2_data_rcvd"),
+        (Counter::Http2Settings, "h2_settings_rcvd"),
+        (Counter::Http2Resets, "h2_rst_stream_rcvd"),
+        (Counter::Http2GoAways, "h2_goaway_rcvd"),
+        (Counter::Http2ConnectionErrors, "h2_detected_conn_protocol_errors"),
+        (Counter::Http2StreamErrors, "h2_detected_strm_protocol_errors"),
+        (Counter::Http2ResetsSent, "h2_rst_stream_resp"),
+        (Counter::Http2GoAwaysSent, "h2_goaway_resp"),
     ];
 
     /// Its name, see [`Counter::NAMED`].
@@ -164,6 +197,10 @@ pub struct FrontendState {
     pub open: AtomicI64,
     /// The most that were open at once.
     pub open_max: AtomicI64,
+    /// Those of them that speak HTTP/2.
+    pub http2_open: AtomicI64,
+    /// Streams of these that are in work.
+    pub http2_streams: AtomicI64,
     /// Connections accepted in the current second (`rate-limit sessions`).
     pub rate: Rate,
     /// Told when a connection closes: accepting may go on if the frontend was full.
@@ -434,6 +471,8 @@ impl Registry {
                 counters: CounterBlock::new(&self.memory, Counted::Frontend(name.clone()), self.cores),
                 open: AtomicI64::new(0),
                 open_max: AtomicI64::new(0),
+                http2_open: AtomicI64::new(0),
+                http2_streams: AtomicI64::new(0),
                 rate: Rate::default(),
                 freed: tokio::sync::Notify::new(),
                 maxconn: Limit::default(),

@@ -88,11 +88,11 @@ async fn open(
         }
     };
     exchange.progress.enter(&backend);
-    exchange.connection.orders().notes.goes_to(&backend);
+    exchange.orders.notes.goes_to(&backend);
     let preference = route::stream_preference(core, exchange, &backend);
     match Attempts::new(&backend, preference, &exchange.settings).open(core, exchange).await? {
         Opened::Server(slot, connection) => {
-            exchange.connection.orders().notes.is_at(slot.server());
+            exchange.orders.notes.is_at(slot.server());
             Ok(Some((backend, (connection, slot))))
         }
         // Only requests are.

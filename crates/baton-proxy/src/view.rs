@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_http::Limits;
+use baton_http2::{Config, FRAME_SIZE_MAX, FRAME_SIZE_MIN, Settings};
+use baton_model::Global;
 use baton_rules::SettingValues;
 
 use crate::generation::{BackendPlan, FrontendPlan, Generation};
@@ -76,6 +78,8 @@ pub struct FrontendView {
     pub accepts_per_turn: u32,
     /// The process's limits of TLS with clients.
     pub tls_limits: TlsLimits,
+    /// What HTTP/2 clients are told, and may cost.
+    pub http2: Rc<Config>,
 }
 
 /// How many connections with TLS the process accepts.
@@ -135,6 +139,7 @@ impl FrontendView {
             headers: global.maxhdr,
             relaxed: false,
         };
+        let http2 = Rc::new(http2_config(global, limits));
         let backends = Rc::new(BackendViews::new(generation.backends.clone()));
         let view = |plan: &Arc<FrontendPlan>| {
             let default = plan.default_backend.as_ref().and_then(|backend| backends.get(&backend.proxy.name));
@@ -150,6 +155,7 @@ impl FrontendView {
                 session_rate_global: global.maxsessrate,
                 accepts_per_turn: global.maxaccept.unwrap_or(ACCEPTS_PER_TURN),
                 tls_limits: TlsLimits { open: global.maxsslconn, rate: global.maxsslrate },
+                http2: http2.clone(),
             })
         };
         generation.frontends.iter().map(|plan| (plan.proxy.name.clone(), view(plan))).collect()
@@ -167,4 +173,42 @@ impl FrontendView {
     pub fn patience(&self, backend: &BackendView, set: Option<&SettingValues>) -> Patience {
         Patience::new(&self.plan.proxy, &backend.plan.proxy, set)
     }
+}
+
+/// Streams whose servers do not take what their clients send hold up no other one before they hold this many windows.
+const STALLED_STREAMS: u32 = 16;
+
+/// `tune.h2.*`, and heads as long as those of HTTP/1.
+fn http2_config(global: &Global, limits: Limits) -> Config {
+    let tuning = &global.http2;
+    let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
+    let fields = u32::try_from(limits.headers).unwrap_or(u32::MAX);
+    let usual = Settings::default();
+    let settings = Settings {
+        header_table_size: tuning.header_table_size,
+        enable_push: false,
+        max_concurrent_streams: match tuning.max_concurrent_streams {
+            0 => u32::MAX,
+            most => most,
+        },
+        initial_window_size: tuning.initial_window_size,
+        max_frame_size: frame_size(global),
+        enable_connect_protocol: !tuning.no_websockets,
+        ..usual
+    };
+    Config {
+        settings,
+        connection_window: tuning.initial_window_size.saturating_mul(STALLED_STREAMS).clamp(65_535, i32::MAX as u32),
+        // Each field counts for 32 bytes more; cookies may come in crumbs, which are one field of what is forwarded.
+        head_bytes_max: head_bytes.saturating_add(64 * fields),
+        head_fields_max: 2 * fields,
+        block_bytes_max: head_bytes.saturating_mul(2),
+        ..Config::default()
+    }
+}
+
+/// `tune.h2.max-frame-size`: a buffer, or what is given, within what the protocol allows.
+fn frame_size(global: &Global) -> u32 {
+    let buffer = u32::try_from(global.bufsize).unwrap_or(u32::MAX).clamp(FRAME_SIZE_MIN, FRAME_SIZE_MAX);
+    global.http2.max_frame_size.map_or(buffer, |most| most.min(buffer))
 }

@@ -8,7 +8,7 @@ const ORDER: [&str; 59] = [
     "workers",
     "accept",
     "http1",
-    "mux",
+    "http2",
     "request",
     "tcp",
     "attempt",

@@ -87,7 +87,7 @@ impl BindSettings {
 
     /// Whether what a protocol of ALPN stands for is spoken behind the handshake: in `mode tcp` that is the server's business.
     fn speaks(&self, protocol: &str) -> bool {
-        !self.http || protocol.starts_with("http/1.")
+        !self.http || protocol == "h2" || protocol.starts_with("http/1.")
     }
 }
 

@@ -1,6 +1,6 @@
 //! `bind` lines (configuration manual, 4.2 and 5.1).
 
-use baton_model::{Address, Bind, BindOptions, Family};
+use baton_model::{Address, Bind, BindOptions, BindProtocol, Family, Mode, Proxy};
 use baton_rules::{nearest, suggestion};
 
 use super::direct::{self, OwnNode};
@@ -8,7 +8,8 @@ use super::stats::{self, StatsDraft};
 use super::tls::{self, TlsDraft};
 use super::{Parameter, Status};
 use crate::address::{self, Port, Text};
-use crate::lower::{Call, Draft, MAX_OBJECTS, Subject};
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::lower::{Call, Context, Draft, Kind, MAX_OBJECTS, Subject};
 use crate::values::Unit;
 
 /// A `bind` line while its words are read.
@@ -80,6 +81,12 @@ pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     row("mss", 1, mss, "TCP maximum segment size (MSS)."),
     row("name", 1, name, "Name of the listening socket in statistics."),
     row("namespace", 1, namespace, "Listen in this network namespace ('ip netns')."),
+    row(
+        "proto",
+        1,
+        proto,
+        "What clients speak: 'h1', 'h2', or 'none' in 'mode tcp'; otherwise ALPN or their first bytes decide.",
+    ),
     row("severity-output", 1, stats::severity, "On a 'stats socket': whether messages begin with their severity."),
     row("shards", 1, shards, "Number of listening sockets for the address, or 'by-thread'."),
     row("tcp-ut", 1, tcp_ut, "TCP user timeout: how long sent data may stay unacknowledged."),
@@ -97,7 +104,6 @@ pub(crate) static PARAMETERS: &[Parameter<BindDraft>] = &[
     none("nice", 1, "connections are processed in the order of their events"),
     none("process", 1, "all threads serve all addresses"),
     none("thread", 1, "all threads serve all addresses"),
-    later("proto", 1),
     later("quic-force-retry", 0),
 ];
 
@@ -340,6 +346,37 @@ fn mss(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
         _ => call.error(at + 1, "bad-value", "expects an MSS with an absolute value between 1 and 65535".into()),
     }
     1
+}
+
+fn proto(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    match call.line.word(at + 1) {
+        "h1" => bind.options.proto = Some(BindProtocol::H1),
+        "h2" => bind.options.proto = Some(BindProtocol::H2),
+        "none" => bind.options.proto = Some(BindProtocol::Bytes),
+        text => {
+            let message = format!("'proto' :  unknown MUX protocol '{text}'");
+            call.error_with(at + 1, "bad-value", message, suggestion(text, ["h1", "h2", "none"]));
+        }
+    }
+    1
+}
+
+/// Whether what clients of each address speak fits the section's mode.
+pub(crate) fn judge_protocols(proxy: &Proxy, kind: Kind, context: &mut Context<'_>) {
+    for bind in &proxy.binds {
+        let word = match (bind.options.proto, proxy.mode) {
+            (None, _) | (Some(BindProtocol::H1 | BindProtocol::H2), Mode::Http) => continue,
+            (Some(BindProtocol::Bytes), Mode::Tcp) => continue,
+            (Some(BindProtocol::H1), _) => "h1",
+            (Some(BindProtocol::H2), _) => "h2",
+            (Some(BindProtocol::Bytes), _) => "none",
+        };
+        let (kind, name, place, source) = (kind.label(), &proxy.name, bind.place(), &bind.source);
+        let message =
+            format!("{kind} '{name}' : MUX protocol '{word}' is not usable for 'bind {place}' at [{source}].");
+        let plain = Diagnostic::plain(Severity::Alert, "needs-http", message);
+        context.report.add(Diagnostic { late: true, file: source.file.clone(), line: source.line, ..plain });
+    }
 }
 
 fn shards(bind: &mut BindDraft, call: &mut Call<'_, '_>, at: usize) -> usize {

@@ -7,7 +7,7 @@ use baton_rules::suggestion;
 
 use super::rows::{gone, later, none};
 use super::server::tls::defaults as tls;
-use super::{Apply, GLOBAL, Keyword, Status, limits, peers, process, stats};
+use super::{Apply, GLOBAL, Keyword, Status, http2, limits, peers, process, stats};
 use crate::lower::{Call, DefaultPath, GlobalDraft, Prefix, log_target};
 
 pub(super) const fn row(
@@ -39,6 +39,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("gid", "NUMBER", gid, "Group id of the process."),
     row("grace", "TIME", grace, "How long connections are still accepted after a graceful stop was requested."),
     row("group", "NAME", group, "Group of the process."),
+    row(
+        "h2-workaround-bogus-websocket-clients",
+        "",
+        http2::no_websockets,
+        "WebSockets over HTTP/2 (RFC 8441) are not offered to clients, which use HTTP/1.1 for them.",
+    ),
     row("hard-stop-after", "TIME", hard_stop_after, "Maximum duration of a graceful stop."),
     row(
         "insecure-setuid-wanted",
@@ -139,6 +145,42 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("tune.bufsize", "BYTES", limits::bufsize, "Buffer size, which limits the length of message heads."),
     row("tune.http.cookielen", "NUMBER", limits::cookielen, "Longest part of a cookie that 'capture cookie' keeps."),
     row("tune.http.logurilen", "NUMBER", limits::logurilen, "Longest part of a request line in a log line."),
+    row(
+        "tune.h2.fe.initial-window-size",
+        "BYTES",
+        http2::initial_window_size,
+        "As 'tune.h2.initial-window-size' (as in HAProxy 2.8).",
+    ),
+    row(
+        "tune.h2.fe.max-concurrent-streams",
+        "NUMBER",
+        http2::max_concurrent_streams,
+        "As 'tune.h2.max-concurrent-streams' (as in HAProxy 2.8).",
+    ),
+    row(
+        "tune.h2.header-table-size",
+        "BYTES",
+        http2::header_table_size,
+        "Size of the table by which HTTP/2 clients abbreviate header fields: 4096 by default.",
+    ),
+    row(
+        "tune.h2.initial-window-size",
+        "BYTES",
+        http2::initial_window_size,
+        "Bytes of a request's body that an HTTP/2 client may send ahead of its server: 65535 by default.",
+    ),
+    row(
+        "tune.h2.max-concurrent-streams",
+        "NUMBER",
+        http2::max_concurrent_streams,
+        "Requests of an HTTP/2 connection in flight: 100 by default; 0 is no limit.",
+    ),
+    row(
+        "tune.h2.max-frame-size",
+        "BYTES",
+        http2::max_frame_size,
+        "Longest HTTP/2 frame that clients may send, at most 'tune.bufsize'.",
+    ),
     row("tune.http.maxhdr", "NUMBER", limits::maxhdr, "Maximum number of header fields of a message."),
     row(
         "tune.maxaccept",
@@ -166,7 +208,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("zero-warning", "", zero_warning, "Warnings refuse the configuration."),
     none("busy-polling", GLOBAL, "…", POLLER),
     none("expose-experimental-directives", GLOBAL, "…", "there are no experimental directives"),
-    none("h2-workaround-bogus-websocket-clients", GLOBAL, "…", "it configures HTTP/2, which is not supported yet"),
     none("httpclient.resolvers.id", GLOBAL, "…", INTERNAL),
     none("httpclient.resolvers.prefer", GLOBAL, "…", INTERNAL),
     none("httpclient.ssl.ca-file", GLOBAL, "…", INTERNAL),
@@ -201,10 +242,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     none("tune.comp.maxlevel", GLOBAL, "…", COMPRESSION),
     none("tune.fail-alloc", GLOBAL, "…", INTERNAL),
     none("tune.fd.edge-triggered", GLOBAL, "…", INTERNAL),
-    none("tune.h2.header-table-size", GLOBAL, "…", "it configures HTTP/2, which is not supported yet"),
-    none("tune.h2.initial-window-size", GLOBAL, "…", "it configures HTTP/2, which is not supported yet"),
-    none("tune.h2.max-concurrent-streams", GLOBAL, "…", "it configures HTTP/2, which is not supported yet"),
-    none("tune.h2.max-frame-size", GLOBAL, "…", "it configures HTTP/2, which is not supported yet"),
     none("tune.idle-pool.shared", GLOBAL, "…", "idle connections stay with the thread that opened them"),
     none("tune.idletimer", GLOBAL, "…", INTERNAL),
     none("tune.listener.multi-queue", GLOBAL, "…", "the kernel spreads connections over the threads"),

@@ -74,6 +74,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
          rules.",
     ),
     http(
+        "option disable-h2-upgrade",
+        FE,
+        |d| &mut d.proxy.http.disable_h2_upgrade,
+        "A connection that begins as HTTP/1 cannot go on as HTTP/2, by its preface.",
+    ),
+    http(
         "option http-ignore-probes",
         FE,
         |d| &mut d.proxy.http.ignore_probes,
@@ -138,7 +144,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("option tcpka", ALL, "", tcpka, "TCP keep-alive on both sides."),
     row("option tcplog", ALL, "", tcplog, "TCP log format."),
     flag("option transparent", BE, |d| &mut d.transparent, "Connect to the client's original destination."),
-    none("option disable-h2-upgrade", FE, "", "connections are always HTTP/1"),
     none("option idle-close-on-response", FE, "", "idle connections are closed gracefully anyway"),
     later("option checkcache", BE),
     later("option h1-case-adjust-bogus-client", FE),

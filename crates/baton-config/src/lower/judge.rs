@@ -22,7 +22,7 @@ use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
 use crate::keywords::check::CheckKind;
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
-use crate::keywords::{failure, mail, peers, resolvers, ring, server, statistics, tls, userlist};
+use crate::keywords::{bind, failure, mail, peers, resolvers, ring, server, statistics, tls, userlist};
 use crate::own::Own;
 use crate::syntax::Line;
 
@@ -211,6 +211,7 @@ fn finish_proxy(
         }
     }
     tls::certificates(proxy, &draft.ssl_lines, &draft.uses, context);
+    bind::judge_protocols(proxy, draft.kind, context);
     proxy.check.kind = draft.check.kind();
     external_check(proxy, draft, global, context);
     if proxy.mode == Mode::Direct {

@@ -10,6 +10,7 @@ impl Connection {
     pub fn begin_drain(&mut self, out: &mut Vec<u8>) {
         if self.drain == Drain::No {
             self.drain = Drain::Announced;
+            self.counts.go_aways_sent += 1;
             frame::write_go_away(MAX_31, ErrorCode::NO_ERROR, "", out);
             frame::write_ping(DRAIN_PING, false, out);
         }
@@ -20,6 +21,7 @@ impl Connection {
     pub fn end_drain(&mut self, out: &mut Vec<u8>) {
         if !matches!(self.drain, Drain::Final { .. }) {
             self.drain = Drain::Final { last: self.last_peer };
+            self.counts.go_aways_sent += 1;
             frame::write_go_away(self.last_peer, ErrorCode::NO_ERROR, "", out);
         }
     }
@@ -27,12 +29,18 @@ impl Connection {
     /// Ends the connection for a reason; nothing more is received.
     pub fn abort(&mut self, code: ErrorCode, text: &str, out: &mut Vec<u8>) {
         self.drain = Drain::Final { last: self.last_peer };
+        self.counts.go_aways_sent += 1;
         frame::write_go_away(self.last_peer, code, text, out);
     }
 
     /// Whether we have announced the end.
     pub fn is_draining(&self) -> bool {
         self.drain != Drain::No
+    }
+
+    /// Whether we have named the last stream that is served.
+    pub fn is_drain_final(&self) -> bool {
+        matches!(self.drain, Drain::Final { .. })
     }
 
     /// Whether no stream is left, and none will be taken.
@@ -48,6 +56,8 @@ impl Connection {
     /// The connection cannot go on.
     pub(super) fn fail(&mut self, violation: Violation, out: &mut Vec<u8>) {
         self.failed = Some(violation);
+        self.counts.connection_errors += 1;
+        self.counts.go_aways_sent += 1;
         frame::write_go_away(self.last_peer, violation.code(), violation.text(), out);
     }
 

@@ -187,6 +187,30 @@ pub struct Connection {
     peer_last: Option<u32>,
     budget: Budget,
     failed: Option<Violation>,
+    counts: Counts,
+}
+
+/// What happened on a connection since [`Connection::take_counts`].
+#[derive(Copy, Clone, Default, Eq, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Counts {
+    /// HEADERS frames that came.
+    pub headers: u32,
+    /// DATA frames that came.
+    pub data: u32,
+    /// SETTINGS frames that came.
+    pub settings: u32,
+    /// RST_STREAM frames that came.
+    pub resets: u32,
+    /// GOAWAY frames that came.
+    pub go_aways: u32,
+    /// Violations that ended a stream.
+    pub stream_errors: u32,
+    /// Violations that ended the connection.
+    pub connection_errors: u32,
+    /// RST_STREAM frames that were sent.
+    pub resets_sent: u32,
+    /// GOAWAY frames that were sent.
+    pub go_aways_sent: u32,
 }
 
 /// The payload of the PING behind a graceful GOAWAY.
@@ -218,6 +242,7 @@ impl Connection {
             peer_last: None,
             budget: Budget::new(&config),
             failed: None,
+            counts: Counts::default(),
             config,
         }
     }
@@ -333,8 +358,14 @@ impl Connection {
             if at.receiving != Half::Ended {
                 self.forgiven.add(stream);
             }
+            self.counts.resets_sent += 1;
             frame::write_reset(stream, code, out);
         }
+    }
+
+    /// What happened since the last call.
+    pub fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
     }
 
     /// Whether the stream was reset by the peer or by us.

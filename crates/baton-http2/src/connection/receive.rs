@@ -137,6 +137,7 @@ impl Connection {
         let Some((fixed, after)) = payload.split_at_checked(fixed as usize) else { return Ok(Begun::NeedMore) };
         let in_input = *rest;
         *rest = after;
+        self.count(kind);
         let begun = match kind {
             FrameType::Data => self.begin_data(header, fixed, out),
             FrameType::Headers => self.begin_headers(header, fixed),
@@ -153,6 +154,22 @@ impl Connection {
             *rest = in_input;
         }
         begun
+    }
+
+    fn count(&mut self, kind: FrameType) {
+        let counts = &mut self.counts;
+        match kind {
+            FrameType::Headers => counts.headers += 1,
+            FrameType::Data => counts.data += 1,
+            FrameType::Settings => counts.settings += 1,
+            FrameType::RstStream => counts.resets += 1,
+            FrameType::GoAway => counts.go_aways += 1,
+            FrameType::Priority
+            | FrameType::PushPromise
+            | FrameType::Ping
+            | FrameType::WindowUpdate
+            | FrameType::Continuation => {}
+        }
     }
 
     fn begin_data<'i>(&mut self, header: FrameHeader, fixed: &[u8], out: &mut Vec<u8>) -> Result<Begun<'i>, Violation> {
@@ -457,14 +474,22 @@ impl Connection {
         violation: Violation,
         out: &mut Vec<u8>,
     ) -> Result<Event<'i>, Violation> {
+        self.counts.stream_errors += 1;
         self.budget.glitch(&self.config)?;
         // Whoever makes us reset streams is bounded like one that resets them (CVE-2025-8671).
         self.budget.reset()?;
-        match self.streams.get(stream) {
-            Some(at) if at.reset.is_some() => {}
+        match self.streams.get_mut(stream) {
+            Some(at) if at.reset == Some(ResetBy::Us) => {}
+            Some(at) if at.reset == Some(ResetBy::Peer) => {
+                // It goes on after its own RST_STREAM, and is told so once.
+                at.reset = Some(ResetBy::Us);
+                self.counts.resets_sent += 1;
+                frame::write_reset(stream, violation.code(), out);
+            }
             Some(_) => self.reset(stream, violation.code(), out),
             None => {
                 self.forgiven.add(stream);
+                self.counts.resets_sent += 1;
                 frame::write_reset(stream, violation.code(), out);
             }
         }

@@ -287,7 +287,8 @@ pub(super) static BIND_OPTIONS: &[FieldRow<BindOptions>] = rows! { BindOptions;
     mss => "mss" E::NONE,
     tcp_user_timeout_ms => "tcp-ut" E::NONE,
     shards => "shards" E::NONE,
-    tls by unshown => "ssl" E::NONE;
+    tls by unshown => "ssl" E::NONE,
+    proto => "proto" E::NONE;
     also "tfo" |old, new| old.tfo && !new.tfo => E::NEEDS_SOCKET,
     "mss" |old, new| old.mss.is_some() && new.mss.is_none() => E::NEEDS_SOCKET;
     elsewhere interface, namespace,
@@ -331,6 +332,11 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     xdp_connections => "tune.xdp.connections" E::NONE;
     also "log" |global| logs(&global.log) => E::NONE,
     "tune.maxaccept" |global| accepts(global.maxaccept) => E::NONE,
+    "tune.h2.header-table-size" |global| global.http2.header_table_size.words() => E::NONE,
+    "tune.h2.initial-window-size" |global| global.http2.initial_window_size.words() => E::NONE,
+    "tune.h2.max-concurrent-streams" |global| global.http2.max_concurrent_streams.words() => E::NONE,
+    "tune.h2.max-frame-size" |global| global.http2.max_frame_size.words() => E::NONE,
+    "h2-workaround-bogus-websocket-clients" |global| global.http2.no_websockets.words() => E::NONE,
     "tune.vars.global-max-size" |global| global.variable_limits.global.words() => E::NONE,
     "tune.vars.proc-max-size" |global| global.variable_limits.process.words() => E::NONE,
     "tune.vars.sess-max-size" |global| global.variable_limits.session.words() => E::NONE,
@@ -338,7 +344,7 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     "tune.vars.check-max-size" |global| global.variable_limits.check.words() => E::NONE,
     "tune.vars.reqres-max-size" |global| global.variable_limits.message.words() => E::NONE,
     "set-var" |global| variables(&global.variables) => E::NONE;
-    elsewhere log, maxaccept, variable_limits, variables, process, stats, tls, ipvs, lines,
+    elsewhere log, maxaccept, variable_limits, variables, process, stats, tls, ipvs, http2, lines,
 };
 
 /// What is done once, when a process starts.

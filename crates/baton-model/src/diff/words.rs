@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::{
-    Algorithm, Balance, Capability, CpuMap, ExtraFiles, HashType, Mode, ProxyProtocol, RetryOn, ServerAddress,
-    StateFile, Sync,
+    Algorithm, Balance, BindProtocol, Capability, CpuMap, ExtraFiles, HashType, Mode, ProxyProtocol, RetryOn,
+    ServerAddress, StateFile, Sync,
 };
 
 /// A value in the words that set it; what nobody has set is `unset`.
@@ -56,6 +56,17 @@ impl Words for ProxyProtocol {
             ProxyProtocol::Off => "off",
             ProxyProtocol::V1 => "version 1",
             ProxyProtocol::V2 => "version 2",
+        }
+        .into()
+    }
+}
+
+impl Words for BindProtocol {
+    fn words(&self) -> String {
+        match self {
+            BindProtocol::H1 => "h1",
+            BindProtocol::H2 => "h2",
+            BindProtocol::Bytes => "none",
         }
         .into()
     }

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::core::Core;
 use crate::handshake;
 use crate::http1::{Kept, Line};
-use crate::mux;
+use crate::http2;
 use crate::record;
 use crate::route::{self, NotAdmitted};
 use crate::state::Counter;
@@ -44,10 +44,8 @@ pub async fn serve(line: Rc<Line>, mut client: Box<Client>) {
             Served::ToItsEnd => {}
             Served::IsHttp => Kept::new(line, client).await,
         },
-        Ok(Mode::Http) => match client.connection.listener().mux.as_ref().map(|mux| mux.begin()) {
-            None => Kept::new(line, client).await,
-            Some(codec) => Box::pin(mux::serve(line.core.clone(), client, codec)).await,
-        },
+        Ok(Mode::Http) if http2::is_agreed(&client) => Box::pin(http2::serve(line.streams.clone(), client)).await,
+        Ok(Mode::Http) => Kept::new(line, client).await,
     }
 }
 

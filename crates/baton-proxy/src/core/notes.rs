@@ -106,6 +106,14 @@ impl SessionNotes {
         self.since.set(Some(now));
     }
 
+    /// An exchange is one of several of the connection with these notes.
+    pub fn is_stream_of(&self, connection: &SessionNotes) {
+        self.fd.set(connection.fd.get());
+        self.source.set(connection.source.get());
+        self.since.set(connection.since.get());
+        self.slot.set(peek(&connection.slot));
+    }
+
     /// Another address than that of the socket is the client's.
     pub fn comes_from(&self, source: Option<SocketAddr>) {
         self.source.set(source);

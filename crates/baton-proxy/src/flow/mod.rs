@@ -185,7 +185,8 @@ impl Flow {
         }
         for _ in 0..ROUNDS_PER_TURN {
             if self.sent < out.len() {
-                let count = ready!(to.poll_write(cx, &out[self.sent..])).map_err(|_| Stopped::Sink)?;
+                let is_last = self.body == Body::Done && decoder.trailers().0.is_empty();
+                let count = ready!(to.poll_write(cx, &out[self.sent..], is_last)).map_err(|_| Stopped::Sink)?;
                 self.sent += count;
                 active.to = now;
                 continue;
@@ -210,7 +211,8 @@ impl Flow {
             {
                 // Plain bytes go out of the buffer they came in.
                 let most = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-                let count = ready!(to.poll_write(cx, &input[..most])).map_err(|_| Stopped::Sink)?;
+                let is_last = most as u64 == left;
+                let count = ready!(to.poll_write(cx, &input[..most], is_last)).map_err(|_| Stopped::Sink)?;
                 input.consume(count);
                 active.to = now;
                 let left = left - count as u64;
@@ -226,8 +228,10 @@ impl Flow {
             }
             match ready!(from.poll_read(cx, input.room())) {
                 Ok(0) if self.body == Body::UntilClose => {
+                    let trailers = from.take_trailers();
+                    self.moved += if trailers.is_empty() { 0 } else { trailers.bytes() as u64 + 1 };
                     if self.as_chunks {
-                        write_last_chunk(out, &[], &from.take_trailers());
+                        write_last_chunk(out, &[], &trailers);
                     }
                     self.body = Body::Done;
                 }

@@ -53,7 +53,7 @@ pub async fn body(core: &Core, exchange: &mut Exchange<'_>, proxy: &Proxy) -> Re
 /// each piece. A client that wants to be told to send it is told so, and its server is not asked.
 async fn receive(core: &Core, exchange: &mut Exchange<'_>, due: Option<Instant>, at_least: u64) -> Result<(), Ended> {
     if exchange.messages.request.expect_continue
-        && exchange.messages.request.version == Version::Http11
+        && exchange.messages.request.version >= Version::Http11
         && exchange.messages.body.arrived() == Arrived::Partly
     {
         exchange.messages.down.clear();

@@ -2,7 +2,7 @@
 
 mod body;
 
-use baton_http::Parsed;
+use baton_http::{HeadErrorKind, Parsed, Version};
 use baton_rules::CaptureSide;
 
 use crate::body::Arrived;
@@ -12,6 +12,7 @@ use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::messages::Messages;
 use crate::state::Counter;
+use crate::transport::Transport;
 use crate::view::FrontendView;
 
 pub use body::{body, buffer_body, wait_for_body};
@@ -19,6 +20,11 @@ pub use body::{body, buffer_body, wait_for_body};
 /// Reads until the head is complete and judged. On success the request says what is in it.
 pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended> {
     let view = exchange.progress.frontend.clone();
+    if let Transport::Http2(stream) = exchange.client {
+        // It was read, and judged, with the frames that it came in.
+        let len = stream.head().map_err(|status| Ended::refused(Cause::Proxy, Phase::Request, status))?;
+        return complete(core, exchange, &view, len);
+    }
     let timeouts = &view.plan.proxy.timeouts;
     let limit = timeouts.http_request.or(timeouts.client);
     exchange.deadline.set(limit.map(|limit| exchange.facts.due_from() + limit));
@@ -34,6 +40,11 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
                     return Err(Ended::new(Cause::Proxy, Phase::Request));
                 }
                 Ok(Parsed::Partial) => {}
+                Err(error) if error.kind == HeadErrorKind::Http2Preface && may_be_http2(exchange, &view) => {
+                    exchange.facts.silence();
+                    exchange.messages.is_http2 = true;
+                    return Err(Ended::refused(Cause::Local, Phase::Request, 0));
+                }
                 Err(error) => {
                     capture(core, exchange, &view, error.at);
                     return Err(Ended::refused(Cause::Proxy, Phase::Request, error.request_status()));
@@ -68,6 +79,13 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
     }
 }
 
+/// Whether a connection that has begun as HTTP/1 may go on as HTTP/2 (`option disable-h2-upgrade`).
+#[cold]
+fn may_be_http2(exchange: &Exchange<'_>, view: &FrontendView) -> bool {
+    let is_free = exchange.connection.listener().bind.options.proto.is_none();
+    exchange.is_first && is_free && !view.plan.proxy.http.disable_h2_upgrade
+}
+
 /// Keeps a malformed request for `show errors`.
 #[cold]
 fn capture(core: &Core, exchange: &Exchange<'_>, view: &FrontendView, position: usize) {
@@ -88,12 +106,12 @@ fn capture(core: &Core, exchange: &Exchange<'_>, view: &FrontendView, position: 
 fn complete(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView, len: usize) -> Result<(), Ended> {
     let Exchange { client, messages, facts, captures, .. } = exchange;
     messages.input.pin(len);
-    messages.request.framing = client.body_framing(messages.request.framing);
+    messages.request.framing = client.body_framing(&messages.request);
     messages.body.advance(messages.request.framing, &messages.input);
     if messages.body.arrived() == Arrived::Malformed {
         return Err(Ended::new(Cause::Proxy, Phase::Request));
     }
-    facts.head_received(len, core.now());
+    facts.head_received(counted(messages, len), core.now());
     view.plan.state.counters.add(core.number, Counter::Requests, 1);
     if !view.sinks.is_empty() {
         facts.keep_line(messages.request(), view.logged_line_len);
@@ -102,6 +120,19 @@ fn complete(core: &Core, exchange: &mut Exchange<'_>, view: &FrontendView, len: 
         view.plan.rules.capture(CaptureSide::Request, messages.request().fields(), captures.get_mut());
     }
     Ok(())
+}
+
+/// The size of a request's head, which was received in `len` bytes. That of HTTP/2 is compressed, and counted as HAProxy counts it.
+fn counted(messages: &Messages, len: usize) -> usize {
+    const OVERHEAD: usize = 20 + 1;
+    let request = messages.request();
+    match request.version() {
+        Version::Http10 | Version::Http11 => len,
+        Version::Http2 => {
+            let line = [request.method_text(), request.target(), request.version_text()];
+            OVERHEAD + line.map(<[u8]>::len).iter().sum::<usize>() + request.fields().bytes()
+        }
+    }
 }
 
 /// A head that did not come in time. Silence on a connection that was used before is no fault.

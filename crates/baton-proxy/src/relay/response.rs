@@ -217,6 +217,7 @@ impl Passage<'_, '_> {
             connection.stream.reset_on_close();
         }
         outcome?;
+        sink::end(ends.client, &messages.response_chunks);
         let rest = if messages.upload.finished || !keep {
             Ok(messages.upload.finished)
         } else {

@@ -97,7 +97,7 @@ impl Pump {
             if let Some(buffer) = &mut self.buffer
                 && !buffer.is_empty()
             {
-                let count = ready!(to.poll_write(cx, buffer)).map_err(|_| BrokenEnd::Writing)?;
+                let count = ready!(to.poll_write(cx, buffer, false)).map_err(|_| BrokenEnd::Writing)?;
                 buffer.consume(count);
                 to_active.written = core.now();
                 from_active.read = core.now();

@@ -53,9 +53,11 @@ pub async fn finish(
         && ended.cause == Cause::ServerAborted
         && !exchange.is_first
         && exchange.progress.is_reused()
+        && exchange.client.connection().is_some()
     {
         // The server closed a kept connection under a request that must not be repeated by us. Closing without an answer
-        // leaves that decision to the client, which knows what it asked for (RFC 9112 9.3.1).
+        // leaves that decision to the client, which knows what it asked for (RFC 9112 9.3.1). A stream has no such end: REFUSED_STREAM would
+        // promise that nothing was done.
         exchange.facts.silence();
         return (Ending::Broken, Err(ended));
     }
@@ -76,7 +78,7 @@ pub async fn finish(
         }
         None => compose(core, exchange, ended.status, keep),
     };
-    let sent = exchange.send(core).await;
+    let sent = exchange.send_last(core).await;
     if keep {
         exchange.messages.skip_body();
     }
@@ -154,7 +156,7 @@ pub async fn answer(core: &Rc<Core>, exchange: &mut Exchange<'_>, answer: OwnRes
     let keep = complete && sink::may_keep(core, exchange);
     exchange.messages.down.clear();
     let keep = forward_as(core, exchange, (&answer.page, answer.logged), keep);
-    exchange.send(core).await?;
+    exchange.send_last(core).await?;
     if keep {
         exchange.messages.skip_body();
     }

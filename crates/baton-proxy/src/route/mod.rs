@@ -158,8 +158,8 @@ async fn judge_in_frontend(
 ) -> Result<Option<Routed>, Ended> {
     let (proxy, rules) = (&view.plan.proxy, &view.plan.rules);
     credentials::compare(core, exchange, rules).await?;
-    // Its content was judged in `mode tcp`.
-    let is_judged = proxy.mode == Mode::Tcp && exchange.is_first;
+    // Its content was judged in `mode tcp`: that of HTTP/2 was none of a request.
+    let is_judged = proxy.mode == Mode::Tcp && exchange.is_first && exchange.client.connection().is_some();
     if rules.judge_requests() && !is_judged {
         rules::content(core, exchange, rules, None).await?;
     }

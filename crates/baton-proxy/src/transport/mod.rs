@@ -3,14 +3,15 @@
 //! Stages of the request path, and the flows of bodies, read and write by a [`Transport`] and do not know which of the two it is. It is
 //! an enum of two, copied like a reference: HTTP/1 pays one branch for each read and write.
 
-mod mux_stream;
+mod http2_stream;
 
 use std::io;
 use std::task::{Context, Poll};
 
-use baton_http::{Framing, Headers};
+use baton_http::{Framing, Headers, Method, RequestHead};
+use baton_http2::ErrorCode;
 
-pub use mux_stream::{Frame, HeadWriter, MalformedFrame, Multiplexer, MuxCodec, MuxShared, MuxStream, PairsOf};
+pub use http2_stream::{Http2Shared, Http2Stream, OutPool};
 
 use crate::stream::Stream;
 
@@ -20,7 +21,7 @@ pub enum Transport<'a> {
     /// A connection that carries one message at a time.
     Connection(&'a Stream),
     /// A stream of a connection that carries several.
-    Multiplexed(&'a MuxStream),
+    Http2(&'a Http2Stream),
 }
 
 impl<'a> Transport<'a> {
@@ -29,16 +30,17 @@ impl<'a> Transport<'a> {
     pub fn poll_read(self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Transport::Connection(stream) => stream.poll_read(cx, room),
-            Transport::Multiplexed(stream) => stream.poll_read(cx, room),
+            Transport::Http2(stream) => stream.poll_read(cx, room),
         }
     }
 
-    /// Writes some of `bytes`. After [`Poll::Pending`], the next call begins with the same bytes.
+    /// Writes some of `bytes`, the last ones of the message if `is_last`. After [`Poll::Pending`], the next call begins with the same
+    /// bytes.
     #[inline]
-    pub fn poll_write(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub fn poll_write(self, cx: &mut Context<'_>, bytes: &[u8], is_last: bool) -> Poll<io::Result<usize>> {
         match self {
             Transport::Connection(stream) => stream.poll_write(cx, bytes),
-            Transport::Multiplexed(stream) => stream.poll_write(cx, bytes),
+            Transport::Http2(stream) => stream.poll_write(cx, bytes, is_last),
         }
     }
 
@@ -48,7 +50,7 @@ impl<'a> Transport<'a> {
         match self {
             Transport::Connection(stream) if end_counts => stream.poll_closed(cx),
             Transport::Connection(_) => Poll::Pending,
-            Transport::Multiplexed(stream) => stream.poll_reset(cx).map(Err),
+            Transport::Http2(stream) => stream.poll_reset(cx).map(Err),
         }
     }
 
@@ -64,7 +66,7 @@ impl<'a> Transport<'a> {
     pub fn connection(self) -> Option<&'a Stream> {
         match self {
             Transport::Connection(stream) => Some(stream),
-            Transport::Multiplexed(_) => None,
+            Transport::Http2(_) => None,
         }
     }
 
@@ -74,10 +76,11 @@ impl<'a> Transport<'a> {
     }
 
     /// How the end of a request's body is known, of which the head says this much. A stream has an end of its own.
-    pub fn body_framing(self, announced: Framing) -> Framing {
-        match (self, announced) {
-            (Transport::Multiplexed(stream), Framing::None) if !stream.has_no_body() => Framing::UntilClose,
-            _ => announced,
+    pub fn body_framing(self, request: &RequestHead) -> Framing {
+        let is_tunnel = request.method == Method::Connect || request.upgrade;
+        match (self, request.framing) {
+            (Transport::Http2(stream), Framing::None) if !stream.has_no_body() && !is_tunnel => Framing::UntilClose,
+            (_, announced) => announced,
         }
     }
 
@@ -85,7 +88,7 @@ impl<'a> Transport<'a> {
     pub fn take_trailers(self) -> Headers {
         match self {
             Transport::Connection(_) => Headers::new(),
-            Transport::Multiplexed(stream) => stream.take_trailers(),
+            Transport::Http2(stream) => stream.take_trailers(),
         }
     }
 
@@ -93,7 +96,7 @@ impl<'a> Transport<'a> {
     pub fn shutdown_write(self) {
         match self {
             Transport::Connection(stream) => stream.shutdown_write(),
-            Transport::Multiplexed(stream) => stream.finish(&Headers::new(), &[]),
+            Transport::Http2(stream) => stream.finish(&Headers::new(), &[]),
         }
     }
 
@@ -101,7 +104,7 @@ impl<'a> Transport<'a> {
     pub fn reset_on_close(self) {
         match self {
             Transport::Connection(stream) => stream.reset_on_close(),
-            Transport::Multiplexed(stream) => stream.reset(),
+            Transport::Http2(stream) => stream.reset(ErrorCode::CANCEL),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use baton_model::{Address, Bind, BindOptions, CpuMap, Mode, Model, Proxy, Role, Server, Source};
 use baton_proxy::generation::OpenListener;
-use baton_proxy::{Command, Generation, ListenerId, Multiplexer, Registry, Workers};
+use baton_proxy::{Command, Generation, ListenerId, Registry, Workers};
 use baton_rules::{CompiledRules, Files, NoFiles};
 use baton_tls::{Acceptor, Connectors};
 
@@ -24,9 +24,6 @@ pub struct Served {
     bufsize: usize,
     tls: Option<Arc<Acceptor>>,
     options: BindOptions,
-    /// What clients speak instead of HTTP/1, from the next configuration on.
-    #[allow(dead_code, reason = "not every test's setting")]
-    pub mux: Option<Arc<dyn Multiplexer>>,
     /// `maxsslconn`, from the next configuration on.
     #[allow(dead_code, reason = "not every test's setting")]
     pub maxsslconn: Option<u32>,
@@ -54,20 +51,9 @@ impl Served {
         let workers = Workers::start(1, registry.clone(), bufsize, &CpuMap::new()).expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let listening = listening.into();
-        let (generation, maxsslconn, mux) = (None, None, None);
-        let mut served = Served {
-            workers,
-            registry,
-            address,
-            listening,
-            runtime,
-            generation,
-            bufsize,
-            tls,
-            options,
-            mux,
-            maxsslconn,
-        };
+        let (generation, maxsslconn) = (None, None);
+        let mut served =
+            Served { workers, registry, address, listening, runtime, generation, bufsize, tls, options, maxsslconn };
         served.apply(proxy);
         served
     }
@@ -88,14 +74,8 @@ impl Served {
             source: Source::default(),
         };
         let shards: Arc<[OwnedFd]> = vec![self.listening.try_clone().expect("a descriptor")].into();
-        let listener = OpenListener {
-            id: ListenerId(1),
-            frontend: name,
-            bind,
-            shards: shards.clone(),
-            tls: self.tls.clone(),
-            mux: self.mux.clone(),
-        };
+        let listener =
+            OpenListener { id: ListenerId(1), frontend: name, bind, shards: shards.clone(), tls: self.tls.clone() };
         let mut model = Model { proxies: vec![Arc::new(proxy)], ..Model::default() };
         model.global.bufsize = self.bufsize;
         model.global.maxsslconn = self.maxsslconn;

@@ -244,6 +244,7 @@ pub(super) fn version_text<'c>(version: Version) -> Sample<'c> {
     Sample::str(match version {
         Version::Http10 => b"1.0",
         Version::Http11 => b"1.1",
+        Version::Http2 => b"2.0",
     })
 }
 

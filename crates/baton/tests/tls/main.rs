@@ -7,6 +7,7 @@
 mod changes;
 mod clients;
 mod hostile;
+mod http2;
 mod offered;
 mod openssl;
 mod rustls_client;

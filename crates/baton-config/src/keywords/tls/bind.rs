@@ -48,7 +48,7 @@ const NEVER: &str = "only TLSv1.2 and TLSv1.3 are supported";
 pub(crate) static ROWS: &[Parameter<BindDraft>] = &[
     row("ssl", 0, ssl, "TLS with the clients of this address (see [tls.md](tls.md))."),
     shared("allow-0rtt", 0, "Accepted for compatibility: early data (0-RTT) is never accepted."),
-    shared("alpn", 1, "ALPN protocols, in order of preference; `h2` is left out in `mode http`, with a warning."),
+    shared("alpn", 1, "ALPN protocols, in order of preference, such as `h2,http/1.1`."),
     shared(
         "ca-file",
         1,

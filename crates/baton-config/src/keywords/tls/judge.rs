@@ -75,7 +75,7 @@ fn judge(tls: &BindTls, source: &Source, http: bool, say: &mut Say<'_>) {
         }
     }
     if http {
-        speaks_http_1(tls, source, say);
+        speaks_no_http_3(tls, source, say);
     }
     let nothing = TlsOptions::default();
     if tls.certificates.iter().any(|source| matches!(source, CrtSource::Crt { .. })) {
@@ -93,16 +93,16 @@ fn judge(tls: &BindTls, source: &Source, http: bool, say: &mut Say<'_>) {
 }
 
 /// What Baton does not speak is left out of the offer, so that clients agree on something it does. Said once.
-fn speaks_http_1(tls: &BindTls, source: &Source, say: &mut Say<'_>) {
+fn speaks_no_http_3(tls: &BindTls, source: &Source, say: &mut Say<'_>) {
     let of_lines = tls.certificates.iter().flat_map(|from| match from {
         CrtSource::Crt { .. } => &[],
         CrtSource::List { lines, .. } => &**lines,
         CrtSource::Line(line) => std::slice::from_ref(line),
     });
     let options = std::iter::once((&tls.options, source)).chain(of_lines.map(|line| (&line.options, &line.source)));
-    let asks = |options: &TlsOptions| options.alpn.iter().flatten().any(|name| matches!(&**name, "h2" | "h3"));
+    let asks = |options: &TlsOptions| options.alpn.iter().flatten().any(|name| name == "h3");
     if let Some((_, place)) = options.into_iter().find(|(options, _)| asks(options)) {
-        let text = "'h2' of 'alpn' is not offered (HTTP/2 is not supported yet, clients use HTTP/1.1)";
+        let text = "'h3' of 'alpn' is not offered (HTTP/3 is not supported yet, clients use HTTP/2 or HTTP/1.1)";
         say(place, Severity::Warning, "left-out", text);
     }
 }

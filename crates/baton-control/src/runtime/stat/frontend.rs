@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
 use baton_model::{Address, Mode, Proxy};
@@ -74,6 +74,21 @@ pub(super) const TLS: &[(Column, Counter)] = &[
     (Column::SslFailedHandshake, Counter::TlsFailures),
 ];
 
+/// Counters of connections with HTTP/2.
+const HTTP2: &[(Column, Counter)] = &[
+    (Column::H2HeadersRcvd, Counter::Http2Headers),
+    (Column::H2DataRcvd, Counter::Http2Data),
+    (Column::H2SettingsRcvd, Counter::Http2Settings),
+    (Column::H2RstStreamRcvd, Counter::Http2Resets),
+    (Column::H2GoawayRcvd, Counter::Http2GoAways),
+    (Column::H2DetectedConnProtocolErrors, Counter::Http2ConnectionErrors),
+    (Column::H2DetectedStrmProtocolErrors, Counter::Http2StreamErrors),
+    (Column::H2RstStreamResp, Counter::Http2ResetsSent),
+    (Column::H2GoawayResp, Counter::Http2GoAwaysSent),
+    (Column::H2TotalConnections, Counter::Http2Connections),
+    (Column::H2BackendTotalStreams, Counter::Http2Streams),
+];
+
 /// Counters of requests before they get to a backend.
 const REQUESTS: &[(Column, Counter)] = &[
     (Column::Dreq, Counter::DeniedRequests),
@@ -130,11 +145,15 @@ pub(super) fn frontend(control: &Control, plan: &FrontendPlan, maxconn: u32, now
     if is_http {
         line.count(counters, RESPONSES);
         line.count(counters, &[(Column::Intercepted, Counter::Intercepted)]);
-        let total = |counter| Value::U64(counters.total(counter));
-        let open = u64::try_from(plan.state.open.load(Ordering::Relaxed)).unwrap_or_default();
-        line.set(Column::H1OpenConnections, Value::U64(open));
-        line.set(Column::H1TotalConnections, total(Counter::Connections));
-        line.set(Column::H1TotalStreams, total(Counter::Requests));
+        let gauge = |gauge: &AtomicI64| u64::try_from(gauge.load(Ordering::Relaxed)).unwrap_or_default();
+        let others = |all, ours| Value::U64(counters.total(all).saturating_sub(counters.total(ours)));
+        let http2 = gauge(&plan.state.http2_open);
+        line.set(Column::H1OpenConnections, Value::U64(gauge(&plan.state.open).saturating_sub(http2)));
+        line.set(Column::H1TotalConnections, others(Counter::Connections, Counter::Http2Connections));
+        line.set(Column::H1TotalStreams, others(Counter::Requests, Counter::Http2Streams));
+        line.set(Column::H2OpenConnections, Value::U64(http2));
+        line.set(Column::H2BackendOpenStreams, Value::U64(gauge(&plan.state.http2_streams)));
+        line.count(counters, HTTP2);
     }
     line
 }

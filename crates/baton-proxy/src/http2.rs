@@ -1,0 +1,502 @@
+//! HTTP/2 makes several exchanges of a connection at a time: each of its streams is one.
+//!
+//! The protocol is a state machine in a crate of its own. Here is the rest: one task reads and writes the connection, one task for each
+//! stream passes the request path, and what they share is in [`Http2Shared`].
+//!
+//! ```text
+//!            ┌─ Connection ──▶ head ──▶ Exchange ──▶ request::serve    (a task for each stream)
+//! client ◀──▶│                 body ──▶ Http2Stream ◀───────┘
+//!            └─ Connection ◀── out  ◀────── response
+//! ```
+//!
+//! Bounds: streams in work (`tune.h2.max-concurrent-streams`, also of those that the client has reset), what their clients send ahead (their
+//! windows, and that of the connection), and what waits for the client.
+
+mod begin;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use baton_http::Headers;
+use baton_http2::{Connection as Protocol, Counts, ErrorCode, Event, Role, Violation};
+use baton_model::BindProtocol;
+
+use crate::buffer::Buffer;
+use crate::client::Client;
+use crate::connection::Connection;
+use crate::core::{Core, Interrupt, Order, Orders, RegisteredStream, until};
+use crate::deadline::Deadline;
+use crate::exchange::{Exchange, Origin};
+use crate::facts::Ruled;
+use crate::messages::Messages;
+use crate::request;
+use crate::respond::Ending;
+use crate::runner::Runner;
+use crate::session::Session;
+use crate::sink;
+use crate::spare::Spare;
+use crate::state::{Counter, FrontendState};
+use crate::transport::{Http2Shared, Http2Stream, Transport};
+
+/// The longest that a client may take to read that no more requests are taken, before those that it sends meanwhile are refused.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// How often the bounds of frames that carry nothing are renewed.
+const REFILL: Duration = Duration::from_secs(1);
+/// Places of finished requests that are kept for the next ones.
+const RUNNERS_KEPT_MAX: usize = 256;
+
+/// Places for the futures of streams, which a core lends.
+#[derive(Debug)]
+pub struct StreamRunners(Spare<Runner<StreamWithRequest, ()>>);
+
+/// A stream, and its request.
+type StreamWithRequest = (StreamGuard, Box<Messages>);
+
+impl StreamRunners {
+    /// None yet.
+    pub fn new() -> Rc<StreamRunners> {
+        Rc::new(StreamRunners(Spare::new(RUNNERS_KEPT_MAX)))
+    }
+
+    /// Frees half of those that were not needed lately.
+    pub fn thin(&self) {
+        self.0.thin();
+    }
+}
+
+/// A connection and its session, shared by the exchanges in work.
+#[derive(Debug)]
+struct Http2Client {
+    core: Rc<Core>,
+    connection: Connection,
+    session: Session,
+    shared: Rc<Http2Shared>,
+    streams: RefCell<BTreeMap<u32, Rc<InWork>>>,
+    runners: Rc<StreamRunners>,
+    /// The stream from which on the next turn is given where many wait for the connection's window.
+    turn: Cell<u32>,
+    /// Nothing more is read, and nothing served: what waits is sent, and the connection closed.
+    is_failed: Cell<bool>,
+}
+
+/// A stream whose exchange is in work.
+#[derive(Debug)]
+struct InWork {
+    stream: Http2Stream,
+    /// Its place among what operators see.
+    registered: RegisteredStream,
+    /// Where it is counted.
+    frontend: Arc<FrontendState>,
+}
+
+/// What there is to do for a connection.
+enum ClientEvent {
+    /// So many bytes came; 0 is the end.
+    Read(usize),
+    /// Room was made, or an exchange ended: there may be something to go on with.
+    Changed,
+    /// The client is gone.
+    Broken,
+}
+
+/// How a connection was when its wait began.
+#[derive(Clone, Copy, Debug)]
+struct WaitStart {
+    is_idle: bool,
+    is_held: bool,
+    has_ended: bool,
+}
+
+/// Since when a client is waited for.
+#[derive(Clone, Copy, Debug)]
+struct WaitTimes {
+    /// No exchange is in work.
+    idle: Instant,
+    /// Nothing of what waits was taken.
+    stuck: Instant,
+    /// It was told that no more requests are taken.
+    draining: Option<Instant>,
+    /// The bounds of frames were renewed.
+    refilled: Instant,
+}
+
+/// Whether HTTP/2 is spoken from the first byte on: by `proto`, or because it was agreed on.
+pub fn is_agreed(client: &Client) -> bool {
+    match client.connection.listener().bind.options.proto {
+        Some(BindProtocol::H2) => true,
+        Some(BindProtocol::H1 | BindProtocol::Bytes) => false,
+        None => client.connection.tls().is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2")),
+    }
+}
+
+/// Serves a connection to its end.
+pub async fn serve(runners: Rc<StreamRunners>, client: Box<Client>) {
+    let Client { mut connection, session, input, mut deadline } = *client;
+    connection.is_http2 = true;
+    let core = connection.membership.registered.core.clone();
+    let config = (*session.view().http2).clone();
+    let shared = Rc::new(Http2Shared::new(Protocol::new(Role::Server, config), core.outs.clone()));
+    shared.compose(|protocol, out| protocol.open(out));
+    let (streams, turn, is_failed) = (RefCell::default(), Cell::new(0), Cell::new(false));
+    let client =
+        Rc::new(Http2Client { core: core.clone(), connection, session, shared, streams, runners, turn, is_failed });
+    let mut input = input.map(|input| *input);
+    let open = OpenConnection::enter(&client);
+    let is_over = client.drive(&mut input, &mut deadline).await;
+    drop(open);
+    client.give_up();
+    client.count();
+    if let Some(input) = input {
+        core.buffers.give(input);
+    }
+    if is_over && let Ok(Http2Client { connection, session, .. }) = Rc::try_unwrap(client) {
+        // The last bytes are on their way, and closing with bytes unread would be a reset.
+        connection.membership.leave();
+        session.untrack();
+        Client { connection, session, input: None, deadline }.linger(&core).await;
+    }
+}
+
+/// A connection among those of its frontend that speak HTTP/2, until it is dropped.
+struct OpenConnection(Arc<FrontendState>);
+
+impl OpenConnection {
+    fn enter(client: &Http2Client) -> OpenConnection {
+        let state = client.session.view().plan.state.clone();
+        state.counters.add(client.core.number, Counter::Http2Connections, 1);
+        state.http2_open.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(state)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.http2_open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Http2Client {
+    /// Reads and writes until nothing more is to be said. Whether all of it was.
+    async fn drive(self: &Rc<Self>, input: &mut Option<Buffer>, deadline: &mut Deadline) -> bool {
+        let (core, orders) = (&self.core, self.connection.orders());
+        let now = core.now();
+        let mut times = WaitTimes { idle: self.connection.accepted, stuck: now, draining: None, refilled: now };
+        let mut has_ended = false;
+        loop {
+            if !self.is_failed.get() && self.take_events(input, &mut times).is_err() {
+                self.fail();
+            }
+            if self.connection.stream.is_forgotten() {
+                return false;
+            }
+            let is_idle = self.streams.borrow().is_empty();
+            self.drain_if_due(&mut times);
+            self.count();
+            let is_last = self.is_failed.get() || is_idle && (has_ended || self.shared.look(Protocol::is_drained));
+            if is_last && self.shared.is_flushed() {
+                return true;
+            }
+            deadline.set(self.due(is_idle, &times));
+            let before = WaitStart { is_idle, is_held: self.is_held(), has_ended };
+            let event = until(core, orders, deadline, |cx| self.poll(cx, input, &mut times, before)).await;
+            if !is_idle || self.session.requests() > 0 && self.streams.borrow().is_empty() != is_idle {
+                times.idle = core.now();
+            }
+            match event {
+                Ok(ClientEvent::Read(0)) => has_ended = true,
+                Ok(ClientEvent::Read(_) | ClientEvent::Changed) => {}
+                Ok(ClientEvent::Broken) | Err(Interrupt::Abort) => return false,
+                Err(Interrupt::Timeout) if !self.shared.is_flushed() => return false,
+                // A client that is silent for too long is told so; one that was told before has had its time.
+                Err(Interrupt::Timeout) => self.shared.compose(|protocol, out| protocol.end_drain(out)),
+            }
+        }
+    }
+
+    /// When a client that has nothing in work must have sent something, or taken what waits for it. An exchange waits by itself.
+    fn due(&self, is_idle: bool, times: &WaitTimes) -> Option<Instant> {
+        if !self.shared.is_flushed() {
+            return self.session.view().plan.proxy.timeouts.client.map(|limit| times.stuck + limit);
+        }
+        let drained = times.draining.map(|since| since + DRAIN_MAX);
+        let drained = drained.filter(|_| self.shared.look(|protocol| !protocol.is_drain_final()));
+        let request = if is_idle { self.session.request_due(self.connection.accepted, times.idle) } else { None };
+        drained.into_iter().chain(request).min()
+    }
+
+    /// Tells the client that no more requests are taken, once that is so.
+    fn drain_if_due(&self, times: &mut WaitTimes) {
+        let is_told = self.connection.orders().order() != Order::Run;
+        let is_closing = is_told || self.core.draining.get() || self.session.slot.is_removed();
+        if is_closing && times.draining.is_none() {
+            times.draining = Some(self.core.now());
+            self.shared.compose(|protocol, out| protocol.begin_drain(out));
+        }
+    }
+
+    /// Writes what waits, and reads. Ready when something happened.
+    fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        input: &mut Option<Buffer>,
+        times: &mut WaitTimes,
+        before: WaitStart,
+    ) -> Poll<ClientEvent> {
+        self.shared.drive(cx);
+        let stream = &self.connection.stream;
+        match self.shared.flush(|bytes| stream.poll_write(cx, bytes)) {
+            Err(_) => return Poll::Ready(ClientEvent::Broken),
+            Ok(true) => {
+                times.stuck = self.core.now();
+                return Poll::Ready(ClientEvent::Changed);
+            }
+            Ok(false) => {}
+        }
+        let (is_idle, is_held) = (self.streams.borrow().is_empty(), self.is_held());
+        let has_input = input.as_ref().is_some_and(|input| !input.is_empty());
+        let is_told = self.connection.orders().order() == Order::CloseIdle && times.draining.is_none();
+        let is_over = self.is_failed.get() || stream.is_forgotten();
+        if is_told || is_over || (is_idle && !before.is_idle) || (before.is_held && !is_held) {
+            return Poll::Ready(ClientEvent::Changed);
+        }
+        if before.has_ended || is_held {
+            return Poll::Pending;
+        }
+        if is_idle && !has_input {
+            // An idle connection holds no buffer.
+            if let Some(input) = input.take() {
+                self.core.buffers.give(input);
+                self.shared.compose(|protocol, _| protocol.shrink());
+            }
+            ready!(stream.poll_readable(cx));
+        }
+        let input = input.get_or_insert_with(|| self.core.buffers.take());
+        stream.poll_read(cx, input.room()).map(|read| match read {
+            Ok(count) => {
+                input.filled(count);
+                ClientEvent::Read(count)
+            }
+            Err(_) => ClientEvent::Broken,
+        })
+    }
+
+    /// Whether so much waits, for the client or in work, that no more is read. As many streams as are allowed are no reason: one more is
+    /// refused. But a client that has given streams up does not know that they are in work still, and may be right to begin others.
+    fn is_held(&self) -> bool {
+        let is_ending = || self.streams.borrow().values().any(|at| at.stream.is_given_up());
+        self.shared.is_full() || self.shared.look(Protocol::is_crowded) && is_ending()
+    }
+
+    /// Takes what came.
+    fn take_events(self: &Rc<Self>, input: &mut Option<Buffer>, times: &mut WaitTimes) -> Result<(), Violation> {
+        let Some(input) = input else { return Ok(()) };
+        let now = self.core.now();
+        if now.saturating_duration_since(times.refilled) >= REFILL {
+            times.refilled = now;
+            self.shared.compose(|protocol, _| protocol.refill());
+        }
+        while !input.is_empty() && !self.is_held() && !self.is_failed.get() {
+            let received = self.shared.compose(|protocol, out| protocol.receive(input, out))?;
+            let has_more = received.event.is_some();
+            if let Some(event) = received.event {
+                self.take_event(event);
+            }
+            input.consume(received.consumed);
+            if !has_more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what happened to the counters of the frontend (`h2_*` of `show stat`).
+    fn count(&self) {
+        let counts = self.shared.compose(|protocol, _| protocol.take_counts());
+        if counts == Counts::default() {
+            return;
+        }
+        let view = self.session.view();
+        let block = view.plan.state.counters.of(self.core.number);
+        let add = |counter, count: u32| {
+            if count > 0 {
+                block.add(counter, count.into());
+            }
+        };
+        add(Counter::Http2Headers, counts.headers);
+        add(Counter::Http2Data, counts.data);
+        add(Counter::Http2Settings, counts.settings);
+        add(Counter::Http2Resets, counts.resets);
+        add(Counter::Http2GoAways, counts.go_aways);
+        add(Counter::Http2StreamErrors, counts.stream_errors);
+        add(Counter::Http2ConnectionErrors, counts.connection_errors);
+        add(Counter::Http2ResetsSent, counts.resets_sent);
+        add(Counter::Http2GoAwaysSent, counts.go_aways_sent);
+    }
+
+    fn take_event(self: &Rc<Self>, event: Event<'_>) {
+        let at = |stream: u32| self.streams.borrow().get(&stream).cloned();
+        match event {
+            Event::Head { stream, ends } => begin::request(self, stream, ends),
+            Event::HeadTooLarge { stream, ends } => begin::refused(self, stream, ends),
+            Event::Data { stream, bytes, ends } => {
+                at(stream).inspect(|at| at.stream.receive(bytes, ends));
+            }
+            Event::Trailers { stream } => {
+                let mut trailers = Headers::new();
+                self.shared.look(|protocol| protocol.head().to_trailers(&mut trailers));
+                at(stream).inspect(|at| at.stream.receive_trailers(trailers));
+            }
+            Event::Reset { stream, .. } => {
+                at(stream).inspect(|at| at.stream.receive_reset());
+            }
+            Event::Failed { stream, violation } => match at(stream) {
+                Some(at) => at.stream.receive_reset(),
+                None => begin::malformed(self, violation),
+            },
+            Event::Window { stream: 0 } => self.give_turn(),
+            Event::Window { stream } => {
+                at(stream).inspect(|at| at.stream.receive_window());
+            }
+            Event::Settings => self.give_turn(),
+            Event::Interim { .. } | Event::Pong { .. } | Event::GoAway { .. } => {}
+        }
+    }
+
+    /// The connection's window has opened: all that wait for it are woken, each time another one first.
+    fn give_turn(&self) {
+        let streams = self.streams.borrow();
+        let turn = self.turn.get();
+        let (first, second) = (streams.range(turn..), streams.range(..turn));
+        first.chain(second).for_each(|(_, at)| at.stream.receive_window());
+        self.turn.set(streams.range(turn.saturating_add(1)..).next().map_or(0, |(id, _)| *id));
+    }
+
+    /// The connection cannot go on: what was said about it is sent, and nothing else.
+    fn fail(&self) {
+        self.is_failed.set(true);
+        self.reset_all();
+        self.shared.wake();
+    }
+
+    /// A rule does not want the client: as HAProxy does, it is told to calm down, and closed.
+    fn reject(&self, stream: &Http2Stream) {
+        stream.reset(ErrorCode::ENHANCE_YOUR_CALM);
+        self.shared.compose(|protocol, out| protocol.abort(ErrorCode::ENHANCE_YOUR_CALM, "", out));
+        self.fail();
+    }
+
+    /// Nothing more is read or written: exchanges in work end. What the connection was told, they are told.
+    fn give_up(&self) {
+        if self.connection.orders().order() == Order::Abort {
+            let streams: Vec<_> = self.streams.borrow().values().cloned().collect();
+            return streams.iter().for_each(|at| at.orders().give(Order::Abort));
+        }
+        self.reset_all();
+    }
+
+    fn reset_all(&self) {
+        let streams: Vec<_> = self.streams.borrow().values().cloned().collect();
+        streams.iter().for_each(|at| at.stream.receive_reset());
+    }
+
+    /// A request has its task.
+    fn begin(self: &Rc<Self>, stream: Http2Stream, messages: Box<Messages>) {
+        let (core, id) = (&self.core, stream.id());
+        let notes = &self.connection.orders().notes;
+        let registered = core.enter_stream();
+        registered.orders.notes.is_stream_of(notes);
+        let now = core.moment(core.now());
+        notes.begins(self.session.requests().saturating_add(1), now);
+        let frontend = self.session.view().plan.state.clone();
+        frontend.counters.add(core.number, Counter::Http2Streams, 1);
+        frontend.http2_streams.fetch_add(1, Ordering::Relaxed);
+        let at = Rc::new(InWork { stream, registered, frontend });
+        self.streams.borrow_mut().insert(id, at.clone());
+        let runners = self.runners.clone();
+        let mut runner = runners.0.take().unwrap_or_else(|| Runner::new(exchange));
+        runner.begin((StreamGuard { client: self.clone(), at }, messages));
+        tokio::task::spawn_local(StreamTask { runners, runner: Some(runner) });
+    }
+}
+
+impl InWork {
+    fn orders(&self) -> &Orders {
+        &self.registered.orders
+    }
+}
+
+/// Drives the exchange of a stream in a place that is given back.
+struct StreamTask {
+    runners: Rc<StreamRunners>,
+    runner: Option<Runner<StreamWithRequest, ()>>,
+}
+
+impl Future for StreamTask {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(runner) = &mut self.runner else { return Poll::Ready(()) };
+        ready!(runner.poll(cx));
+        if let Some(runner) = self.runner.take() {
+            self.runners.0.give(runner);
+        }
+        Poll::Ready(())
+    }
+}
+
+/// A stream among those of its connection, whose exchange gives it back however it ends.
+#[derive(Debug)]
+struct StreamGuard {
+    client: Rc<Http2Client>,
+    at: Rc<InWork>,
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        let StreamGuard { client, at } = self;
+        at.stream.release();
+        at.frontend.http2_streams.fetch_sub(1, Ordering::Relaxed);
+        let mut streams = client.streams.borrow_mut();
+        streams.remove(&at.stream.id());
+        if streams.is_empty() {
+            client.connection.orders().notes.rests();
+        }
+        drop(streams);
+        client.shared.wake();
+    }
+}
+
+/// Passes the request path with one request.
+async fn exchange((place, messages): StreamWithRequest) {
+    let StreamGuard { client, at } = &place;
+    let (core, stream) = (&client.core, &at.stream);
+    let mut deadline = core.deadlines.take().unwrap_or_default();
+    deadline.move_to_another_task();
+    let origin = Origin {
+        connection: &client.connection,
+        session: &client.session,
+        client: Transport::Http2(stream),
+        orders: at.orders(),
+        deadline: &mut deadline,
+    };
+    let mut exchange = Exchange::of_http(core, origin, messages);
+    // The next one's idle time begins here (configuration manual, 8.4 "Timing events").
+    client.session.rests(client.connection.accepted, core.now());
+    match request::serve(core, &mut exchange).await {
+        Ending::Kept | Ending::Closed { .. } => sink::end(exchange.client, &exchange.messages.response_chunks),
+        Ending::Broken if exchange.facts.ruled == Some(Ruled::Denied) => client.reject(stream),
+        Ending::Broken => stream.reset(ErrorCode::CANCEL),
+    }
+    exchange.end(core);
+    if let Some(unused) = core.rest(exchange.messages) {
+        core.buffers.give(unused);
+    }
+    core.deadlines.give(deadline);
+}

@@ -1,0 +1,391 @@
+//! One stream of an HTTP/2 connection as the request path reads and writes it, and what the streams of a connection share.
+//!
+//! The protocol itself is a state machine without I/O ([`baton_http2::Connection`]). Reading, writing and timeouts of the connection are
+//! [`http2`](crate::http2). What a client sends ahead of a server waits in its stream, as much as the stream's window allows: the window
+//! opens as the bytes are taken. What is sent to the client waits in one buffer of the connection, for which streams that have more queue up.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use baton_http::{Headers, ResponseView};
+use baton_http2::{Connection, ErrorCode};
+
+use crate::spare::Spare;
+
+/// Bytes that wait for the client, after which streams are not heard, and the client is not read, until some are gone.
+const OUT_MAX: usize = 64 * 1024;
+/// A buffer that has grown larger is not kept for others.
+const OUT_KEPT_MAX: usize = OUT_MAX + 32 * 1024;
+
+/// Buffers for what waits to be sent, or to be taken, that a core lends to its connections.
+pub type OutPool = Spare<Vec<u8>>;
+
+/// What the streams of one connection share.
+#[derive(Debug)]
+pub struct Http2Shared {
+    protocol: RefCell<Connection>,
+    out: RefCell<Out>,
+    /// Of the task that reads and writes.
+    driver: RefCell<Option<Waker>>,
+    /// Streams that wait for room, in their order.
+    waiting: RefCell<VecDeque<(u32, Waker)>>,
+    pool: Rc<OutPool>,
+}
+
+/// What waits for the client: `bytes` from `sent` on.
+#[derive(Debug, Default)]
+struct Out {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Out {
+    fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+}
+
+impl Http2Shared {
+    /// Of a connection in this state.
+    pub fn new(protocol: Connection, pool: Rc<OutPool>) -> Http2Shared {
+        Http2Shared {
+            protocol: RefCell::new(protocol),
+            out: RefCell::default(),
+            driver: RefCell::default(),
+            waiting: RefCell::default(),
+            pool,
+        }
+    }
+
+    /// The state of the protocol, and where its bytes go. The driver is woken for them.
+    pub fn compose<T>(&self, compose: impl FnOnce(&mut Connection, &mut Vec<u8>) -> T) -> T {
+        let mut out = self.out.borrow_mut();
+        if out.bytes.capacity() == 0
+            && let Some(kept) = self.pool.take()
+        {
+            out.bytes = kept;
+        }
+        let before = out.bytes.len();
+        let composed = compose(&mut self.protocol.borrow_mut(), &mut out.bytes);
+        if out.bytes.len() > before {
+            drop(out);
+            self.wake();
+        }
+        composed
+    }
+
+    /// Looks at the state of the protocol.
+    pub fn look<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
+        look(&self.protocol.borrow())
+    }
+
+    /// Wakes the task that reads and writes.
+    pub fn wake(&self) {
+        let driver = self.driver.borrow_mut().take();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    /// This task reads and writes, and is woken when there is something to be done.
+    pub fn drive(&self, cx: &Context<'_>) {
+        *self.driver.borrow_mut() = Some(cx.waker().clone());
+    }
+
+    /// Whether so much waits for the client that no more is said.
+    pub fn is_full(&self) -> bool {
+        self.room() == 0
+    }
+
+    /// Whether nothing waits for the client.
+    pub fn is_flushed(&self) -> bool {
+        self.out.borrow().len() == 0
+    }
+
+    /// Writes what waits for the client by `write`, as far as it is taken. Whether some of it was.
+    pub fn flush(&self, mut write: impl FnMut(&[u8]) -> Poll<io::Result<usize>>) -> io::Result<bool> {
+        let mut out = self.out.borrow_mut();
+        let before = out.sent;
+        while out.len() > 0 {
+            match write(&out.bytes[out.sent..]) {
+                Poll::Ready(count) => out.sent += count?,
+                Poll::Pending => break,
+            }
+        }
+        let has_sent = out.sent > before;
+        if out.len() == 0 {
+            let Out { mut bytes, .. } = std::mem::take(&mut *out);
+            bytes.clear();
+            if (1..=OUT_KEPT_MAX).contains(&bytes.capacity()) {
+                self.pool.give(bytes);
+            }
+        } else if out.sent >= OUT_MAX {
+            let sent = std::mem::take(&mut out.sent);
+            out.bytes.drain(..sent);
+        }
+        drop(out);
+        if has_sent {
+            self.pass_on();
+        }
+        Ok(has_sent)
+    }
+
+    fn room(&self) -> usize {
+        OUT_MAX.saturating_sub(self.out.borrow().len())
+    }
+
+    /// Wakes the stream that has waited longest for room, if there is some: each has its turn.
+    fn pass_on(&self) {
+        if self.is_full() {
+            return;
+        }
+        let next = self.waiting.borrow_mut().pop_front();
+        if let Some((_, waker)) = next {
+            waker.wake();
+        }
+    }
+
+    fn queue(&self, stream: u32, cx: &Context<'_>) {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|(id, _)| *id == stream) {
+            waiting.push_back((stream, cx.waker().clone()));
+        }
+    }
+}
+
+/// One stream of a connection: the body of a request that comes in, and its response that goes out.
+#[derive(Debug)]
+pub struct Http2Stream {
+    id: u32,
+    shared: Rc<Http2Shared>,
+    /// Bytes that the head takes in its buffer, or the status of a request whose head makes no sense.
+    head: Result<usize, u16>,
+    received: RefCell<Received>,
+    /// The client, or we, gave it up.
+    was_reset: Cell<bool>,
+    /// The response is whole.
+    is_ended: Cell<bool>,
+    /// Less was sent than could be: the client has to open a window.
+    awaits_window: Cell<bool>,
+    /// Of the exchange's task.
+    waker: RefCell<Option<Waker>>,
+}
+
+/// What came of a request's body and was not read yet.
+#[derive(Debug, Default)]
+struct Received {
+    bytes: Vec<u8>,
+    /// How many of them were read.
+    read: usize,
+    trailers: Headers,
+    has_ended: bool,
+}
+
+impl Http2Stream {
+    /// The stream of that number, whose request has this head, and nothing else if it `ends`.
+    pub fn new(id: u32, shared: Rc<Http2Shared>, head: Result<usize, u16>, ends: bool) -> Http2Stream {
+        Http2Stream {
+            id,
+            shared,
+            head,
+            received: RefCell::new(Received { has_ended: ends, ..Received::default() }),
+            was_reset: Cell::default(),
+            is_ended: Cell::default(),
+            awaits_window: Cell::default(),
+            waker: RefCell::default(),
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Bytes that the head takes in its buffer, or the status of a request whose head makes no sense.
+    pub fn head(&self) -> Result<usize, u16> {
+        self.head
+    }
+
+    /// More of the body came.
+    pub fn receive(&self, bytes: &[u8], ends: bool) {
+        let mut received = self.received.borrow_mut();
+        if received.bytes.capacity() == 0
+            && !bytes.is_empty()
+            && let Some(kept) = self.shared.pool.take()
+        {
+            received.bytes = kept;
+        }
+        received.bytes.extend_from_slice(bytes);
+        received.has_ended |= ends;
+        drop(received);
+        self.wake();
+    }
+
+    /// Trailers came, which end the body.
+    pub fn receive_trailers(&self, trailers: Headers) {
+        let mut received = self.received.borrow_mut();
+        received.trailers = trailers;
+        received.has_ended = true;
+        drop(received);
+        self.wake();
+    }
+
+    /// The client gave it up, or is gone.
+    pub fn receive_reset(&self) {
+        self.was_reset.set(true);
+        self.wake();
+    }
+
+    /// The client has opened a window.
+    pub fn receive_window(&self) {
+        if self.awaits_window.take() {
+            self.wake();
+        }
+    }
+
+    /// Whether the client, or we, gave it up.
+    pub fn is_given_up(&self) -> bool {
+        self.was_reset.get()
+    }
+
+    /// Whether the request ended with its head.
+    pub fn has_no_body(&self) -> bool {
+        let Received { bytes, trailers, has_ended, .. } = &*self.received.borrow();
+        *has_ended && bytes.is_empty() && trailers.is_empty()
+    }
+
+    /// Reads some of the body; 0 is its end.
+    pub fn poll_read(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.was_reset.get() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let mut received = self.received.borrow_mut();
+        let unread = &received.bytes[received.read..];
+        if unread.is_empty() {
+            let has_ended = received.has_ended;
+            drop(received);
+            return if has_ended { Poll::Ready(Ok(0)) } else { self.wait(cx) };
+        }
+        let count = unread.len().min(room.len());
+        room[..count].copy_from_slice(&unread[..count]);
+        received.read += count;
+        if received.read == received.bytes.len() {
+            received.read = 0;
+            let mut bytes = std::mem::take(&mut received.bytes);
+            bytes.clear();
+            if bytes.capacity() <= OUT_KEPT_MAX {
+                self.shared.pool.give(bytes);
+            }
+        }
+        drop(received);
+        self.shared.compose(|protocol, out| protocol.consumed(self.id, count, out));
+        Poll::Ready(Ok(count))
+    }
+
+    /// Ready when the client gave it up.
+    pub fn poll_reset(&self, cx: &Context<'_>) -> Poll<io::Error> {
+        if self.was_reset.get() {
+            return Poll::Ready(io::ErrorKind::ConnectionReset.into());
+        }
+        self.wait(cx)
+    }
+
+    /// Sends the head of a response, interim or final, with which it `ends` or does not.
+    pub fn head_of(&self, status: u16, response: ResponseView<'_>, ends: bool) {
+        if self.is_over() {
+            return;
+        }
+        let fields = response.fields().iter().map(|field| (field.name, field.value));
+        self.shared.compose(|protocol, out| protocol.send_response(self.id, status, fields, ends, out));
+        self.is_ended.set(ends);
+    }
+
+    /// Sends an interim response without fields.
+    pub fn interim(&self, status: u16) {
+        if !self.is_over() {
+            let none = std::iter::empty();
+            self.shared.compose(|protocol, out| protocol.send_response(self.id, status, none, false, out));
+        }
+    }
+
+    /// Sends some bytes of the response's body, as many as windows and the connection's buffer have room for. The response ends with them if
+    /// they are its last, and all are taken.
+    pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8], is_last: bool) -> Poll<io::Result<usize>> {
+        if self.was_reset.get() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if self.is_ended.get() {
+            // It has no place for a body.
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let offered = &bytes[..bytes.len().min(self.shared.room())];
+        if offered.is_empty() && !bytes.is_empty() {
+            self.shared.queue(self.id, cx);
+            return self.wait(cx);
+        }
+        let ends = is_last && offered.len() == bytes.len();
+        let sent = self.shared.compose(|protocol, out| protocol.send_data(self.id, offered, ends, out));
+        if sent < offered.len() {
+            self.awaits_window.set(true);
+        }
+        self.shared.pass_on();
+        if sent == 0 && !bytes.is_empty() {
+            return self.wait(cx);
+        }
+        self.is_ended.set(ends && sent == bytes.len());
+        Poll::Ready(Ok(sent))
+    }
+
+    /// The response is whole; `trailers` lie in `buf`.
+    pub fn finish(&self, trailers: &Headers, buf: &[u8]) {
+        if self.is_over() {
+            return;
+        }
+        let fields = trailers.iter(buf).map(|field| (field.name, field.value));
+        self.shared.compose(|protocol, out| protocol.send_trailers(self.id, fields, out));
+        self.is_ended.set(true);
+    }
+
+    /// Gives the response up, unless it is whole.
+    pub fn reset(&self, code: ErrorCode) {
+        if !self.is_over() {
+            self.shared.compose(|protocol, out| protocol.reset(self.id, code, out));
+            self.was_reset.set(true);
+        }
+    }
+
+    /// The exchange is gone.
+    pub fn release(&self) {
+        self.shared.waiting.borrow_mut().retain(|(id, _)| *id != self.id);
+        self.shared.compose(|protocol, out| protocol.release(self.id, out));
+        // It may have been its turn.
+        self.shared.pass_on();
+    }
+
+    /// The fields that came after the body.
+    pub fn take_trailers(&self) -> Headers {
+        std::mem::take(&mut self.received.borrow_mut().trailers)
+    }
+
+    fn is_over(&self) -> bool {
+        self.was_reset.get() || self.is_ended.get()
+    }
+
+    fn wake(&self) {
+        let waker = self.waker.borrow_mut().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn wait<T>(&self, cx: &Context<'_>) -> Poll<T> {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
