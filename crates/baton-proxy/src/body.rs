@@ -22,10 +22,17 @@ pub struct BodyState {
     decoder: ChunkDecoder,
     /// Bytes of the input that were walked through; of a whole body its length there.
     walked: usize,
+    /// Bytes of data in the chunks that were walked through.
+    data: u64,
     arrived: Arrived,
 }
 
 impl BodyState {
+    /// Before a body that this decoder is to walk through.
+    pub fn before(decoder: &ChunkDecoder) -> BodyState {
+        BodyState { decoder: decoder.clone(), ..BodyState::default() }
+    }
+
     /// Looks at what is new in the input since the last time: `input` begins with the body.
     pub fn advance(&mut self, framing: Framing, input: &[u8]) {
         if self.arrived != Arrived::Partly {
@@ -47,7 +54,10 @@ impl BodyState {
     fn walk(&mut self, input: &[u8]) {
         loop {
             match self.decoder.step(input.get(self.walked..).unwrap_or_default()) {
-                Ok(ChunkStep::Data { skip, len }) => self.walked += skip + len,
+                Ok(ChunkStep::Data { skip, len }) => {
+                    self.walked += skip + len;
+                    self.data += len as u64;
+                }
                 Ok(ChunkStep::NeedMore { consumed }) => {
                     self.walked += consumed;
                     return;
@@ -78,6 +88,16 @@ impl BodyState {
         self.arrived
     }
 
+    /// Bytes of the body's data that are there, without the framing of chunks. `input` is what [`BodyState::advance`] has seen.
+    pub fn data_len(&self, framing: Framing, input: &[u8]) -> u64 {
+        match framing {
+            Framing::None | Framing::Tunnel => 0,
+            Framing::UntilClose => input.len() as u64,
+            Framing::Length(length) => length.min(input.len() as u64),
+            Framing::Chunked => self.data,
+        }
+    }
+
     /// Bytes that a whole body takes in the input.
     pub fn len(&self) -> usize {
         self.walked
@@ -87,6 +107,7 @@ impl BodyState {
     pub fn clear(&mut self) {
         self.decoder.clear();
         self.walked = 0;
+        self.data = 0;
         self.arrived = Arrived::Partly;
     }
 }
@@ -123,5 +144,26 @@ mod tests {
         check(Framing::Chunked, &["3", "\r\nab", "c", "\r\n0\r\n\r\n", "GET"], &states);
         check(Framing::Chunked, &["3\r\nabcd"], &[(Malformed, 6)]);
         check(Framing::Chunked, &["x"], &[(Malformed, 0)]);
+    }
+
+    #[test]
+    fn data_is_counted_while_it_arrives() {
+        let check = |framing, pieces: &[&str], expect: &[u64]| {
+            let (mut body, mut input) = (BodyState::default(), Vec::new());
+            let counts: Vec<u64> = pieces
+                .iter()
+                .map(|piece| {
+                    input.extend_from_slice(piece.as_bytes());
+                    body.advance(framing, &input);
+                    body.data_len(framing, &input)
+                })
+                .collect();
+            assert_eq!(counts, expect, "{pieces:?}");
+        };
+        check(Framing::None, &["GET"], &[0]);
+        check(Framing::Length(5), &["ab", "cdeGET"], &[2, 5]);
+        check(Framing::UntilClose, &["ab", "c"], &[2, 3]);
+        check(Framing::Chunked, &["3", "\r\nab", "c\r\n1;x\r", "\nd", "\r\n0\r\n\r\nGET"], &[0, 2, 3, 4, 4]);
+        check(Framing::Chunked, &["3\r\nabcd"], &[3]);
     }
 }

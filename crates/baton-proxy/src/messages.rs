@@ -138,7 +138,7 @@ impl Messages {
 
     /// Bytes of the request's body that are in the input, decoded.
     pub fn body_received(&self) -> u64 {
-        baton_rules::Body::of(self.request.framing, &self.input, &self.request_chunks).length() as u64
+        self.body.data_len(self.request.framing, &self.input)
     }
 
     /// Takes the memory that only a request to a server needs.

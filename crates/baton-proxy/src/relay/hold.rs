@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use baton_http::Framing;
-use baton_rules::{Body, BodyWait, RuleWait};
+use baton_rules::{BodyWait, RuleWait};
 
 use crate::body::{Arrived, BodyState};
 use crate::core::{Interrupt, until};
@@ -36,7 +36,7 @@ pub async fn before_next_rule(
         RuleWait::Time(time) => (time, None),
         RuleWait::Body(BodyWait { time, at_least }) => (time, Some(at_least)),
     };
-    let mut body = BodyState::default();
+    let mut body = BodyState::before(&messages.response_chunks);
     let mut up = Active { from: core.now(), to: core.now() };
     let mut is_given_up = false;
     ends.deadline.set(Some(core.now() + time));
@@ -76,12 +76,12 @@ pub async fn before_next_rule(
 
 /// Whether enough of the response's body is there, or no more can come.
 fn is_there(messages: &Messages, len: usize, body: &mut BodyState, at_least: u64) -> bool {
-    let Messages { response, response_chunks, received, .. } = messages;
+    let Messages { response, received, .. } = messages;
     let input = received.get(len..).unwrap_or_default();
     body.advance(response.framing, input);
-    let has_enough = || at_least > 0 && Body::of(response.framing, input, response_chunks).length() as u64 >= at_least;
+    let has_enough = at_least > 0 && body.data_len(response.framing, input) >= at_least;
     response.framing == Framing::Tunnel
         || body.arrived() != Arrived::Partly
         || messages.received.is_full()
-        || has_enough()
+        || has_enough
 }
