@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 
 use aws_lc_rs::{aead, constant_time, digest as lc};
+use sha3::Digest as _;
+use shake::{ExtendableOutput, Update};
 
 use super::Converter;
 use super::encode::from_base64;
@@ -17,7 +19,7 @@ pub(super) const ROWS: &[Converter] = &[
     Converter::new("sha2", Type::Bin, Type::Bin, digest, "The SHA-2 digest, of 256 bits or of 224, 384 or 512.")
         .args(&[Arg::opt(ArgKind::Int)])
         .check(sha2_bits),
-    Converter::new("digest", Type::Bin, Type::Bin, digest, "The digest of that name: sha256, sha3-512, md5.")
+    Converter::new("digest", Type::Bin, Type::Bin, digest, "The digest of that name: sha256, sha3-512, blake2b512, md5.")
         .args(&[Arg::req(ArgKind::Str)])
         .check(|args| name(&mut args[0], "digest")),
     Converter::new("hmac", Type::Bin, Type::Bin, hmac, "The HMAC with a key in Base64, or in a variable.")
@@ -75,6 +77,14 @@ pub(crate) enum Digest {
     Sha3_256,
     Sha3_384,
     Sha3_512,
+    Sha512_224,
+    Sha3_224,
+    Shake128,
+    Shake256,
+    Blake2b512,
+    Blake2s256,
+    Ripemd160,
+    Sm3,
 }
 
 impl Digest {
@@ -83,15 +93,29 @@ impl Digest {
         Some(match &*name.to_ascii_lowercase() {
             "md5" | "ssl3-md5" | "rsa-md5" | "md5withrsaencryption" => Digest::Md5,
             "md5-sha1" => Digest::Md5Sha1,
-            "sha1" | "sha-1" | "ssl3-sha1" | "rsa-sha1" => Digest::Sha1,
-            "sha224" | "sha-224" | "sha2-224" | "rsa-sha224" => Digest::Sha224,
-            "sha256" | "sha-256" | "sha2-256" | "rsa-sha256" => Digest::Sha256,
-            "sha384" | "sha-384" | "sha2-384" | "rsa-sha384" => Digest::Sha384,
-            "sha512" | "sha-512" | "sha2-512" | "rsa-sha512" => Digest::Sha512,
-            "sha512-256" | "sha-512/256" | "sha2-512/256" | "rsa-sha512/256" => Digest::Sha512_256,
-            "sha3-256" | "rsa-sha3-256" => Digest::Sha3_256,
-            "sha3-384" | "rsa-sha3-384" => Digest::Sha3_384,
-            "sha3-512" | "rsa-sha3-512" => Digest::Sha3_512,
+            "sha1" | "sha-1" | "ssl3-sha1" | "rsa-sha1" | "rsa-sha1-2" | "sha1withrsaencryption" => Digest::Sha1,
+            "sha224" | "sha-224" | "sha2-224" | "rsa-sha224" | "sha224withrsaencryption" => Digest::Sha224,
+            "sha256" | "sha-256" | "sha2-256" | "rsa-sha256" | "sha256withrsaencryption" => Digest::Sha256,
+            "sha384" | "sha-384" | "sha2-384" | "rsa-sha384" | "sha384withrsaencryption" => Digest::Sha384,
+            "sha512" | "sha-512" | "sha2-512" | "rsa-sha512" | "sha512withrsaencryption" => Digest::Sha512,
+            "sha512-224" | "sha-512/224" | "sha2-512/224" | "rsa-sha512/224" | "sha512-224withrsaencryption" => {
+                Digest::Sha512_224
+            }
+            "sha512-256" | "sha-512/256" | "sha2-512/256" | "rsa-sha512/256" | "sha512-256withrsaencryption" => {
+                Digest::Sha512_256
+            }
+            "sha3-224" | "rsa-sha3-224" | "id-rsassa-pkcs1-v1_5-with-sha3-224" => Digest::Sha3_224,
+            "sha3-256" | "rsa-sha3-256" | "id-rsassa-pkcs1-v1_5-with-sha3-256" => Digest::Sha3_256,
+            "sha3-384" | "rsa-sha3-384" | "id-rsassa-pkcs1-v1_5-with-sha3-384" => Digest::Sha3_384,
+            "sha3-512" | "rsa-sha3-512" | "id-rsassa-pkcs1-v1_5-with-sha3-512" => Digest::Sha3_512,
+            "shake128" | "shake-128" => Digest::Shake128,
+            "shake256" | "shake-256" => Digest::Shake256,
+            "blake2b512" | "blake2b-512" => Digest::Blake2b512,
+            "blake2s256" | "blake2s-256" => Digest::Blake2s256,
+            "ripemd" | "ripemd160" | "ripemd-160" | "rmd160" | "rsa-ripemd160" | "ripemd160withrsa" => {
+                Digest::Ripemd160
+            }
+            "sm3" | "rsa-sm3" | "sm3withrsaencryption" => Digest::Sm3,
             _ => return None,
         })
     }
@@ -110,14 +134,32 @@ impl Digest {
             Digest::Sha3_256 => with(&lc::SHA3_256),
             Digest::Sha3_384 => with(&lc::SHA3_384),
             Digest::Sha3_512 => with(&lc::SHA3_512),
+            Digest::Sha512_224 => sha2::Sha512_224::digest(bytes).to_vec(),
+            Digest::Sha3_224 => sha3::Sha3_224::digest(bytes).to_vec(),
+            // As long as OpenSSL makes them.
+            Digest::Shake128 => extended(shake::Shake128::default(), bytes, 16),
+            Digest::Shake256 => extended(shake::Shake256::default(), bytes, 32),
+            Digest::Blake2b512 => blake2::Blake2b512::digest(bytes).to_vec(),
+            Digest::Blake2s256 => blake2::Blake2s256::digest(bytes).to_vec(),
+            Digest::Ripemd160 => ripemd::Ripemd160::digest(bytes).to_vec(),
+            Digest::Sm3 => sm3::Sm3::digest(bytes).to_vec(),
         }
+    }
+
+    /// Whether HMAC can use it: of a digest without a length of its own OpenSSL makes none.
+    fn has_hmac(self) -> bool {
+        !matches!(self, Digest::Shake128 | Digest::Shake256)
     }
 
     /// The size of a block, to which HMAC fills the key (RFC 2104).
     fn block_bytes(self) -> usize {
         match self {
             Digest::Md5 | Digest::Md5Sha1 | Digest::Sha1 | Digest::Sha224 | Digest::Sha256 => 64,
-            Digest::Sha384 | Digest::Sha512 | Digest::Sha512_256 => 128,
+            Digest::Blake2s256 | Digest::Ripemd160 | Digest::Sm3 => 64,
+            Digest::Sha384 | Digest::Sha512 | Digest::Sha512_256 | Digest::Sha512_224 | Digest::Blake2b512 => 128,
+            Digest::Shake128 => 168,
+            Digest::Sha3_224 => 144,
+            Digest::Shake256 => 136,
             Digest::Sha3_256 => 136,
             Digest::Sha3_384 => 104,
             Digest::Sha3_512 => 72,
@@ -143,11 +185,20 @@ impl Digest {
     }
 }
 
+fn extended(mut digest: impl ExtendableOutput + Update, bytes: &[u8], length: usize) -> Vec<u8> {
+    digest.update(bytes);
+    let mut out = vec![0; length];
+    digest.finalize_xof_into(&mut out);
+    out
+}
+
 fn name(arg: &mut Value, converter: &str) -> Result<(), RuleError> {
     let text = String::from_utf8_lossy(arg.bytes()).into_owned();
     let Some(digest) = Digest::of(&text) else {
-        let known =
-            ["md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha512-256", "sha3-256", "sha3-384", "sha3-512"];
+        let known = [
+            "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha512-224", "sha512-256", "sha3-224", "sha3-256",
+            "sha3-384", "sha3-512", "shake128", "shake256", "blake2b512", "blake2s256", "ripemd160", "sm3",
+        ];
         return Err(RuleError::new(format!("converter '{converter}' does not know the digest '{text}'"))
             .hint(format!("supported are {}", known.join(", ")))
             .suggest(&text, known));
@@ -202,6 +253,9 @@ fn digest<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Opti
 
 fn hmac<'c>(sample: Sample<'c>, args: &'c [Value], cx: &'c Context<'_>) -> Option<Sample<'c>> {
     let Value::Digest(digest) = args[0] else { return None };
+    if !digest.has_hmac() {
+        return None;
+    }
     let key = revealed(&args[1], cx)?;
     Some(Sample::Bin(Cow::Owned(digest.authenticate(&key, &sample.into_bytes()))))
 }
