@@ -122,7 +122,7 @@ impl Messages {
 
     /// Takes over the log targets of a configuration.
     pub fn apply(&self, model: &Model) {
-        self.writer.apply(&model.global);
+        self.writer.apply(model);
         self.mail.apply(model);
         let global = Logging { targets: model.global.log.clone(), ..Logging::default() };
         let sinks = |logging: &Logging| SinksOf::new(self.writer.sinks(logging), &logging.targets);

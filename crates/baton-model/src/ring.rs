@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::Address;
 
-/// A buffer of log lines. Their length and format are settings of the `log` lines that name it.
+/// A buffer of log lines.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Ring {
     /// Its name, for `log ring@NAME`.
@@ -14,6 +14,10 @@ pub struct Ring {
     pub description: String,
     /// `size`: what its lines take at most, in bytes.
     pub size: usize,
+    /// `maxlen`: the longest line.
+    pub line_len: usize,
+    /// `format` of lines that have none of their own.
+    pub format: Arc<str>,
     /// `timeout connect`.
     pub connect_timeout: Option<Duration>,
     /// `timeout server`: how long a server may take nothing.
@@ -46,6 +50,8 @@ pub enum SyslogFraming {
 impl Ring {
     /// The ring that is there without a section.
     pub const BUILT_IN: &str = "buf0";
+    /// `format` of the ring that is there without a section.
+    pub const BUILT_IN_FORMAT: &str = "timed";
     /// `size` where it is not given.
     pub const SIZE: usize = 16384;
     /// The smallest `size`.
@@ -59,6 +65,8 @@ impl Ring {
             description: name.to_string(),
             name,
             size: Ring::SIZE,
+            line_len: Ring::SIZE,
+            format: "raw".into(),
             connect_timeout: None,
             server_timeout: None,
             servers: Vec::new(),

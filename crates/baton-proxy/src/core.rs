@@ -191,7 +191,7 @@ impl Core {
 
     /// Works by `generation` from the next request on.
     pub fn apply(&self, generation: &Arc<Generation>) {
-        self.log.apply(&generation.model.global);
+        self.log.apply(&generation.model);
         self.pipes.allow(generation.model.pipes_max() as usize);
         self.take_tables();
         let mut frontends = self.frontends.borrow_mut();

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use baton_http::{Name, RequestView, ResponseView};
 use baton_model::{Mode, Proxy};
 
+use crate::ended::{Cause, Ended};
+
 /// The facts of one exchange: anybody may read what is known, and note by the methods here what happens.
 #[derive(Debug)]
 pub struct LogFacts(Known);
@@ -132,6 +134,12 @@ impl LogFacts {
         self.0.has_request = true;
         self.0.bytes_in += len as u64;
         self.request_received(now);
+    }
+
+    /// Whether `option dontlog-normal` keeps an exchange that ended like this from the log.
+    pub fn is_normal(&self, ended: Ended) -> bool {
+        matches!(ended.cause, Cause::None | Cause::Local)
+            && self.0.retries == 0 && !self.0.redispatched && self.0.status < 500
     }
 
     /// Whether no request was understood, which is an error of the connection: content rules may reject one before it is.

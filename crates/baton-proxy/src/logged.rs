@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use baton_model::Mode;
-use baton_rules::{Context, DateSpelling, Fact, LogSource, Tag};
+use baton_rules::{Context, DateSpelling, ExchangeCourse, Fact, LogSource, Tag};
 
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::ended::Ended;
+use crate::ended::{Cause, Ended};
 use crate::facts::LogFacts;
 use crate::log::INFO;
 use crate::progress::Progress;
@@ -75,6 +75,21 @@ impl LogSource for Logged<'_> {
             self.core.log.traffic_line(&self.frontend.sinks, INFO, &self.frontend.plan.rules, cx);
             self.frontend.plan.state.lines.add(self.core.number);
         }
+    }
+
+    fn course(&self) -> ExchangeCourse {
+        let Some(LoggedExchange { facts, progress, .. }) = self.exchange else {
+            return ExchangeCourse { is_normal: self.ended.cause == Cause::None, ..ExchangeCourse::default() };
+        };
+        ExchangeCourse {
+            is_normal: facts.is_normal(self.ended),
+            is_forwarded: progress.server().is_some(),
+            has_service: facts.service.is_some(),
+        }
+    }
+
+    fn debug_line(&self, sink: &str, line: &[u8]) {
+        self.core.log.debug_line(sink, line);
     }
 }
 

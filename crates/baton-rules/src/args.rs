@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use baton_model::UserList;
 
-use crate::converter::{Digest, FieldPath, JwtKey};
+use crate::converter::{Digest, ExchangeCondition, FieldPath, JwtKey};
 use crate::problem::RuleError;
 use crate::reference::PatternUse;
 use crate::substitute::Substitution;
@@ -48,6 +48,8 @@ pub(crate) enum ArgKind {
     OtherTable,
     /// The name of a file that is a map.
     Map,
+    /// `stdout`, `stderr` or the name of a ring.
+    Sink,
 }
 
 /// One argument of a row.
@@ -86,6 +88,7 @@ pub(crate) enum Value {
     JwtKey(Box<JwtKey>),
     FieldPath(Box<FieldPath>),
     SetCondition(SetCondition),
+    Condition(Box<ExchangeCondition>),
 }
 
 /// Checks the arguments of a row further than their types, and may replace them.
@@ -184,7 +187,8 @@ fn one(kind: ArgKind, text: &str) -> Result<Value, RuleError> {
         | ArgKind::Backend
         | ArgKind::Server
         | ArgKind::Table
-        | ArgKind::OtherTable => Value::Str(text.as_bytes().into()),
+        | ArgKind::OtherTable
+        | ArgKind::Sink => Value::Str(text.as_bytes().into()),
         ArgKind::Ipv4 => Value::Ip(IpAddr::V4(text.parse().map_err(|_| wrong("an IPv4 address"))?)),
         ArgKind::Ipv6 => Value::Ip(IpAddr::V6(text.parse().map_err(|_| wrong("an IPv6 address"))?)),
         ArgKind::Mask4 => Value::Mask4(match text.parse::<u32>() {

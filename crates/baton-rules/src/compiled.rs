@@ -9,7 +9,8 @@ use std::sync::{Arc, LazyLock};
 
 use baton_model::{Algorithm, HttpErrors, Proxy, Role, StickTable, UserList};
 
-use crate::outside::{BufferLimits, Files, NameReference};
+use crate::acl::Acl;
+use crate::outside::{BufferLimits, Files, KnownAcls, NameReference};
 use crate::process_line::VariableLine;
 use crate::reference::References;
 use crate::rules::{ProxyRules, has_rules};
@@ -98,6 +99,7 @@ pub(crate) struct Recorder<'a> {
     references: RefCell<Vec<NameReference>>,
     /// Of a proxy that is compiled by itself.
     own: References,
+    acls: RefCell<KnownAcls>,
 }
 
 impl<'a> Recorder<'a> {
@@ -119,7 +121,13 @@ impl<'a> Recorder<'a> {
             proxy,
             references: RefCell::default(),
             own: References::default(),
+            acls: RefCell::default(),
         }
+    }
+
+    /// Expressions may ask for these ACLs from now on.
+    pub(crate) fn know_acls(&self, acls: &Arc<Vec<Acl>>) {
+        *self.acls.borrow_mut() = KnownAcls(Arc::clone(acls));
     }
 
     /// The proxies and servers that were named since this was asked last.
@@ -198,6 +206,10 @@ impl Files for Recorder<'_> {
         // Its contents and its other settings are looked up when rules are evaluated.
         self.note((name, table.as_ref().map(|table| table.key)));
         table
+    }
+
+    fn acls(&self) -> KnownAcls {
+        self.acls.borrow().clone()
     }
 
     fn stick_counters(&self) -> u8 {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::args::{self, Value};
 use crate::context::Context;
-use crate::converter::{self, Converter};
+use crate::converter::{self, Converter, ExchangeCondition};
 use crate::fetch::{self, Fetch};
 use crate::later;
 use crate::names;
@@ -109,8 +109,10 @@ impl Expr {
                 let by = format!("conversion keyword '{name}' for sample fetch keyword '{}'", fetch.names[0]);
                 names::resolve(&by, row.args, &mut args, files)?;
             }
-            if row.name == "jwt_verify" {
-                converter::read_key(&mut args, files);
+            match row.name {
+                "jwt_verify" => converter::read_key(&mut args, files),
+                "when" => args[0] = Value::Condition(Box::new(ExchangeCondition::read(&args, files)?)),
+                _ => {}
             }
             if !gives.casts_to(row.takes) {
                 return Err(RuleError::new(format!("{what} takes type {}, not {}", row.takes.word(), gives.word())));

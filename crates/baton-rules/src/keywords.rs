@@ -69,6 +69,7 @@ fn shape(kind: ArgKind) -> String {
         ArgKind::Server => "[BACKEND/]SERVER".into(),
         ArgKind::Map => "MAP".into(),
         ArgKind::Table | ArgKind::OtherTable => "TABLE".into(),
+        ArgKind::Sink => "stdout|stderr|RING".into(),
     }
 }
 

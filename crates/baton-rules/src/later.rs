@@ -29,7 +29,7 @@ pub(crate) const NOT_OURS: &[(&str, &str, &str)] = &[
 
 /// Converters (7.3.1).
 #[rustfmt::skip]
-pub(crate) const CONVERTERS: &[&str] = &["debug", "wt6"];
+pub(crate) const CONVERTERS: &[&str] = &["wt6"];
 
 /// How the names of what scripts in Lua register begin: fetches, converters, actions and services.
 pub(crate) const LUA: &str = "lua.";

@@ -83,9 +83,9 @@ pub use live::{
     BackendFigure, ConnectionFigure, Endpoint, ExchangeFigure, Figure, FrontendFigure, LiveState, ProcessFigure,
     ServerFigure, Side, TcpFigure,
 };
-pub use log::{DateSpelling, Fact, LogSource, NoLog, UniqueId};
+pub use log::{DateSpelling, ExchangeCourse, Fact, LogSource, NoLog, UniqueId};
 pub use nearest::{nearest, suggestion};
-pub use outside::{BufferLimits, CheckFiles, Files, NameReference, NoFiles, ReferenceKind};
+pub use outside::{BufferLimits, CheckFiles, Files, KnownAcls, NameReference, NoFiles, ReferenceKind};
 pub use place::RulePosition;
 pub use problem::{RuleDiagnostic, RuleError};
 pub use process::{KeptProcessVariable, PROCESS_VARIABLES_MAX, ProcessVariables};

@@ -18,6 +18,29 @@ pub trait LogSource {
 
     /// Writes the exchange's log line now (`do-log`).
     fn write_line(&self, cx: &Context<'_>);
+
+    /// How the exchange has gone until now (converter `when`).
+    fn course(&self) -> ExchangeCourse;
+
+    /// Writes a line of the converter `debug` to `stdout`, `stderr` or the ring of that name.
+    fn debug_line(&self, sink: &str, line: &[u8]);
+}
+
+/// How an exchange has gone until now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ExchangeCourse {
+    /// Nothing happened that `option dontlog-normal` has a line for.
+    pub is_normal: bool,
+    /// A server got the request.
+    pub is_forwarded: bool,
+    /// A service got it, such as the statistics.
+    pub has_service: bool,
+}
+
+impl Default for ExchangeCourse {
+    fn default() -> ExchangeCourse {
+        ExchangeCourse { is_normal: true, is_forwarded: false, has_service: false }
+    }
 }
 
 /// A value of a tag.
@@ -60,6 +83,12 @@ impl LogSource for NoLog {
     fn date(&self, _: SystemTime, _: DateSpelling, _: &mut Vec<u8>) {}
 
     fn write_line(&self, _: &Context<'_>) {}
+
+    fn course(&self) -> ExchangeCourse {
+        ExchangeCourse::default()
+    }
+
+    fn debug_line(&self, _: &str, _: &[u8]) {}
 }
 
 /// The unique ID of an exchange. It is made when it is asked for the first time, and stays the same from then on.

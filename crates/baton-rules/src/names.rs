@@ -1,7 +1,7 @@
 //! Names of proxies, servers and stick tables in arguments: what a name that is left out means, and that a server's may have its
 //! backend's in front.
 
-use baton_model::Role;
+use baton_model::{Ring, Role};
 
 use crate::args::{Arg, ArgKind, Value};
 use crate::outside::{Files, NameReference, ReferenceKind};
@@ -9,7 +9,7 @@ use crate::problem::RuleError;
 
 /// Whether an argument of this kind is the name of a proxy, server or stick table.
 pub(crate) fn is_name(kind: ArgKind) -> bool {
-    matches!(kind, ArgKind::Frontend | ArgKind::Backend | ArgKind::Server | ArgKind::Table | ArgKind::OtherTable)
+    matches!(kind, ArgKind::Frontend | ArgKind::Backend | ArgKind::Server | ArgKind::Table | ArgKind::OtherTable | ArgKind::Sink)
 }
 
 /// Puts the proxy itself in place of names that are left out, takes servers' names apart, and reports all names to the caller, who
@@ -43,6 +43,11 @@ pub(crate) fn resolve(what: &str, rows: &[Arg], args: &mut [Value], files: &dyn 
                     let kind = ReferenceKind::Server(server.to_owned());
                     files.refers(NameReference { by, proxy: backend, kind, asks_for_rate });
                 }
+            }
+            ArgKind::Sink => {
+                let name = name.filter(|name| !matches!(&**name, "stdout" | "stderr" | Ring::BUILT_IN));
+                let Some(proxy) = name else { continue };
+                files.refers(NameReference { by, proxy, kind: ReferenceKind::Ring, asks_for_rate: false });
             }
             ArgKind::OtherTable => {
                 let Some(proxy) = name else { continue };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use baton_model::{Global, HttpErrors, Role, StickTable, UserList};
 
+use crate::acl::Acl;
 use crate::reference::References;
 use crate::sample::Type;
 
@@ -47,6 +48,11 @@ pub trait Files {
         None
     }
 
+    /// The ACLs of the proxy, as far as they are compiled, for `when(acl,NAME)`.
+    fn acls(&self) -> KnownAcls {
+        KnownAcls::default()
+    }
+
     /// How many entries of stick tables a session or a request can track.
     fn stick_counters(&self) -> u8 {
         Global::STICK_COUNTERS
@@ -78,6 +84,10 @@ pub trait Files {
         String::new()
     }
 }
+
+/// The ACLs of a proxy.
+#[derive(Clone, Debug, Default)]
+pub struct KnownAcls(pub(crate) Arc<Vec<Acl>>);
 
 /// `tune.bufsize` and `tune.maxrewrite`: responses of HAProxy's own fit into a buffer, with room for headers that rules add.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -122,6 +132,8 @@ pub enum ReferenceKind {
     TableOfKey(Type),
     /// A `resolvers` section.
     Resolvers,
+    /// A ring. It is no proxy's.
+    Ring,
 }
 
 /// No files at all: each is missing.

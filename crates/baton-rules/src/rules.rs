@@ -41,7 +41,7 @@ pub struct ProxyRules {
     pub(crate) compiled_from: u64,
     /// The lists of users that conditions ask for and that have hashes of passwords.
     hashed_users: Vec<Arc<UserList>>,
-    acls: Vec<Acl>,
+    acls: Arc<Vec<Acl>>,
     http_request: Vec<Rule>,
     http_response: Vec<Rule>,
     http_after_response: Vec<Rule>,
@@ -150,7 +150,10 @@ impl Compiler<'_> {
             true => RulePosition::BackendRequest,
             false => RulePosition::FrontendRequest,
         };
-        self.each(Ruleset::Acl, |it, line| it.acl(line));
+        let mut acls = Vec::new();
+        self.each(Ruleset::Acl, |it, line| it.acl(line, &mut acls));
+        self.rules.acls = Arc::new(acls);
+        self.files.know_acls(&self.rules.acls);
         self.each(Ruleset::Capture, |it, line| it.slots.judge(line));
         self.rules.captures = self.slots.slots();
         self.actions(Ruleset::TcpConnection, RulePosition::Connection, sets::CONNECTION, "tcp-request connection");
@@ -252,7 +255,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn acl(&mut self, line: &Line) -> Result<(), LocatedError> {
+    fn acl(&mut self, line: &Line, acls: &mut Vec<Acl>) -> Result<(), LocatedError> {
         let words = &line.words;
         let Some(name) = words.first() else {
             return Err(RuleError::new("an ACL's name is missing").at(0));
@@ -274,9 +277,9 @@ impl Compiler<'_> {
             let fault = RuleError::new("this has no pattern and never matches");
             self.warnings.push(fault.hint("use '-m found' to test that there is a value").at(1));
         }
-        match self.rules.acls.iter_mut().find(|acl| *acl.name == **name) {
+        match acls.iter_mut().find(|acl| *acl.name == **name) {
             Some(acl) => acl.criteria.push(criterion),
-            None => self.rules.acls.push(Acl {
+            None => acls.push(Acl {
                 name: name.as_str().into(),
                 source: line.source.clone(),
                 criteria: vec![criterion],

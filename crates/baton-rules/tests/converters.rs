@@ -74,6 +74,19 @@ fn encryption_needs_the_right_key_and_tag() {
     ]);
 }
 
+#[test]
+fn a_sample_passes_when_a_condition_holds() {
+    check(&[
+        ("int(7),when(normal)", "7"),
+        ("int(7),when(!error)", "7"),
+        ("int(7),when(!normal)", "none"),
+        ("int(7),when(forwarded)", "none"),
+        ("int(7),when(!processed)", "7"),
+        ("int(7),when(toapplet)", "none"),
+        ("str(a),debug(here),upper", "A"),
+    ]);
+}
+
 #[track_caller]
 fn refused(expr: &str, expected: &str) {
     let fault = Expr::compile(expr, RulePosition::BackendRequest, &files()).expect_err(expr);
@@ -83,6 +96,11 @@ fn refused(expr: &str, expected: &str) {
 #[test]
 fn arguments_are_checked() {
     refused("str(x),digest(nope)", "does not know the digest 'nope'");
+    refused("str(x),digest(md4)", "does not know the digest 'md4'");
+    refused("str(x),when(eror)", "does not know the condition 'eror'");
+    refused("str(x),when(error,a)", "takes no argument, not 'a'");
+    refused("str(x),when(acl)", "needs the name of an ACL");
+    refused("str(x),when(acl,a)", "finds no ACL 'a'");
     refused("str(x),hmac(sha256,!)", "the key needs to be Base64");
     refused("str(x),sha2(100)", "unsupported number of bits: 100");
     refused("str(x),be2dec(:,9)", "a number of 9 bytes is not supported");

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use baton_model::{Mode, Role, Ruleset};
 use baton_rules::{
-    CaptureSide, Captures, Context, DateSpelling, Fact, LogSource, ProxyRules, RuleCursor, RuleDiagnostic, Tag,
+    CaptureSide, Captures, Context, DateSpelling, ExchangeCourse, Fact, LogSource, ProxyRules, RuleCursor, RuleDiagnostic, Tag,
     UniqueId, compile,
 };
 use common::{GET, OK, files, proxy, with_context};
@@ -36,6 +36,12 @@ impl LogSource for Known {
     }
 
     fn write_line(&self, _: &Context<'_>) {}
+
+    fn course(&self) -> ExchangeCourse {
+        ExchangeCourse::default()
+    }
+
+    fn debug_line(&self, _: &str, _: &[u8]) {}
 }
 
 /// Kept for the rest of the test: a context is lent what it looks at.

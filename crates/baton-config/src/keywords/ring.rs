@@ -18,19 +18,9 @@ const KEYWORDS: [&str; 7] = ["description", "format", "maxlen", "size", "server"
 /// What `ring` sections and the targets of `log` lines say.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
-    sections: Vec<RingDraft>,
+    sections: Vec<Ring>,
     /// `ring@NAME` in `log` lines: the name, the line and the word.
     pub named: Vec<(Arc<str>, Line, usize)>,
-}
-
-/// A section.
-#[derive(Debug)]
-struct RingDraft {
-    ring: Ring,
-    /// `maxlen`: the longest line.
-    maxlen: usize,
-    /// `format` of lines whose `log` line has none.
-    format: String,
 }
 
 /// Reads a `ring` section.
@@ -42,7 +32,7 @@ pub(crate) fn section(section: &Section, context: &mut Context<'_>) {
         name => match name.chars().find(|char| !is_name_character(*char)) {
             Some(char) => Some(format!("invalid ring name '{name}' (character '{char}' is not permitted).")),
             None => {
-                let is_known = context.rings.sections.iter().any(|draft| &*draft.ring.name == name);
+                let is_known = context.rings.sections.iter().any(|draft| &*draft.name == name);
                 is_known.then(|| format!("sink named '{name}' already exists."))
             }
         },
@@ -51,23 +41,23 @@ pub(crate) fn section(section: &Section, context: &mut Context<'_>) {
         context.report.add(head.diagnostic(Severity::Alert, "bad-name", 1, message));
     }
     context.limit_arguments(head, 1);
-    let mut draft = RingDraft { ring: Ring::new(name.into()), maxlen: Ring::SIZE, format: "raw".into() };
+    let mut draft = Ring::new(name.into());
     for line in &section.lines {
         let word = line.word(0);
         match word {
-            "timeout" => timeout(&mut draft.ring, &mut Call::new(line, 2, Prefix::None, "timeout", context)),
+            "timeout" => timeout(&mut draft, &mut Call::new(line, 2, Prefix::None, "timeout", context)),
             "server" => {
-                let server = server(&draft.ring, &mut Call::new(line, 1, Prefix::None, "server", context));
-                draft.ring.servers.extend(server);
+                let server = server(&draft, &mut Call::new(line, 1, Prefix::None, "server", context));
+                draft.servers.extend(server);
             }
             _ => setting(&mut draft, word, &mut Call::new(line, 1, Prefix::None, "ring", context)),
         }
     }
-    let (maxlen, size) = (draft.maxlen, draft.ring.size);
+    let (maxlen, size) = (draft.line_len, draft.size);
     if maxlen > size {
         let message = format!("ring '{name}' event max length '{maxlen}' exceeds size, forced to size '{size}'.");
         context.report.add(head.diagnostic(Severity::Warning, "out-of-range", 1, message));
-        draft.maxlen = size;
+        draft.line_len = size;
     }
     context.rings.sections.push(draft);
 }
@@ -76,24 +66,24 @@ fn is_name_character(char: char) -> bool {
     char.is_ascii_alphanumeric() || "-_.:".contains(char)
 }
 
-fn setting(draft: &mut RingDraft, word: &str, call: &mut Call<'_, '_>) {
+fn setting(draft: &mut Ring, word: &str, call: &mut Call<'_, '_>) {
     let value = call.arg(0);
     match word {
         "description" if value.is_empty() => call.wrong(0, "missing ring description text.".into()),
-        "description" => draft.ring.description = call.rest().join(" "),
+        "description" => draft.description = call.rest().join(" "),
         "format" if LOG_FORMATS.contains(&value) => draft.format = value.into(),
         "format" => call.not_one_of(0, format!("unknown format '{value}'."), LOG_FORMATS),
         "maxlen" => match value.parse() {
             Ok(0) | Err(_) => call.wrong(0, format!("invalid size '{value}' for new sink buffer.")),
-            Ok(maxlen) => draft.maxlen = maxlen,
+            Ok(maxlen) => draft.line_len = maxlen,
         },
         "size" => match value.parse::<usize>() {
-            Ok(size @ Ring::SIZE_MIN..=Ring::SIZE_MAX) => draft.ring.size = size,
+            Ok(size @ Ring::SIZE_MIN..=Ring::SIZE_MAX) => draft.size = size,
             Ok(size) => {
                 let (least, most) = (Ring::SIZE_MIN, Ring::SIZE_MAX);
                 call.wrong(
                     0,
-                    format!("size '{size}' of ring '{}' must be between {least} and {most}.", draft.ring.name),
+                    format!("size '{size}' of ring '{}' must be between {least} and {most}.", draft.name),
                 );
             }
             Err(_) => call.wrong(0, format!("invalid size '{value}' for new sink buffer.")),
@@ -197,32 +187,39 @@ fn address(call: &mut Call<'_, '_>, text: &str) -> Result<Address, String> {
 
 /// The rings for the model.
 pub(crate) fn finish(rings: &mut Rings) -> Vec<Arc<Ring>> {
-    std::mem::take(&mut rings.sections).into_iter().map(|draft| Arc::new(draft.ring)).collect()
+    std::mem::take(&mut rings.sections).into_iter().map(Arc::new).collect()
 }
 
 /// A log target as its ring wants it: lines that have no format of their own have the ring's, and are no longer than the ring's.
 pub(crate) fn settle(target: &mut LogTarget, rings: &Rings) {
     let LogAddress::Ring(name) = &target.address else { return };
-    let draft = rings.sections.iter().find(|draft| draft.ring.name == *name);
+    let draft = rings.sections.iter().find(|draft| draft.name == *name);
     if target.format.is_empty() {
-        let unknown = if &**name == Ring::BUILT_IN { "timed" } else { "raw" };
+        let unknown = if &**name == Ring::BUILT_IN { Ring::BUILT_IN_FORMAT } else { "raw" };
         target.format = draft.map_or(unknown, |draft| &draft.format).into();
     }
     // The end of a line is not kept.
-    target.len = target.len.min(draft.map_or(usize::MAX, |draft| draft.maxlen + 1));
+    target.len = target.len.min(draft.map_or(usize::MAX, |draft| draft.line_len + 1));
+}
+
+impl Rings {
+    /// The names of the sections.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.sections.iter().map(|ring| &*ring.name)
+    }
 }
 
 /// Names in `log` lines are those of sections.
 pub(crate) fn check_names(context: &mut Context<'_>) {
     for (name, line, word) in std::mem::take(&mut context.rings.named) {
         let sections = &context.rings.sections;
-        if &*name == Ring::BUILT_IN || sections.iter().any(|draft| draft.ring.name == name) {
+        if &*name == Ring::BUILT_IN || sections.iter().any(|draft| draft.name == name) {
             continue;
         }
         let message =
             format!("there is no section 'ring {name}': lines are kept in memory alone, for 'show events {name}'");
         let mut diagnostic = late(&line, Severity::Warning, "unknown-ring", word, message);
-        diagnostic.hint = suggestion(&name, sections.iter().map(|draft| &*draft.ring.name));
+        diagnostic.hint = suggestion(&name, sections.iter().map(|draft| &*draft.name));
         context.report.add(diagnostic);
     }
 }

@@ -1,6 +1,6 @@
 //! Names of proxies and servers that rules, their expressions and `default_backend` say: they must be there, and fit.
 
-use baton_model::{KeyType, Mode, Ruleset};
+use baton_model::{KeyType, Mode, Ring, Ruleset};
 use baton_rules::{NameReference, ReferenceKind, Type, suggestion};
 use rustc_hash::FxHashSet;
 
@@ -9,6 +9,7 @@ use super::judge::{SectionIndex, key, late};
 use super::{Context, Draft, Kind, TableIndex};
 use crate::diagnostic::Severity;
 use crate::keywords::resolvers;
+use crate::keywords::ring::Rings;
 use crate::syntax::Line;
 
 /// `default_backend` and `use_backend` name a backend of the same mode.
@@ -106,6 +107,7 @@ pub(super) fn references_exist(draft: &Draft, heads: &SectionIndex<'_>, context:
     for (source, reference) in &rules.references {
         let wrong = match reference.kind {
             ReferenceKind::Resolvers => missing_resolvers(reference, &draft.proxy.name, context),
+            ReferenceKind::Ring => missing_ring(reference, &context.rings),
             _ => missing(reference, draft, heads, &context.tables),
         };
         let Some((message, hint)) = wrong else { continue };
@@ -131,7 +133,8 @@ fn missing(
     let own = &draft.proxy.name;
     let (kinds, what) = match kind {
         ReferenceKind::Table | ReferenceKind::TableOfKey(_) => return missing_table(reference, own, heads, tables),
-        ReferenceKind::Resolvers => return None,
+        // They are no names of proxies.
+        ReferenceKind::Resolvers | ReferenceKind::Ring => return None,
         ReferenceKind::Frontend => ([Kind::Listen, Kind::Frontend], "frontend"),
         ReferenceKind::Backend => ([Kind::Listen, Kind::Backend], "backend"),
         ReferenceKind::Server(_) => ([Kind::Listen, Kind::Backend], "proxy"),
@@ -162,6 +165,19 @@ fn missing_resolvers(
     }
     let message = format!("Proxy '{own}': Can't find resolvers section '{name}' for {by}.");
     Some((message, suggestion(name, context.resolvers.iter().map(|section| &*section.name))))
+}
+
+/// As [`missing`], of a ring.
+fn missing_ring(reference: &NameReference, rings: &Rings) -> Option<(String, Option<String>)> {
+    let NameReference { by, proxy: name, .. } = reference;
+    let built_in = ["stdout", "stderr", Ring::BUILT_IN];
+    match rings.names().any(|known| known == name) {
+        true => None,
+        false => Some((
+            format!("No such sink '{name}' in {by}."),
+            suggestion(name, rings.names().chain(built_in)).or_else(|| Some(format!("add a section 'ring {name}'"))),
+        )),
+    }
 }
 
 /// As [`missing`], of a stick table.

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use baton_rules::{Context, DateSpelling, Fact, LogSource, Tag};
+use baton_rules::{Context, DateSpelling, ExchangeCourse, Fact, LogSource, Tag};
 
 use super::date::Dates;
 
@@ -35,4 +35,10 @@ impl LogSource for ProcessFacts {
     }
 
     fn write_line(&self, _: &Context<'_>) {}
+
+    fn course(&self) -> ExchangeCourse {
+        ExchangeCourse::default()
+    }
+
+    fn debug_line(&self, _: &str, _: &[u8]) {}
 }

@@ -4,17 +4,18 @@ mod alone;
 mod date;
 mod route;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use baton_kernel::output;
-use baton_model::{Facility, Global, Level, LogAddress, LogFormat, LogTarget, Logging};
+use baton_kernel::output::{self, ring};
+use baton_model::{Facility, Level, LogAddress, LogFormat, LogTarget, Logging, Model, Ring};
 use baton_rules::{Context, Format, ProxyRules};
 
 use crate::clock::Clock;
-use crate::ended::{Cause, Ended};
+use crate::ended::Ended;
 use crate::facts::LogFacts;
 pub use crate::log::alone::ProcessFacts;
 use crate::log::date::Dates;
@@ -36,6 +37,10 @@ pub struct LogWriter {
     /// Every address has one, however many `log` lines name it.
     ways: RefCell<HashMap<LogAddress, Rc<LogRoute>>>,
     scratch: RefCell<Scratch>,
+    /// The `ring` sections.
+    rings: RefCell<Vec<Arc<Ring>>>,
+    /// The ring that is there without a section, once it was written to: a ring that nobody has is forgotten.
+    built_in: OnceCell<Arc<ring::Ring>>,
 }
 
 /// Memory for a line.
@@ -116,13 +121,12 @@ impl Sinks {
         if self.logging.format == LogFormat::Default {
             return false;
         }
-        let normal = ended.cause == Cause::None && facts.retries == 0 && !facts.redispatched && facts.status < 500;
-        !(self.logging.dont_log_normal && normal)
+        !(self.logging.dont_log_normal && facts.is_normal(ended))
     }
 
-    /// The level of a line: `info`, or `err` for what went wrong with `option log-separate-errors`.
-    pub fn level(&self, ended: Ended) -> Level {
-        if self.logging.separate_errors && ended.cause != Cause::None { ERROR } else { INFO }
+    /// The level of a line: `info`, or `err` for what is not normal with `option log-separate-errors`.
+    pub fn level(&self, is_normal: bool) -> Level {
+        if self.logging.separate_errors && !is_normal { ERROR } else { INFO }
     }
 }
 
@@ -135,11 +139,15 @@ impl LogWriter {
             identity: RefCell::default(),
             ways: RefCell::default(),
             scratch: RefCell::default(),
+            rings: RefCell::default(),
+            built_in: OnceCell::new(),
         }
     }
 
-    /// Takes over tag and host name of a configuration.
-    pub fn apply(&self, global: &Global) {
+    /// Takes over tag, host name and rings of a configuration.
+    pub fn apply(&self, model: &Model) {
+        let global = &model.global;
+        self.rings.borrow_mut().clone_from(&model.rings);
         let hostname = match global.log_hostname.as_deref() {
             None => String::new(),
             Some("") => baton_kernel::process::hostname(),
@@ -218,6 +226,32 @@ impl LogWriter {
                 structured.write(cx, data);
             }
         });
+    }
+
+    /// Writes a line of the converter `debug` to `stdout`, `stderr` or a ring, in the format of the ring.
+    pub fn debug_line(&self, sink: &str, line: &[u8]) {
+        let stream = match sink {
+            "stdout" => Some(output::stdout()),
+            "stderr" => Some(output::stderr()),
+            _ => None,
+        };
+        if let Some(stream) = stream {
+            return stream.write(&[line, b"\n"].concat());
+        }
+        let section = self.rings.borrow().iter().find(|ring| *ring.name == *sink).cloned();
+        let (format, len) = match &section {
+            Some(ring) => (&*ring.format, ring.line_len),
+            None => (Ring::BUILT_IN_FORMAT, Ring::SIZE),
+        };
+        let mut event = Vec::new();
+        let head = Head { level: Level(0), facility: Facility(0), tag: None, data: &[] };
+        self.head(LineHead::of(format), &head, self.clock.wall(), &mut event);
+        event.extend_from_slice(line);
+        event.truncate(len);
+        match section {
+            Some(_) => ring::of(sink).push(&event),
+            None => self.built_in.get_or_init(|| ring::of(Ring::BUILT_IN)).push(&event),
+        }
     }
 
     fn compose(&self, sinks: &Sinks, level: Level, not: Option<&str>, write: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>)) {

@@ -92,7 +92,7 @@ fn log_line<M>(core: &Core, exchange: &mut Exchange<'_, M>, ended: Ended) {
     }
     let level = match exchange.log_level {
         Some(LogLevel::Level(level)) => Level(level),
-        _ => frontend.sinks.level(ended),
+        _ => frontend.sinks.level(exchange.facts.is_normal(ended)),
     };
     let rules = &frontend.plan.rules;
     let error_format = rules.error_log_format().filter(|_| exchange.facts.is_malformed(&frontend.plan.proxy));
@@ -131,7 +131,7 @@ fn error_line(core: &Core, client: &Client, frontend: &FrontendView, text: &str)
     if sinks.is_empty() {
         return;
     }
-    let level = sinks.level(UNSERVED);
+    let level = sinks.level(false);
     match frontend.plan.rules.error_log_format() {
         Some(format) => rules::at_error(core, client, frontend, UNSERVED, |cx| {
             core.log.format_line(sinks, level, (format, None), cx);

@@ -2,6 +2,7 @@
 
 mod capture;
 mod date;
+mod debug;
 mod digest;
 mod encode;
 mod fix;
@@ -19,6 +20,7 @@ mod text;
 mod variable;
 mod x509;
 
+pub(crate) use debug::ExchangeCondition;
 pub(crate) use digest::Digest;
 pub(crate) use encode::{from_base64, hex_pair};
 pub(crate) use forwarded::{is_forwarded_host, is_obfuscated};
@@ -78,8 +80,9 @@ impl Converter {
     }
 }
 
-const TABLES: [&[Converter]; 18] = [
+const TABLES: [&[Converter]; 19] = [
     capture::ROWS,
+    debug::ROWS,
     text::ROWS,
     encode::ROWS,
     number::ROWS,

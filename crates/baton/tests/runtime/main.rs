@@ -13,6 +13,7 @@ mod discovery;
 mod growth;
 mod hostile;
 mod levels;
+mod log_lines;
 mod mail;
 mod metrics;
 mod ocsp;

@@ -170,3 +170,31 @@ fn show_events_is_haproxys() {
         assert_eq!(rest.trim(), "");
     }
 }
+
+#[test]
+fn what_the_converter_debug_shows_is_in_its_ring() {
+    let (folder, web) = (tempfile::tempdir().unwrap(), free_address());
+    let rules = "acl is_two path /two\n http-request set-header x %[path,debug(path)]\n\
+                 http-request set-header x %[req.hdr(evil),b64dec,debug(evil,syslog)]\n\
+                 http-request set-header x %[str(seen),when(acl,is_two),debug(second)]\n http-request return status 200";
+    let config = config(folder.path(), web, " format short\n maxlen 50\n").replace("http-request return status 200", rules);
+    let config = config.replace(" log ring@syslog local0\n", " no log\n");
+    let _proxy = Proxy::start(&config);
+    let url = format!("http://{web}");
+    let evil = "YQ0KPDA+YgBj".to_owned() + &"eHh4".repeat(30);
+    let asked = Command::new("curl").args(["-s", "-f", "-H", &format!("evil: {evil}"), &format!("{url}/one")]).output();
+    assert!(asked.expect("curl").status.success());
+    ask(web, "/two");
+    let socket = folder.path().join("admin.sock");
+    let built_in = socat(&socket, "show events buf0\n");
+    let mut lines = built_in.lines().map(|line| line.split_once(' ').unwrap_or((line, "")));
+    let mut line = || lines.next().expect("a line");
+    let (date, text) = line();
+    assert!(date.starts_with("<0>20") && text == "[debug] path: type=str </one>", "{built_in}");
+    assert_eq!(line().1, "[debug] path: type=str </two>");
+    assert_eq!(line().1, "[debug] second: type=str <seen>");
+    // One line, whatever the bytes are, and no longer than the ring's lines.
+    let ring = socat(&socket, "show events syslog\n");
+    assert_eq!(ring.trim_end(), format!("<0>[debug] evil: type=bin <a..<0>b.c{}", "x".repeat(50 - 36)));
+    assert_eq!(ring.trim_end().len(), 50);
+}
