@@ -60,13 +60,17 @@ enum Field {
 
 fn field(bytes: &[u8]) -> Field {
     let Some(digits) = memchr::memchr(b'=', bytes) else { return Field::Cut };
-    let Some(tag) = std::str::from_utf8(&bytes[..digits]).ok().and_then(|digits| digits.parse().ok()) else {
-        return Field::Invalid;
-    };
-    match memchr::memchr(END, &bytes[digits + 1..]) {
-        None => Field::Cut,
-        Some(length) => Field::Whole { tag, value: digits + 1, next: digits + 2 + length },
+    let Some(length) = memchr::memchr(END, &bytes[digits + 1..]) else { return Field::Cut };
+    match tag_number(&bytes[..digits]) {
+        None => Field::Invalid,
+        Some(tag) => Field::Whole { tag, value: digits + 1, next: digits + 2 + length },
     }
+}
+
+/// A tag is a number of 32 bits that is not 0, without a sign.
+fn tag_number(digits: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
+    text.parse::<u32>().ok().filter(|tag| *tag > 0).map(i64::from)
 }
 
 fn tag_value<'c>(sample: Sample<'c>, args: &'c [Value], _: &'c Context<'_>) -> Option<Sample<'c>> {

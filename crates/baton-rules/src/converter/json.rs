@@ -234,7 +234,7 @@ fn number_length(text: &[u8]) -> usize {
 fn float(raw: &[u8]) -> f64 {
     let text = std::str::from_utf8(raw).unwrap_or_default();
     let text = text.trim_end_matches(['+', '-']).trim_end_matches(['e', 'E']);
-    text.trim_end_matches('.').parse().unwrap_or(if raw.starts_with(b"-") { -0.0 } else { 0.0 })
+    text.trim_end_matches('.').parse().unwrap_or(if raw.starts_with(b"-.") { -0.0 } else { 0.0 })
 }
 
 /// The digits that a number begins with; nothing for an integer that a real number could not tell from the next.

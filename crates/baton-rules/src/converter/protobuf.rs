@@ -223,6 +223,7 @@ fn field_at(message: &[u8], at: usize) -> Option<(u64, Wire, usize, usize)> {
         0 if start == message.len() => (Wire::Varint, 0),
         0 => (Wire::Varint, varint(&message[start..])?.1),
         1 => (Wire::Eight, 8),
+        2 if start == message.len() => (Wire::Length, 0),
         2 => {
             let (size, length) = varint(&message[start..])?;
             start += length;

@@ -39,12 +39,11 @@ pub const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Bytes of the head at the start of `bytes`, the empty line included.
 pub fn head(bytes: &[u8]) -> Option<usize> {
-    let strict = find(bytes, b"\r\n\r\n").map(|at| at + 4);
-    let bare = find(bytes, b"\n\n").map(|at| at + 2);
-    match (strict, bare) {
-        (Some(strict), Some(bare)) => Some(strict.min(bare)),
-        (one, other) => one.or(other),
-    }
+    memchr::memchr_iter(b'\n', bytes).find_map(|at| match &bytes[at + 1..] {
+        [b'\n', ..] => Some(at + 2),
+        [b'\r', b'\n', ..] if bytes[..at].ends_with(b"\r") => Some(at + 3),
+        _ => None,
+    })
 }
 
 /// Where the request at the start of `bytes` ends.
@@ -275,5 +274,5 @@ fn first_line(bytes: &[u8]) -> Option<&[u8]> {
 
 /// Where `needle` first stands.
 pub fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
-    bytes.windows(needle.len()).position(|window| window == needle)
+    memchr::memmem::find(bytes, needle)
 }

@@ -25,8 +25,10 @@ impl Normal {
             }
             let digits = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
             if digits == 0 {
-                out.push(bytes[at]);
-                at += 1;
+                let rest = &bytes[at + 1..];
+                let length = rest.iter().position(|byte| matches!(byte, b'0'..=b'9' | b'/')).unwrap_or(rest.len());
+                out.extend_from_slice(&bytes[at..=at + length]);
+                at += 1 + length;
                 continue;
             }
             let number = &bytes[at..at + digits];

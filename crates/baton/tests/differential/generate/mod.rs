@@ -37,10 +37,10 @@ frontend f
 ";
 
 /// Requests on one connection.
-const REQUESTS_MAX: usize = 100;
+const REQUESTS_MAX: usize = 200;
 
 /// Requests that are sent at once.
-const BATCH: usize = 10;
+const BATCH: usize = 50;
 
 /// The rule that evaluates the expressions of a section.
 pub fn rule(case: &str, body: &str) -> Result<String, String> {
