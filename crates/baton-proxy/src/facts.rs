@@ -60,6 +60,8 @@ pub struct Known {
     pub cookie: [u8; 2],
     /// The backend that was asked for and cannot be used: it is disabled. Only the log names it.
     pub missing: Option<Arc<str>>,
+    /// The server that a denied request has a cookie of. Only the log names it.
+    pub denied_before: Option<Arc<str>>,
     /// Whether a request head was understood: its line can be logged.
     pub has_request: bool,
     /// The request line as received, kept only where it is logged.
@@ -116,6 +118,7 @@ impl LogFacts {
             backend_queue: 0,
             cookie: *b"--",
             missing: None,
+            denied_before: None,
             has_request: false,
             line,
             service: None,
@@ -139,7 +142,9 @@ impl LogFacts {
     /// Whether `option dontlog-normal` keeps an exchange that ended like this from the log.
     pub fn is_normal(&self, ended: Ended) -> bool {
         matches!(ended.cause, Cause::None | Cause::Local)
-            && self.0.retries == 0 && !self.0.redispatched && self.0.status < 500
+            && self.0.retries == 0
+            && !self.0.redispatched
+            && self.0.status < 500
     }
 
     /// Whether no request was understood, which is an error of the connection: content rules may reject one before it is.
@@ -190,6 +195,16 @@ impl LogFacts {
         self.0.service = Some(name);
         self.placed();
         self.connected(Duration::ZERO);
+    }
+
+    /// What the log has in the place of a server where none was chosen.
+    pub fn named_server(&self) -> Option<&str> {
+        self.0.service.or(self.0.denied_before.as_deref())
+    }
+
+    /// Rules denied the request, which would have gone to this server.
+    pub fn denied_before(&mut self, server: Arc<str>) {
+        self.0.denied_before = Some(server);
     }
 
     /// A backend was asked for that cannot be used.

@@ -67,17 +67,22 @@ impl Preference {
         if redispatches && self.found == Some(Affinity::Full) {
             facts.redispatched();
         }
-        facts.client_cookie(match self.found {
+        facts.client_cookie(self.cookie_letter(down));
+    }
+
+    /// What the log calls the client's cookie. `is_down`: its server has gone down since it was chosen.
+    pub fn cookie_letter(&self, is_down: bool) -> u8 {
+        match self.found {
             _ if !self.cookie_seen => b'N',
             // As of any cookie that is not what a server is chosen by.
             _ if self.ignore_persist || self.server.is_some() => b'U',
             _ if self.cookie_expired.is_some() => self.cookie_expired.unwrap_or(b'E'),
             _ if self.cookie.is_none() => b'I',
-            Some(Affinity::Kept) if down || self.avoid.is_some() => b'D',
+            Some(Affinity::Kept) if is_down || self.avoid.is_some() => b'D',
             Some(Affinity::Kept) => b'V',
             Some(Affinity::Down | Affinity::Full) => b'D',
             Some(Affinity::Unknown) => b'I',
             Some(Affinity::Nothing) | None => b'N',
-        });
+        }
     }
 }

@@ -321,7 +321,7 @@ fn run<T>(
         server_tls: about.server.and_then(Stream::facts),
         frontend: name(&frontend.plan.proxy),
         backend: about.backend.map(|backend| name(&backend.plan.proxy)).or(missing),
-        server: chosen.map(|server| &**server.name()).or_else(|| over.and_then(|facts| facts.service)),
+        server: chosen.map(|server| &**server.name()).or_else(|| over.and_then(LogFacts::named_server)),
         listener: Listener { name: listener.bind.name.as_deref(), id: listener.number },
         live: &live,
         content: about.content,

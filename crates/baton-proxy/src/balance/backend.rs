@@ -343,6 +343,12 @@ impl BackendState {
         self.lock().wanted(wanted, force, None).map(|_| ())
     }
 
+    /// The server that is wanted, if it may be taken; else why not.
+    pub fn wanted(&self, wanted: WantedServer<'_>, force: bool) -> Result<Arc<ServerState>, Affinity> {
+        let inner = self.lock();
+        inner.wanted(wanted, force, None).map(|server| Arc::clone(&inner.entries[server].state))
+    }
+
     /// The server with this id that is like this, or else the first one like this. Where servers have the ids of their positions, one is
     /// looked at; else one after the other.
     pub fn find_server(&self, id: u32, mut is: impl FnMut(&Server) -> bool) -> Option<Arc<ServerState>> {

@@ -3,6 +3,7 @@
 mod body;
 
 use baton_http::{HeadErrorKind, Parsed, Version};
+use baton_model::Mode;
 use baton_rules::CaptureSide;
 
 use crate::body::Arrived;
@@ -65,7 +66,7 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
                 if closed.is_ok() && !(nothing && (!exchange.is_first || view.plan.proxy.http.ignore_probes)) {
                     ended.status = 400;
                 }
-                return Err(ended);
+                return Err(of_switched(exchange, ended, nothing && closed.is_ok()));
             }
             Ok(Ok(_)) => {}
             Err(Interrupt::Abort) => {
@@ -74,7 +75,10 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
                 }
                 return Err(Ended::aborted(Phase::Request));
             }
-            Err(Interrupt::Timeout) => return Err(late(exchange)),
+            Err(Interrupt::Timeout) => {
+                let ended = late(exchange);
+                return Err(of_switched(exchange, ended, false));
+            }
         }
     }
 }
@@ -84,6 +88,19 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
 fn may_be_http2(exchange: &Exchange<'_>, view: &FrontendView) -> bool {
     let is_free = exchange.connection.listener().bind.options.proto.is_none();
     exchange.is_first && is_free && !view.plan.proxy.http.disable_h2_upgrade
+}
+
+/// How a connection ends without a request that came in `mode tcp` and is served as HTTP: as in HAProxy, that is malformed HTTP whoever
+/// ended it. `is_empty`: the client closed it and sent nothing, which is nobody's error.
+fn of_switched(exchange: &mut Exchange<'_>, ended: Ended, is_empty: bool) -> Ended {
+    if exchange.progress.frontend.plan.proxy.mode == Mode::Http || !exchange.is_first {
+        return ended;
+    }
+    if is_empty {
+        exchange.facts.silence();
+        return Ended { status: 0, ..ended };
+    }
+    Ended { cause: Cause::Proxy, ..ended }
 }
 
 /// Keeps a malformed request for `show errors`.

@@ -15,12 +15,13 @@ use std::sync::Arc;
 use baton_model::{Mode, Proxy, Ruleset};
 use baton_rules::{CaptureSide, Context, ProxyRules, REQUESTS, RuleCursor, RuleWait, Verdict};
 
-use crate::balance::{Slot, WantedServer, keys};
+use crate::balance::{Affinity, Slot, WantedServer, keys};
 use crate::client::{Client, Input, Introduction};
 use crate::core::Core;
 use crate::desk::ServiceKind;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
+use crate::facts::Ruled;
 use crate::parse;
 use crate::preference::Preference;
 use crate::rules::{self, Decision, OwnResponse, StreamContent};
@@ -172,8 +173,9 @@ async fn judge_in_frontend(
         return Ok(None);
     }
     let routed = judge(core, exchange, (proxy, rules), None).await;
-    if !matches!(routed, Ok(None)) {
-        note_no_cookie(exchange, proxy);
+    if !matches!(routed, Ok(None)) && proxy.cookie.is_some() && proxy.role.is_backend() {
+        let own = view.backends.get(&proxy.name);
+        note_unused_cookie(core, exchange, own.as_deref().filter(|_| is_denied(exchange, &routed)), false);
     }
     if matches!(routed, Ok(Some(_))) {
         exchange.facts.intercepted();
@@ -241,16 +243,52 @@ async fn judge_in_backend(
     };
     let judged = judged.await;
     if !matches!(judged, Ok(None)) {
-        note_no_cookie(exchange, proxy);
+        if proxy.cookie.is_some() {
+            note_unused_cookie(core, exchange, is_denied(exchange, &judged).then_some(&**backend), true);
+        }
         exchange.progress.enter(backend);
     }
     judged
 }
 
-/// A request that ends before its cookie is looked at has none for the log.
-fn note_no_cookie(exchange: &mut Exchange<'_>, proxy: &Proxy) {
-    if proxy.cookie.is_some() && proxy.role.is_backend() {
-        exchange.facts.client_cookie(b'N');
+/// Whether rules denied the request with a response, at once or after a tarpit.
+fn is_denied(exchange: &Exchange<'_>, routed: &Result<Option<Routed>, Ended>) -> bool {
+    let ended = match routed {
+        Ok(Some(Routed::Answered(answer))) => answer.ended,
+        Err(ended) => Some(*ended).filter(|ended| ended.status > 0),
+        Ok(_) => None,
+    };
+    exchange.facts.ruled == Some(Ruled::Denied) && ended.is_some_and(|ended| ended.cause == Cause::Proxy)
+}
+
+/// A request that ends before its cookie is of use has none for the log, unless it is `denied_by` rules: HAProxy looks at it first, and
+/// the log has its server. `comes_from_frontend`: `ignore-persist` and `force-persist` come before the rules.
+fn note_unused_cookie(
+    core: &Core,
+    exchange: &mut Exchange<'_>,
+    denied_by: Option<&BackendView>,
+    comes_from_frontend: bool,
+) {
+    let cookie = denied_by.and_then(|backend| Some((backend, backend.plan.proxy.cookie.as_ref()?)));
+    let Some((backend, cookie)) = cookie else { return exchange.facts.client_cookie(b'N') };
+    let (state, compiled) = (&backend.plan.state, &backend.plan.rules);
+    let mut applies = |set, judge: fn(&ProxyRules, &Context<'_>) -> bool| {
+        comes_from_frontend
+            && compiled.has(set)
+            && rules::with_request(core, exchange, Some(backend), |cx| judge(compiled, cx))
+    };
+    let is_ignored = applies(Ruleset::IgnorePersist, ProxyRules::ignore_persist);
+    let is_forced = applies(Ruleset::ForcePersist, ProxyRules::force_persist);
+    let wants = |value: &[u8]| state.wanted(WantedServer::Cookie(value), is_forced);
+    let mut preference = Preference::default();
+    let usable = |value: &[u8]| !is_ignored && wants(value).is_ok();
+    persistence::read(core, cookie, exchange.messages.request_mut(), (&mut preference, is_ignored), &usable);
+    let wanted = preference.cookie.as_deref().map(wants);
+    preference.found = wanted.as_ref().map(|wanted| wanted.as_ref().err().copied().unwrap_or(Affinity::Kept));
+    let is_down = matches!(&wanted, Some(Ok(server)) if !server.is_running());
+    exchange.facts.client_cookie(preference.cookie_letter(is_down));
+    if let Some(Ok(server)) = wanted {
+        exchange.facts.denied_before(Arc::clone(server.name()));
     }
 }
 
