@@ -35,6 +35,17 @@ fn global(line: &str, expect: &str) {
 }
 
 #[test]
+fn words_of_expressions() {
+    frontend("log globl", "global");
+    frontend("http-request set-var(tx.a) src", "txn.a");
+    frontend("http-request set-header X %[var(sees.a)]", "sess.a");
+    frontend("http-request set-header X %[path,json(utf9)]", "utf8");
+    frontend("http-request set-header X %[path,when(eror)]", "error");
+    frontend("http-request set-header X %[path,debug(a,stdeer)]", "stderr");
+    frontend("http-request set-header X %[path,digest(blake2b)]", "blake2b512");
+}
+
+#[test]
 fn words_of_proxies() {
     backend("mode htp", "http");
     backend("mode HTTP", "http");

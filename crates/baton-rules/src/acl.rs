@@ -1,7 +1,6 @@
 //! ACL criteria: a sample, flags and patterns (configuration manual 7.1), and the predefined ACLs (7.4).
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use baton_model::Source;
@@ -14,7 +13,7 @@ use crate::outside::Files;
 use crate::pattern::{METHODS, Method, Patterns, Reader};
 use crate::place::RulePosition;
 use crate::problem::{LocatedError, RuleError};
-use crate::reference::{MatchSpec, Output, PatternUse, References};
+use crate::reference::{self, FileUse, MatchSpec, Output, PatternUse, References};
 
 /// One line of an ACL, or what stands between braces.
 #[derive(Clone, Debug)]
@@ -129,7 +128,9 @@ impl Criterion {
         let references = files.pattern_references().unwrap_or(&own);
         let mut in_files = Vec::new();
         for (word, path) in pattern_files {
-            let used = references.file(path, is_map, true, spec, files).map_err(|fault| fault.at(word))?;
+            let used = references
+                .file(path, FileUse { is_map, by_acl: true, resolves }, spec, files)
+                .map_err(|fault| fault.at(word))?;
             in_files.push(used);
         }
         let mut shown = Vec::new();
@@ -145,7 +146,7 @@ impl Criterion {
                 false => Cow::Borrowed(pattern.as_str()),
             };
             let pattern = match (method, resolves) {
-                (Method::Ip, true) => resolved(pattern, files),
+                (Method::Ip, true) => reference::resolved(pattern, files),
                 (Method::Ip, false) if pattern == "localhost" => {
                     return Err(RuleError::new("'localhost' is not a valid IPv4 or IPv6 address")
                         .hint("'-n' forbids names: write 127.0.0.1")
@@ -182,19 +183,6 @@ impl Criterion {
                 _ => self.patterns.matches(sample),
             }
         })
-    }
-}
-
-/// A host's name as its address, and whatever else follows it; all else as it is. HAProxy takes the first IPv4 address, too.
-fn resolved<'p>(pattern: Cow<'p, str>, files: &dyn Files) -> Cow<'p, str> {
-    let (host, mask) = pattern.split_once('/').map_or((&*pattern, None), |(host, mask)| (host, Some(mask)));
-    let is_name = host.parse::<IpAddr>().is_err() && host.contains(|char: char| char.is_ascii_alphabetic());
-    match is_name.then(|| files.resolve(host)).flatten() {
-        None => pattern,
-        Some(address) => Cow::Owned(match mask {
-            None => address.to_string(),
-            Some(mask) => format!("{address}/{mask}"),
-        }),
     }
 }
 

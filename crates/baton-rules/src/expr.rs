@@ -11,7 +11,7 @@ use crate::names;
 use crate::outside::Files;
 use crate::place::RulePosition;
 use crate::problem::RuleError;
-use crate::reference::References;
+use crate::reference::{FileUse, References};
 use crate::sample::{Sample, Type};
 
 /// The most converters of one expression.
@@ -103,7 +103,12 @@ impl Expr {
             if let (Some(spec), Some(path)) = (row.map, given.first()) {
                 let own = References::default();
                 let references = files.pattern_references().unwrap_or(&own);
-                args[0] = Value::Map(references.file(path, true, false, spec, files)?);
+                args[0] = Value::Map(references.file(
+                    path,
+                    FileUse { is_map: true, by_acl: false, resolves: false },
+                    spec,
+                    files,
+                )?);
             }
             if row.args.iter().any(|arg| names::is_name(arg.kind)) {
                 let by = format!("conversion keyword '{name}' for sample fetch keyword '{}'", fetch.names[0]);

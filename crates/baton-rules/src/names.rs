@@ -9,7 +9,10 @@ use crate::problem::RuleError;
 
 /// Whether an argument of this kind is the name of a proxy, server or stick table.
 pub(crate) fn is_name(kind: ArgKind) -> bool {
-    matches!(kind, ArgKind::Frontend | ArgKind::Backend | ArgKind::Server | ArgKind::Table | ArgKind::OtherTable | ArgKind::Sink)
+    matches!(
+        kind,
+        ArgKind::Frontend | ArgKind::Backend | ArgKind::Server | ArgKind::Table | ArgKind::OtherTable | ArgKind::Sink
+    )
 }
 
 /// Puts the proxy itself in place of names that are left out, takes servers' names apart, and reports all names to the caller, who

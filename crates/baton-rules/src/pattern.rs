@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 
-use regex::bytes::Regex;
+use aho_corasick::AhoCorasick;
+use regex::bytes::{Regex, RegexSet};
 
 use crate::problem::RuleError;
 use crate::reference::{self, AddressPattern};
@@ -97,8 +98,15 @@ pub(crate) enum Patterns {
         list: Vec<Box<[u8]>>,
         ignore_case: bool,
     },
+    /// Parts of the text, looked for in one pass.
+    Parts(AhoCorasick),
     Regexes(Vec<Regex>),
+    /// The same, in one pass.
+    RegexSet(RegexSet),
 }
+
+/// Fewer expressions are faster one by one.
+const REGEX_SET_MIN: usize = 4;
 
 /// A range of integers, both ends included.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -170,6 +178,7 @@ impl Reader {
             Patterns::Exact { sorted, .. } => sorted.push(text.as_bytes().into()),
             Patterns::Text { list, .. } => list.push(text.as_bytes().into()),
             Patterns::Regexes(regexes) => regexes.push(substitute::regex(text, self.ignore_case)?),
+            Patterns::Parts(_) | Patterns::RegexSet(_) => unreachable!("they are made when all patterns were read"),
         }
         Ok(Some(text.to_owned()))
     }
@@ -179,7 +188,17 @@ impl Reader {
             sorted.sort_unstable_by(|left, right| compare(left, right, *ignore_case));
             sorted.dedup();
         }
-        self.patterns
+        let joined = match &self.patterns {
+            Patterns::Text { how: Method::Sub, list, ignore_case } if list.len() > 1 || *ignore_case => {
+                AhoCorasick::builder().ascii_case_insensitive(*ignore_case).build(list).ok().map(Patterns::Parts)
+            }
+            Patterns::Regexes(list) if list.len() >= REGEX_SET_MIN => {
+                let texts: Vec<&str> = list.iter().map(Regex::as_str).collect();
+                substitute::regex_set(&texts, self.ignore_case).map(Patterns::RegexSet)
+            }
+            _ => None,
+        };
+        joined.unwrap_or(self.patterns)
     }
 }
 
@@ -192,6 +211,7 @@ impl Patterns {
             Patterns::Networks(list) => list.is_empty(),
             Patterns::Exact { sorted, .. } => sorted.is_empty(),
             Patterns::Text { list, .. } => list.is_empty(),
+            Patterns::Parts(_) | Patterns::RegexSet(_) => false,
             Patterns::Regexes(list) => list.is_empty(),
         }
     }
@@ -221,6 +241,8 @@ impl Patterns {
                 let text = sample.into_text();
                 regexes.iter().any(|regex| regex.is_match(&text))
             }
+            Patterns::Parts(parts) => parts.is_match(&*sample.into_text()),
+            Patterns::RegexSet(set) => set.is_match(&sample.into_text()),
         }
     }
 }

@@ -279,11 +279,9 @@ impl Compiler<'_> {
         }
         match acls.iter_mut().find(|acl| *acl.name == **name) {
             Some(acl) => acl.criteria.push(criterion),
-            None => acls.push(Acl {
-                name: name.as_str().into(),
-                source: line.source.clone(),
-                criteria: vec![criterion],
-            }),
+            None => {
+                acls.push(Acl { name: name.as_str().into(), source: line.source.clone(), criteria: vec![criterion] })
+            }
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Regular expressions, and texts with `\0` to `\9` that stand for what their groups matched.
 
-use regex::bytes::{Captures, Regex, RegexBuilder};
+use regex::bytes::{Captures, Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 use crate::problem::RuleError;
 
@@ -19,6 +19,12 @@ pub(crate) fn regex(text: &str, ignore_case: bool) -> Result<Regex, RuleError> {
             RuleError::new(format!("the regular expression '{text}' is invalid: {why}"))
         },
     )
+}
+
+/// Expressions that were compiled before, to be matched in one pass. `None`: together they are too complex.
+pub(crate) fn regex_set(texts: &[&str], ignore_case: bool) -> Option<RegexSet> {
+    let mut builder = RegexSetBuilder::new(texts);
+    builder.unicode(false).case_insensitive(ignore_case).size_limit(COMPILED_MAX).build().ok()
 }
 
 /// A text with references to groups.

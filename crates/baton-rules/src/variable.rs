@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_model::VariableLimits;
 
+use crate::nearest::nearest;
 use crate::problem::RuleError;
 use crate::process::{ProcessVariables, ReadValue, counted};
 use crate::sample::Sample;
@@ -52,7 +53,11 @@ impl VariableName {
             "req" => VariableScope::Request,
             "res" => VariableScope::Response,
             "check" => VariableScope::Check,
-            _ => return Err(RuleError::new(format!("invalid variable name '{text}'")).hint(scopes)),
+            _ => {
+                let meant = nearest(scope, ["proc", "sess", "txn", "req", "res"]).filter(|_| !name.is_empty());
+                let hint = meant.map(|scope| format!("did you mean '{scope}.{name}'?")).unwrap_or(scopes.to_owned());
+                return Err(RuleError::new(format!("invalid variable name '{text}'")).hint(hint));
+            }
         };
         if name.is_empty() {
             return Err(RuleError::new(format!("invalid variable name '{text}'")).hint(scopes));

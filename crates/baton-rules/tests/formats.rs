@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use baton_model::{Mode, Role, Ruleset};
 use baton_rules::{
-    CaptureSide, Captures, Context, DateSpelling, ExchangeCourse, Fact, LogSource, ProxyRules, RuleCursor, RuleDiagnostic, Tag,
-    UniqueId, compile,
+    CaptureSide, Captures, Context, DateSpelling, ExchangeCourse, Fact, LogSource, ProxyRules, RuleCursor,
+    RuleDiagnostic, Tag, UniqueId, compile,
 };
 use common::{GET, OK, files, proxy, with_context};
 

@@ -81,10 +81,7 @@ fn setting(draft: &mut Ring, word: &str, call: &mut Call<'_, '_>) {
             Ok(size @ Ring::SIZE_MIN..=Ring::SIZE_MAX) => draft.size = size,
             Ok(size) => {
                 let (least, most) = (Ring::SIZE_MIN, Ring::SIZE_MAX);
-                call.wrong(
-                    0,
-                    format!("size '{size}' of ring '{}' must be between {least} and {most}.", draft.name),
-                );
+                call.wrong(0, format!("size '{size}' of ring '{}' must be between {least} and {most}.", draft.name));
             }
             Err(_) => call.wrong(0, format!("invalid size '{value}' for new sink buffer.")),
         },

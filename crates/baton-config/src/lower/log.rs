@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use baton_model::{Facility, Level, LogAddress, LogTarget};
+use baton_rules::suggestion;
 
 use super::Call;
 use crate::address::{self, Port, Text};
@@ -24,7 +25,8 @@ pub(crate) const FORMATS: [&str; 8] = ["local", "rfc3164", "rfc5424", "priority"
 pub(crate) fn log_target(call: &mut Call<'_, '_>) -> Option<LogTarget> {
     if call.args() < 2 {
         let message = "log : expects <address> and <facility> as arguments";
-        call.error(call.first + call.args(), "missing-argument", message.into());
+        let hint = suggestion(call.arg(0), ["global"]);
+        call.error_with(call.first + call.args(), "missing-argument", message.into(), hint);
         return None;
     }
     let address = match address(call) {

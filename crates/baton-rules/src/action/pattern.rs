@@ -61,19 +61,21 @@ fn one(
 
 impl PatternEdit {
     pub fn run(&self, cx: &mut Context<'_>) {
-        match self {
+        let is_kept = match self {
             PatternEdit::Set(reference, key, value) => {
                 let Some(live) = reference.live() else { return };
-                with_text(key, cx, |cx, key| with_text(value, cx, |_, value| live.set_or_add(key, value)));
+                with_text(key, cx, |cx, key| with_text(value, cx, |_, value| live.set_or_add(key, value)))
             }
             PatternEdit::Add(reference, key) => {
                 let Some(live) = reference.live() else { return };
-                with_text(key, cx, |_, key| live.add_once(key));
+                with_text(key, cx, |_, key| live.add_once(key))
             }
             PatternEdit::Delete(reference, key) => {
                 let Some(live) = reference.live() else { return };
                 with_text(key, cx, |_, key| _ = live.delete(key));
+                true
             }
-        }
+        };
+        cx.failed_rewrites += u32::from(!is_kept);
     }
 }

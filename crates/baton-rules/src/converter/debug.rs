@@ -18,8 +18,14 @@ use crate::sample::{Sample, Type};
 pub(super) const ROWS: &[Converter] = &[
     Converter::new("debug", Type::Any, Type::Any, debug, "The sample unchanged; it is shown in a ring, or on stderr.")
         .args(&[Arg::opt(ArgKind::Str), Arg::opt(ArgKind::Sink)]),
-    Converter::new("when", Type::Any, Type::Any, when, "The sample unchanged, if a condition is met (as in HAProxy 3.1).")
-        .args(&[Arg::req(ArgKind::Str), Arg::opt(ArgKind::Str)]),
+    Converter::new(
+        "when",
+        Type::Any,
+        Type::Any,
+        when,
+        "The sample unchanged, if a condition is met (as in HAProxy 3.1).",
+    )
+    .args(&[Arg::req(ArgKind::Str), Arg::opt(ArgKind::Str)]),
 ];
 
 /// A condition of `when`, and whether it must not hold.
@@ -71,9 +77,9 @@ impl ExchangeCondition {
             }
         };
         match given {
-            Some(given) if name != "acl" => {
-                Err(RuleError::new(format!("the condition '{name}' of converter 'when' takes no argument, not '{given}'")))
-            }
+            Some(given) if name != "acl" => Err(RuleError::new(format!(
+                "the condition '{name}' of converter 'when' takes no argument, not '{given}'"
+            ))),
             _ => Ok(ExchangeCondition { is_negated, test }),
         }
     }

@@ -19,9 +19,15 @@ pub(super) const ROWS: &[Converter] = &[
     Converter::new("sha2", Type::Bin, Type::Bin, digest, "The SHA-2 digest, of 256 bits or of 224, 384 or 512.")
         .args(&[Arg::opt(ArgKind::Int)])
         .check(sha2_bits),
-    Converter::new("digest", Type::Bin, Type::Bin, digest, "The digest of that name: sha256, sha3-512, blake2b512, md5.")
-        .args(&[Arg::req(ArgKind::Str)])
-        .check(|args| name(&mut args[0], "digest")),
+    Converter::new(
+        "digest",
+        Type::Bin,
+        Type::Bin,
+        digest,
+        "The digest of that name: sha256, sha3-512, blake2b512, md5.",
+    )
+    .args(&[Arg::req(ArgKind::Str)])
+    .check(|args| name(&mut args[0], "digest")),
     Converter::new("hmac", Type::Bin, Type::Bin, hmac, "The HMAC with a key in Base64, or in a variable.")
         .args(&[Arg::req(ArgKind::Str), Arg::req(ArgKind::StrOrVariable)])
         .check(|args| {
@@ -196,8 +202,24 @@ fn name(arg: &mut Value, converter: &str) -> Result<(), RuleError> {
     let text = String::from_utf8_lossy(arg.bytes()).into_owned();
     let Some(digest) = Digest::of(&text) else {
         let known = [
-            "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha512-224", "sha512-256", "sha3-224", "sha3-256",
-            "sha3-384", "sha3-512", "shake128", "shake256", "blake2b512", "blake2s256", "ripemd160", "sm3",
+            "md5",
+            "sha1",
+            "sha224",
+            "sha256",
+            "sha384",
+            "sha512",
+            "sha512-224",
+            "sha512-256",
+            "sha3-224",
+            "sha3-256",
+            "sha3-384",
+            "sha3-512",
+            "shake128",
+            "shake256",
+            "blake2b512",
+            "blake2s256",
+            "ripemd160",
+            "sm3",
         ];
         return Err(RuleError::new(format!("converter '{converter}' does not know the digest '{text}'"))
             .hint(format!("supported are {}", known.join(", ")))

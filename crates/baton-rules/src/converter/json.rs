@@ -308,7 +308,8 @@ fn check_code(args: &mut [Value]) -> Result<(), RuleError> {
     match args[0].bytes() {
         b"" | b"ascii" | b"utf8" | b"utf8s" | b"utf8p" | b"utf8ps" => Ok(()),
         other => Err(RuleError::new(format!("unexpected input code '{}'", other.escape_ascii()))
-            .hint("ascii, utf8, utf8s, utf8p or utf8ps")),
+            .hint("ascii, utf8, utf8s, utf8p or utf8ps")
+            .suggest(&String::from_utf8_lossy(other), ["ascii", "utf8", "utf8s", "utf8p", "utf8ps"])),
     }
 }
 

@@ -24,6 +24,16 @@ impl Entry {
         Arc::new(Entry { number, text, key_len, has_value: value.is_some() })
     }
 
+    /// What an entry with so many bytes of text takes about, with its places in tables and indexes.
+    pub(super) const fn bytes_of(text: usize) -> usize {
+        text + 256
+    }
+
+    /// What it takes about.
+    pub(super) fn bytes(&self) -> usize {
+        Entry::bytes_of(self.text.len())
+    }
+
     /// The pattern.
     pub fn key(&self) -> &[u8] {
         &self.text[..self.key_len as usize]

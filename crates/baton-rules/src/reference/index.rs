@@ -11,12 +11,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use memchr::memmem::Finder;
 use papaya::{Equivalent, HashMap};
 use regex::bytes::Regex;
 
 use super::address::{AddressPattern, embedded, widened};
 use super::entry::Entry;
+use super::search::{ExpressionSet, Sought};
 use crate::args::{prefix4, prefix6};
 use crate::pattern::{Method, Range, hexadecimal};
 use crate::problem::RuleError;
@@ -81,9 +81,6 @@ enum Parsed {
     Regex(Regex),
 }
 
-/// Keys of `sub` that are looked for one after the other; of more, each part of the text is looked up.
-const SOUGHT_MAX: usize = 8;
-
 #[derive(Debug)]
 pub(crate) struct Index {
     pub spec: MatchSpec,
@@ -92,12 +89,15 @@ pub(crate) struct Index {
     lengths: [Lengths; 2],
     /// What no table can have, in the order of the entries.
     others: ArcSwap<Vec<Arc<Other>>>,
-    /// Of `sub`: its keys, if they are few.
-    sought: ArcSwapOption<Vec<Finder<'static>>>,
+    /// Of `sub`: its keys, if they are looked for; else each part of the text is looked up.
+    sought: ArcSwapOption<Sought>,
+    /// Of `reg`: its expressions, if they are looked for together.
+    expressions: ArcSwapOption<ExpressionSet>,
 }
 
+/// An entry that no table can have.
 #[derive(Debug)]
-struct Other {
+pub(super) struct Other {
     what: OtherPattern,
     hit: Hit,
 }
@@ -108,6 +108,12 @@ enum OtherPattern {
     Masked(AddressPattern),
     Regex(Regex),
     Always,
+}
+
+impl Other {
+    pub fn regex(&self) -> Option<&Regex> {
+        if let OtherPattern::Regex(regex) = &self.what { Some(regex) } else { None }
+    }
 }
 
 impl MatchSpec {
@@ -190,6 +196,7 @@ impl Index {
             lengths: Default::default(),
             others: ArcSwap::default(),
             sought: ArcSwapOption::default(),
+            expressions: ArcSwapOption::default(),
         }
     }
 
@@ -197,6 +204,7 @@ impl Index {
     /// of them.
     pub fn insert_all<'e>(&self, entries: impl IntoIterator<Item = &'e Arc<Entry>>) {
         let mut others = Vec::new();
+        let mut keys = Vec::new();
         for entry in entries {
             // It was judged before; what could not be used is left out.
             let (Ok(parsed), Ok(value)) =
@@ -208,6 +216,9 @@ impl Index {
             let what = match parsed {
                 Parsed::Key(key) => {
                     let length = self.length(&key);
+                    if self.spec.method == Method::Sub {
+                        keys.push(key.clone());
+                    }
                     if self.table.insert(key, hit)
                         && let Some((lengths, length)) = length
                     {
@@ -222,6 +233,7 @@ impl Index {
             };
             others.push(Arc::new(Other { what, hit }));
         }
+        let changed = others.len().max(keys.len());
         if !others.is_empty() {
             let mut all = Vec::clone(&self.others.load());
             for other in others {
@@ -232,18 +244,35 @@ impl Index {
             }
             self.others.store(Arc::new(all));
         }
-        self.seek();
+        match self.spec.method {
+            Method::Sub => self.seek(changed, Some(&keys)),
+            Method::Reg => self.join(changed),
+            _ => {}
+        }
     }
 
-    /// Readers look for keys of `sub` from now on, if they are few.
-    fn seek(&self) {
-        if self.spec.method != Method::Sub {
-            return;
-        }
+    /// Readers look for keys of `sub` from now on, if that is worth while: `changed` keys are others than before. `new`: those that came.
+    fn seek(&self, changed: usize, new: Option<&[Vec<u8>]>) {
         let keys = self.table.winners.pin();
-        let few = (keys.len() <= SOUGHT_MAX)
-            .then(|| Arc::new(keys.keys().map(|key| Finder::new(key.bytes()).into_owned()).collect()));
-        self.sought.store(few);
+        let before = self.sought.load();
+        let sought = match (before.as_deref(), new) {
+            _ if Sought::is_worth_building(keys.len(), changed) => {
+                let all: Vec<&[u8]> = keys.keys().map(TableKey::bytes).collect();
+                Sought::of(all.into_iter())
+            }
+            (Some(before), Some(new)) => before.with(new.iter().map(Vec::as_slice)),
+            // What is gone is found no more.
+            (Some(_), None) | (None, _) => return,
+        };
+        self.sought.store(sought.map(Arc::new));
+    }
+
+    /// Readers look for all regular expressions at once from now on, if that is worth while: `changed` of them are others than before.
+    fn join(&self, changed: usize) {
+        let others = self.others.load_full();
+        let is_worth = Sought::is_worth_building(others.len(), changed);
+        let set = is_worth.then(|| ExpressionSet::of(&others, self.spec.ignore_case)).flatten();
+        self.expressions.store(set.map(Arc::new));
     }
 
     pub fn remove_all(&self, entries: &[Arc<Entry>]) {
@@ -266,7 +295,11 @@ impl Index {
             left.retain(|other| !others.contains(&other.hit.entry.number));
             self.others.store(Arc::new(left));
         }
-        self.seek();
+        match self.spec.method {
+            Method::Sub => self.seek(entries.len(), None),
+            Method::Reg => self.join(entries.len()),
+            _ => {}
+        }
     }
 
     fn length_of(&self, key: &[u8]) -> Option<(usize, usize)> {
@@ -327,12 +360,14 @@ impl Index {
             Method::Reg => {
                 let text = sample.into_text();
                 let others = self.others.load();
-                then(others.iter().find_map(|other| match &other.what {
-                    OtherPattern::Regex(regex) if regex.is_match(&text) => {
-                        Some(Match { hit: &other.hit, regex: Some((regex, &text)) })
-                    }
-                    _ => None,
-                }))
+                let expressions = self.expressions.load();
+                let first = match expressions.as_ref().filter(|set| set.is_of(&others)) {
+                    Some(set) => set.first(&text),
+                    None => others.iter().position(|other| other.regex().is_some_and(|regex| regex.is_match(&text))),
+                };
+                let other = first.and_then(|first| others.get(first));
+                let regex = other.and_then(|other| other.regex()).map(|regex| (regex, &*text));
+                then(other.map(|other| Match { hit: &other.hit, regex }))
             }
             Method::Str | Method::Bin => {
                 let text = match sample {
@@ -357,8 +392,9 @@ impl Index {
                     Method::End => fit(0).filter_map(|length| get(&folded[folded.len() - length..])).reduce(earlier),
                     Method::Sub => match &*self.sought.load() {
                         Some(sought) => {
-                            let found = sought.iter().filter(|key| key.find(&folded).is_some());
-                            found.filter_map(|key| get(key.needle())).reduce(earlier)
+                            let mut hit = None;
+                            sought.each(&folded, |key| hit = first(hit, get(key)));
+                            hit
                         }
                         None => {
                             let at = |from: usize| fit(from).map(move |length| (from, length));
@@ -631,22 +667,56 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_text_are_found_whether_keys_are_few_or_many() {
+    fn parts_of_a_text_are_found_however_many_keys_there_are() {
         let index = index(Method::Sub);
         assert_eq!(value(&index, "/x1/"), None);
-        for number in 1..=2 * SOUGHT_MAX as u64 {
-            index.insert_all([&entry(number, &format!("x{number}/"), &number.to_string())]);
-            assert_eq!(index.sought.load().is_some(), number <= SOUGHT_MAX as u64);
-            assert_eq!(value(&index, &format!("/x{number}/x1/")).as_deref(), Some("1"), "the first entry wins");
-            assert_eq!(value(&index, &format!("/x{number}/")), Some(number.to_string()));
-            assert_eq!(value(&index, "/x100/"), None);
+        let check = |from: u64, to: u64| {
+            assert_eq!(value(&index, &format!("/x{to}/x{from}/")), Some(from.to_string()), "the first entry wins");
+            assert_eq!(value(&index, &format!("/x{to}/")), Some(to.to_string()));
+            assert_eq!(value(&index, "/x100000/"), None);
+        };
+        let keys = |numbers: std::ops::RangeInclusive<u64>| {
+            numbers.map(|number| entry(number, &format!("x{number}/"), &number.to_string())).collect::<Vec<_>>()
+        };
+        for number in 1..=20 {
+            index.insert_all(&keys(number..=number));
+            check(1, number);
         }
-        for number in 1..=2 * SOUGHT_MAX as u64 {
-            index.remove_all(&[entry(number, &format!("x{number}/"), "")]);
-            assert_eq!(value(&index, &format!("/x{number}/")), None);
+        index.insert_all(&keys(21..=1000));
+        check(1, 1000);
+        assert!(index.sought.load().is_some());
+        // A few more beside the automaton, then too many.
+        for number in 1001..=1020 {
+            index.insert_all(&keys(number..=number));
+            check(1, number);
+            check(7, 1000);
         }
+        assert!(index.sought.load().is_none());
+        for number in 1..=1015 {
+            assert_eq!(value(&index, &format!("/x{number}/x1019/")), Some(number.to_string()));
+            index.remove_all(&keys(number..=number));
+            assert_eq!(value(&index, &format!("/x{number}/x1019/")).as_deref(), Some("1019"));
+        }
+        check(1016, 1020);
         index.insert_all([&entry(1, "", "empty")]);
         assert_eq!((value(&index, "a").as_deref(), value(&index, "").as_deref()), (Some("empty"), Some("empty")));
+    }
+
+    #[test]
+    fn the_first_of_many_regular_expressions_wins() {
+        for count in [3_u64, 50, 1001] {
+            let index = index(Method::Reg);
+            let all: Vec<_> =
+                (1..=count).map(|number| entry(number, &format!("^/x{number}(/|$)|y$"), &number.to_string())).collect();
+            index.insert_all(&all);
+            assert_eq!(index.expressions.load().is_some(), count == 50);
+            for number in [1, count / 2, count] {
+                assert_eq!(value(&index, &format!("/x{number}/a")), Some(number.to_string()));
+            }
+            assert_eq!((value(&index, "/ay").as_deref(), value(&index, "/x0")), (Some("1"), None));
+            index.remove_all(&all[..1]);
+            assert_eq!((value(&index, "/ay").as_deref(), value(&index, "/x1/a")), (Some("2"), None));
+        }
     }
 
     #[test]

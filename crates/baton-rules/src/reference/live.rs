@@ -27,6 +27,9 @@ const KEYS_PER_HOLD: usize = 256;
 /// Changed keys that are noted one by one.
 const NOTED_MAX: usize = 4096;
 
+/// Bytes by which requests may let a file's entries grow. What an operator adds has no bound.
+const GROWTH_BYTES_MAX: usize = 256 << 20;
+
 type Indexes = Vec<Option<Arc<Index>>>;
 
 /// Keys that changed while other contents were built.
@@ -110,6 +113,8 @@ pub(super) struct Base {
     digest: u64,
     entries: Vec<Arc<Entry>>,
     by_key: ByKey,
+    /// What the entries take.
+    bytes: usize,
 }
 
 /// One version's entries, with its indexes.
@@ -118,6 +123,8 @@ struct Contents {
     entries: BTreeMap<u64, Arc<Entry>>,
     by_key: ByKey,
     indexes: Indexes,
+    /// What the entries take.
+    bytes: usize,
 }
 
 /// The values of a key: `None` is a pattern without one.
@@ -239,19 +246,24 @@ impl Contents {
             })
         };
         let indexes = slots.iter().map(index).collect();
-        Contents { entries, by_key, indexes }
+        let bytes = entries.values().map(|entry| entry.bytes()).sum();
+        Contents { entries, by_key, indexes, bytes }
     }
 
     fn insert_all(&mut self, entries: Vec<Arc<Entry>>) {
         self.indexes.iter().flatten().for_each(|index| index.insert_all(&entries));
         for entry in entries {
             self.by_key.insert(&entry);
-            self.entries.insert(entry.number, entry);
+            self.bytes += entry.bytes();
+            if let Some(before) = self.entries.insert(entry.number, entry) {
+                self.bytes -= before.bytes();
+            }
         }
     }
 
     fn remove_all(&mut self, numbers: &[u64]) {
         let entries: Vec<Arc<Entry>> = numbers.iter().filter_map(|number| self.entries.remove(number)).collect();
+        self.bytes -= entries.iter().map(|entry| entry.bytes()).sum::<usize>();
         self.indexes.iter().flatten().for_each(|index| index.remove_all(&entries));
         // From the end, where nothing has to move up.
         entries.iter().rev().for_each(|entry| self.by_key.remove(entry));
@@ -277,7 +289,8 @@ impl Contents {
 impl Base {
     fn new(digest: u64, entries: Vec<Arc<Entry>>) -> Base {
         let by_key = ByKey::of(&entries);
-        Base { digest, entries, by_key }
+        let bytes = entries.iter().map(|entry| entry.bytes()).sum();
+        Base { digest, entries, by_key, bytes }
     }
 
     fn entry(&self, number: u64) -> Option<&Arc<Entry>> {
@@ -358,6 +371,12 @@ impl State {
         self.contents.insert_all(entries);
         self.touched(key);
         Ok(())
+    }
+
+    /// Whether a request may add this.
+    fn has_room(&self, key: &[u8], value: &[u8]) -> bool {
+        let room = (self.base.bytes + GROWTH_BYTES_MAX).saturating_sub(self.contents.bytes);
+        Entry::bytes_of(key.len() + value.len()) <= room
     }
 
     fn judge(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), PatternRefusal> {
@@ -497,22 +516,31 @@ impl Live {
         Ok(())
     }
 
-    /// What `set-map` does: sets the value, or adds the key.
-    pub(crate) fn set_or_add(&self, key: &[u8], value: &[u8]) {
+    /// What `set-map` does: sets the value, or adds the key. False: requests have added too much already.
+    pub(crate) fn set_or_add(&self, key: &[u8], value: &[u8]) -> bool {
         let mut state = self.writing();
+        if !state.has_room(key, value) {
+            return false;
+        }
         // A value that cannot be used changes nothing, as in HAProxy.
         if state.set(key, value) == Err(PatternRefusal::NotFound) {
             let _ = state.add(None, &[(key, Some(value))]);
         }
+        true
     }
 
-    /// What `add-acl` does: adds a pattern that is not there.
-    pub(crate) fn add_once(&self, key: &[u8]) {
+    /// What `add-acl` does: adds a pattern that is not there. False: requests have added too much already.
+    pub(crate) fn add_once(&self, key: &[u8]) -> bool {
         let mut state = self.lock();
-        if !self.has(&state, key) {
-            self.build(&mut state);
+        if self.has(&state, key) {
+            return true;
+        }
+        self.build(&mut state);
+        let has_room = state.has_room(key, &[]);
+        if has_room {
             let _ = state.add(None, &[(key, None)]);
         }
+        has_room
     }
 
     /// Deletes all entries of a key.
@@ -887,4 +915,25 @@ fn is_as_in_file(contents: &Contents, base: &Base, key: &[u8]) -> bool {
 
 fn changed(state: &State, key: Vec<u8>) -> ChangedKey {
     ChangedKey { file: state.base.values(&key), live: state.contents.values(&key), key }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_cannot_fill_the_memory_but_operators_may() {
+        let live = Live::new(Vec::new(), 0, &[(b"in the file", Some(b"1"))], true);
+        let value = vec![b'x'; 4 << 20];
+        let key = |number: usize| format!("k{number}").into_bytes();
+        let added = (0..100).take_while(|number| live.set_or_add(&key(*number), &value)).count();
+        assert_eq!(added, 63, "the 64th would be more than 256 MiB");
+        assert!(live.add_once(b"short") && live.add_once(b"in the file"));
+        assert!(!live.set_or_add(b"in the file", &value), "a longer value counts, too");
+        live.delete(&key(0)).unwrap();
+        assert!(live.set_or_add(&key(100), &value) && !live.set_or_add(&key(101), &value));
+        live.add(None, b"by an operator", Some(&value)).unwrap();
+        live.clear(None);
+        assert!(live.set_or_add(&key(0), &value));
+    }
 }

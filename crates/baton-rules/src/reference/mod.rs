@@ -10,6 +10,8 @@ mod entry;
 mod file;
 mod index;
 mod live;
+mod names;
+mod search;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,8 +27,10 @@ pub use entry::Entry;
 use index::Index;
 pub(crate) use index::{MatchSpec, Output, address};
 pub use live::{ChangedKey, FileEdits, Live, PatternChange, PatternRefusal, Values};
+pub(crate) use names::resolved;
 
 use crate::outside::Files;
+use crate::pattern::Method;
 use crate::problem::RuleError;
 use crate::sample::{Sample, Type};
 use live::Update;
@@ -103,6 +107,17 @@ pub(crate) struct PatternUse {
     slot: Arc<Slot>,
 }
 
+/// How a rule uses a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileUse {
+    /// Its lines have values.
+    pub is_map: bool,
+    /// An ACL looks at it.
+    pub by_acl: bool,
+    /// Where addresses are looked up first, names of hosts may stand for them.
+    pub resolves: bool,
+}
+
 /// A file that an action changes. Without a rule that looks something up in it there is nothing to change, as in HAProxy.
 #[derive(Debug)]
 pub(crate) struct NamedReference {
@@ -168,16 +183,19 @@ impl References {
     pub(crate) fn file(
         &self,
         path: &str,
-        is_map: bool,
-        by_acl: bool,
+        use_: FileUse,
         spec: MatchSpec,
         files: &dyn Files,
     ) -> Result<PatternUse, RuleError> {
+        let FileUse { is_map, by_acl, resolves } = use_;
         let known = self.inner().by_file.get(path).cloned();
         let reference = match known {
             Some(reference) => reference,
             None => {
-                let content = read(path, files)?;
+                let mut content = read(path, files)?;
+                if spec.method == Method::Ip && resolves {
+                    content = names::resolved_file(content, is_map, files);
+                }
                 let mut digest = DefaultHasher::new();
                 content.hash(&mut digest);
                 let about = About { content, digest: digest.finish(), is_map, ..About::default() };
