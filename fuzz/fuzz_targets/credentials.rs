@@ -120,14 +120,9 @@ fn base64_of(text: &str) -> String {
 fuzz_target!(|input: &[u8]| {
     let mut parts = input.splitn(2, |byte| *byte == 0);
     let (authorization, cookie) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let request = [
-        &b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: "[..],
-        authorization,
-        b"\r\nCookie: ",
-        cookie,
-        b"\r\n\r\n",
-    ]
-    .concat();
+    let request =
+        [&b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: "[..], authorization, b"\r\nCookie: ", cookie, b"\r\n\r\n"]
+            .concat();
     if matches!(RequestHead::new().parse(&request, &Limits::default()), Ok(Parsed::Complete(_))) {
         COMPILED.with(|compiled| common::with_bytes(&request, None, None, None, |cx| compiled.judge(cx)));
     }

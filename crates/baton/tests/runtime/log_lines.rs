@@ -124,15 +124,11 @@ fn lines_in_json_and_cbor_are_read_by_others() {
     let [as_json, as_hex, as_bytes] = collectors.map(|collector| collector.line());
     let hex = String::from_utf8(as_hex).unwrap();
     let from_hex: Vec<u8> = (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..][..2], 16).unwrap()).collect();
-    let objects = [
-        serde_json::from_slice(&as_json).expect("JSON"),
-        cbor(&from_hex).0,
-        {
-            let (object, rest) = cbor(&as_bytes);
-            assert!(rest.is_empty(), "nothing follows");
-            object
-        },
-    ];
+    let objects = [serde_json::from_slice(&as_json).expect("JSON"), cbor(&from_hex).0, {
+        let (object, rest) = cbor(&as_bytes);
+        assert!(rest.is_empty(), "nothing follows");
+        object
+    }];
     for object in objects {
         let object: BTreeMap<String, Value> = serde_json::from_value(object).unwrap();
         let value = |name: &str| object.get(name).unwrap_or_else(|| panic!("no {name} in {object:?}"));
@@ -183,7 +179,7 @@ fn lines_between_structured_data_and_samples_of_errors() {
     assert!(line.ends_with(" - [request@32473 x=\"a\\\"\\]\\\\b\" status=\"200\"] GET /s"), "{line}");
     assert_eq!(structured.text(), "GET /s", "the other format has no room for the data");
 
-    let mut course = |path: &str| {
+    let course = |path: &str| {
         ask(third, path, "");
         let line = errors.text();
         let words = line.split(' ').skip(1).filter_map(|word| word.strip_suffix("=yes"));

@@ -177,7 +177,8 @@ fn what_the_converter_debug_shows_is_in_its_ring() {
     let rules = "acl is_two path /two\n http-request set-header x %[path,debug(path)]\n\
                  http-request set-header x %[req.hdr(evil),b64dec,debug(evil,syslog)]\n\
                  http-request set-header x %[str(seen),when(acl,is_two),debug(second)]\n http-request return status 200";
-    let config = config(folder.path(), web, " format short\n maxlen 50\n").replace("http-request return status 200", rules);
+    let config =
+        config(folder.path(), web, " format short\n maxlen 50\n").replace("http-request return status 200", rules);
     let config = config.replace(" log ring@syslog local0\n", " no log\n");
     let _proxy = Proxy::start(&config);
     let url = format!("http://{web}");
