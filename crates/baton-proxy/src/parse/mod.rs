@@ -3,6 +3,7 @@
 mod body;
 
 use baton_http::{HeadErrorKind, Parsed, Version};
+use baton_http2::PREFACE;
 use baton_model::Mode;
 use baton_rules::CaptureSide;
 
@@ -42,9 +43,11 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
                 }
                 Ok(Parsed::Partial) => {}
                 Err(error) if error.kind == HeadErrorKind::Http2Preface && may_be_http2(exchange, &view) => {
-                    exchange.facts.silence();
-                    exchange.messages.is_http2 = true;
-                    return Err(Ended::refused(Cause::Local, Phase::Request, 0));
+                    if exchange.messages.input.starts_with(PREFACE) {
+                        exchange.facts.silence();
+                        exchange.messages.is_http2 = true;
+                        return Err(Ended::refused(Cause::Local, Phase::Request, 0));
+                    }
                 }
                 Err(error) => {
                     capture(core, exchange, &view, error.at);
@@ -83,11 +86,14 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
     }
 }
 
-/// Whether a connection that has begun as HTTP/1 may go on as HTTP/2 (`option disable-h2-upgrade`).
+/// Whether a connection that has begun as HTTP/1 may go on as HTTP/2 (`option disable-h2-upgrade`), with the whole preface or with what
+/// has come of it. Its first line alone is a malformed request.
 #[cold]
 fn may_be_http2(exchange: &Exchange<'_>, view: &FrontendView) -> bool {
     let is_free = exchange.connection.listener().bind.options.proto.is_none();
-    exchange.is_first && is_free && !view.plan.proxy.http.disable_h2_upgrade
+    let input: &[u8] = &exchange.messages.input;
+    let begins = input.starts_with(PREFACE) || PREFACE.starts_with(input);
+    begins && exchange.is_first && is_free && !view.plan.proxy.http.disable_h2_upgrade
 }
 
 /// How a connection ends without a request that came in `mode tcp` and is served as HTTP: as in HAProxy, that is malformed HTTP whoever

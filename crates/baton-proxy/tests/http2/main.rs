@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use baton_http2::Config;
+use baton_http2::{Config, PREFACE};
 use baton_model::{
     BindOptions, BindProtocol, Facility, Level, LogAddress, LogFormat, LogTarget, Mode, Proxy, Rule, Ruleset, Source,
 };
@@ -564,6 +564,29 @@ fn a_connection_that_begins_as_http1_goes_on_as_http2_by_its_preface() {
             let mut response = [0; 12];
             socket.read_exact(&mut response).expect("a response");
             assert_eq!(&response, b"HTTP/1.1 400");
+        }
+        if expect {
+            // In pieces, each of which may be read alone.
+            for cut in 1..PREFACE.len() {
+                let mut socket = setup.served.connect();
+                socket.set_nodelay(true).expect("a TCP socket");
+                socket.write_all(&PREFACE[..cut]).expect("room");
+                std::thread::sleep(Duration::from_millis(1));
+                socket.write_all(&PREFACE[cut..]).expect("room");
+                let mut frame = [0; 9];
+                socket.read_exact(&mut frame).expect("settings");
+                assert_eq!(frame[3], 4, "type of the first frame: {frame:?}");
+            }
+        }
+        // The first line alone does not make it.
+        for other in
+            ["PRI * HTTP/2.0\r\nhost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSX\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nGET /"]
+        {
+            let mut socket = setup.served.connect();
+            socket.write_all(other.as_bytes()).expect("room");
+            let mut response = [0; 12];
+            socket.read_exact(&mut response).expect("a response");
+            assert_eq!(&response, b"HTTP/1.1 400", "{other}");
         }
         // HTTP/1 is spoken all the same.
         let mut socket = setup.served.connect();
