@@ -1,5 +1,6 @@
 //! A relay in front of a real server, which breaks each connection after the first bytes of the server.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -8,6 +9,8 @@ use std::thread::{self, JoinHandle};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::support::until;
 
 /// How a connection is broken.
 #[derive(Clone, Copy)]
@@ -64,6 +67,17 @@ fn resume(how: Break) {
     }
 }
 
+/// The process stands still: not only the signal was sent, but each of its threads has stopped. It ends by itself if the process does.
+fn stop(pid: Pid) {
+    let _ = kill(pid, Signal::SIGSTOP);
+    until("all threads stand still", || {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+        let states = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+        // The state stands behind the name, which is in parentheses.
+        states.into_iter().all(|stat| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z'])))
+    });
+}
+
 /// One connection, until the client has closed it.
 fn pass(mut client: TcpStream, upstream: u16, bytes: usize, how: Break) -> std::io::Result<()> {
     resume(how);
@@ -80,7 +94,7 @@ fn pass(mut client: TcpStream, upstream: u16, bytes: usize, how: Break) -> std::
             break;
         }
         if let Break::Stop(pid) = how {
-            let _ = kill(pid, Signal::SIGSTOP);
+            stop(pid);
         }
         client.write_all(&part[..count])?;
         left = left.saturating_sub(count);
