@@ -101,7 +101,7 @@ pub(crate) enum Patterns {
     /// Parts of the text, looked for in one pass.
     Parts(AhoCorasick),
     Regexes(Vec<Regex>),
-    /// The same, in one pass.
+    /// Many expressions, looked for in one pass.
     RegexSet(RegexSet),
 }
 

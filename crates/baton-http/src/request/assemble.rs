@@ -228,7 +228,7 @@ mod tests {
             head.write(buf, &mut text);
             String::from_utf8(text).unwrap().replace("\r\n", "|")
         });
-        assert_eq!(got.as_deref().map_err(|error| error.kind), expect.map_err(|kind| kind), "{parts:?} {fields:?}");
+        assert_eq!(got.as_deref().map_err(|error| error.kind), expect, "{parts:?} {fields:?}");
     }
 
     #[test]

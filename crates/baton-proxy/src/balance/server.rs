@@ -57,7 +57,7 @@ pub(super) struct Notes {
     pub(super) cookie: Option<Arc<str>>,
     /// `None`: no check was made yet, as of most of thousands of servers that are not checked.
     pub(super) check: Option<Box<CheckReport>>,
-    /// The same of its agent.
+    /// What its agent said last; `None` without one.
     pub(super) agent: Option<Box<CheckReport>>,
     pub(super) changed: Instant,
     /// Why a handshake with it failed, as it was said last.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use aws_lc_rs::{aead, constant_time, digest as lc};
 use sha3::Digest as _;
-use shake::{ExtendableOutput, Update};
+use shake::ExtendableOutput;
 
 use super::Converter;
 use super::encode::from_base64;
@@ -191,7 +191,7 @@ impl Digest {
     }
 }
 
-fn extended(mut digest: impl ExtendableOutput + Update, bytes: &[u8], length: usize) -> Vec<u8> {
+fn extended(mut digest: impl ExtendableOutput, bytes: &[u8], length: usize) -> Vec<u8> {
     digest.update(bytes);
     let mut out = vec![0; length];
     digest.finalize_xof_into(&mut out);

@@ -83,7 +83,7 @@ fn table(socket: &Path, name: &str) -> BTreeMap<String, String> {
     after(socket, "", name)
 }
 
-/// The same, behind other commands.
+/// Entries of a table by key, behind other commands.
 fn after(socket: &Path, commands: &str, name: &str) -> BTreeMap<String, String> {
     let said = socat(socket, format!("{commands}show table {name}\n"));
     let expiry = |word: &str| match word.strip_prefix("exp=").and_then(|ms| ms.parse::<u64>().ok()) {

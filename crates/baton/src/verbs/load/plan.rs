@@ -174,7 +174,6 @@ fn tls(command: &LoadCommand, url: &Url) -> Result<Tls, String> {
         } else {
             vec!["http/1.1".into()]
         },
-        ..TlsOptions::default()
     };
     options.build().map_err(|error| format!("TLS for {}: {error}", url.text))
 }

@@ -110,7 +110,7 @@ fn settle(socket: &Path, expect: &[&str]) {
 fn a_name_that_an_operator_set_outlives_reloads_crashes_and_takeovers() {
     let dns = Scripted::start();
     dns.addresses("a.test", &["127.0.0.96"]);
-    // The same address: nothing but the name changes.
+    // Nothing but the name changes: both have one address.
     dns.addresses("b.test", &["127.0.0.96"]);
     dns.addresses("c.test", &["127.0.0.97"]);
     let (web, folder) = (free_address(), tempfile::tempdir().expect("a folder for the test"));
