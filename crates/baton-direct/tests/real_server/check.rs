@@ -1,10 +1,25 @@
 //! What `check` finds wrong, on the machine and from outside.
 
+use std::io::ErrorKind;
+use std::thread::sleep;
+
 use baton_direct::real_server::check::{self, Answerer, Finding, Grade, Outside};
 use baton_direct::vip::{Vip, Vips};
 use baton_kernel::route::Routing;
 
 use super::*;
+
+/// Listens on an address that was closed just now. A program that another test starts at that moment has the old socket too, until it
+/// has begun.
+fn freed(address: &str) -> TcpListener {
+    for _ in 0..500 {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => sleep(Duration::from_millis(10)),
+            bound => return bound.unwrap(),
+        }
+    }
+    panic!("{address} stays in use");
+}
 
 #[test]
 fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
@@ -51,7 +66,7 @@ fn an_address_on_lo_alone_is_found_wrong_and_put_right() {
         assert_eq!(found.len(), 2, "{found:#?}");
         assert!(found[0].contains("nothing listens on 192.0.2.7 port 80, only on 192.0.2.11:80"), "{found:#?}");
         drop(own);
-        let _all = server.inside(|| TcpListener::bind("[::]:80").unwrap());
+        let _all = server.inside(|| freed("[::]:80"));
         assert_eq!(wrong(&look()), [""; 0]);
         assert!(client.inside(|| who_has("eth0", vip, SHORT).unwrap()).is_empty());
 
