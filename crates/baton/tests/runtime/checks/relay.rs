@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 
 use nix::sys::signal::{Signal, kill};
@@ -17,8 +18,9 @@ use crate::support::until;
 pub enum Break {
     /// The client reads the end of the stream.
     Cut,
-    /// The server's process stands still. It goes on for the next connection, and when the relay is dropped.
-    Stop(Pid),
+    /// The server's process stands still. It goes on for the next connection, and when the relay is dropped. Of a server that speaks first the
+    /// client's bytes reach nothing that runs: they wait until it has stopped.
+    Stop { pid: Pid, speaks_first: bool },
 }
 
 /// A relay on a port of its own.
@@ -61,7 +63,7 @@ impl Drop for Relay {
 }
 
 fn resume(how: Break) {
-    if let Break::Stop(pid) = how {
+    if let Break::Stop { pid, .. } = how {
         // One that has ended is another test's failure.
         let _ = kill(pid, Signal::SIGCONT);
     }
@@ -84,7 +86,14 @@ fn pass(mut client: TcpStream, upstream: u16, bytes: usize, how: Break) -> std::
     let server = TcpStream::connect(("127.0.0.1", upstream))?;
     let (mut from_client, mut to_server, mut from_server) =
         (client.try_clone()?, server.try_clone()?, server.try_clone()?);
-    let upwards = thread::spawn(move || std::io::copy(&mut from_client, &mut to_server));
+    let (may_pass, stopped) = channel::<()>();
+    let upwards = thread::spawn(move || {
+        if matches!(how, Break::Stop { speaks_first: true, .. }) {
+            // The end of the channel says so.
+            let _ = stopped.recv();
+        }
+        std::io::copy(&mut from_client, &mut to_server)
+    });
     let mut left = bytes;
     let mut part = [0; 4096];
     while left > 0 {
@@ -93,12 +102,13 @@ fn pass(mut client: TcpStream, upstream: u16, bytes: usize, how: Break) -> std::
         if count == 0 {
             break;
         }
-        if let Break::Stop(pid) = how {
+        if let Break::Stop { pid, .. } = how {
             stop(pid);
         }
         client.write_all(&part[..count])?;
         left = left.saturating_sub(count);
     }
+    drop(may_pass);
     if matches!(how, Break::Cut) {
         client.shutdown(Shutdown::Write)?;
     }
