@@ -80,8 +80,6 @@ struct Http2Client {
     shared: Rc<Http2Shared>,
     streams: RefCell<BTreeMap<u32, Rc<InWork>>>,
     runners: Rc<StreamRunners>,
-    /// The stream from which on the next turn is given where many wait for the connection's window.
-    turn: Cell<u32>,
     /// Nothing more is read, and nothing served: what waits is sent, and the connection closed.
     is_failed: Cell<bool>,
 }
@@ -144,9 +142,8 @@ pub async fn serve(runners: Rc<StreamRunners>, client: Box<Client>) {
     let config = (*session.view().http2).clone();
     let shared = Rc::new(Http2Shared::new(Protocol::new(Role::Server, config), core.outs.clone()));
     shared.compose(|protocol, out| protocol.open(out));
-    let (streams, turn, is_failed) = (RefCell::default(), Cell::new(0), Cell::new(false));
-    let client =
-        Rc::new(Http2Client { core: core.clone(), connection, session, shared, streams, runners, turn, is_failed });
+    let (streams, is_failed) = (RefCell::default(), Cell::new(false));
+    let client = Rc::new(Http2Client { core: core.clone(), connection, session, shared, streams, runners, is_failed });
     let mut input = input.map(|input| *input);
     let open = OpenConnection::enter(&client);
     let is_over = client.drive(&mut input, &mut deadline).await;
@@ -290,8 +287,7 @@ impl Http2Client {
     /// Whether so much waits, for the client or in work, that no more is read. As many streams as are allowed are no reason: one more is
     /// refused. But a client that has given streams up does not know that they are in work still, and may be right to begin others.
     fn is_held(&self) -> bool {
-        let is_ending = || self.streams.borrow().values().any(|at| at.stream.is_given_up());
-        self.shared.is_full() || self.shared.look(Protocol::is_crowded) && is_ending()
+        self.shared.is_full() || self.shared.has_given_up() && self.shared.look(Protocol::is_crowded)
     }
 
     /// Takes what came.
@@ -360,22 +356,16 @@ impl Http2Client {
                 Some(at) => at.stream.receive_reset(),
                 None => begin::malformed(self, violation),
             },
-            Event::Window { stream: 0 } => self.give_turn(),
+            Event::Window { stream: 0 } => self.shared.pass_on(),
             Event::Window { stream } => {
                 at(stream).inspect(|at| at.stream.receive_window());
             }
-            Event::Settings => self.give_turn(),
+            Event::Settings => {
+                // The windows of all streams may be larger.
+                self.streams.borrow().values().for_each(|at| at.stream.receive_window());
+            }
             Event::Interim { .. } | Event::Pong { .. } | Event::GoAway { .. } => {}
         }
-    }
-
-    /// The connection's window has opened: all that wait for it are woken, each time another one first.
-    fn give_turn(&self) {
-        let streams = self.streams.borrow();
-        let turn = self.turn.get();
-        let (first, second) = (streams.range(turn..), streams.range(..turn));
-        first.chain(second).for_each(|(_, at)| at.stream.receive_window());
-        self.turn.set(streams.range(turn.saturating_add(1)..).next().map_or(0, |(id, _)| *id));
     }
 
     /// The connection cannot go on: what was said about it is sent, and nothing else.

@@ -14,6 +14,9 @@ use crate::stream::Half;
 /// Streams that may be open before the peer's SETTINGS say how many: what RFC 9113 6.5.2 recommends as the least.
 const STREAMS_UNKNOWN: u32 = 100;
 
+/// Bytes of a body in a frame that the windows have made shorter than it could be, from which on it counts as of use.
+const USEFUL_MIN: usize = 512;
+
 /// Why no stream can be opened now.
 #[derive(Copy, Clone, Eq, PartialEq, Debug, Serialize, Deserialize)]
 pub enum NotOpened {
@@ -154,6 +157,17 @@ impl Connection {
         at.send_window.left().min(self.send_window.left()).min(self.peer.max_frame_size as usize)
     }
 
+    /// Whether the connection's window has no room for any stream.
+    #[inline]
+    pub fn is_window_closed(&self) -> bool {
+        self.send_window.left() == 0
+    }
+
+    /// Whether a stream has a window, and only the connection's has no room.
+    pub fn is_held_up(&self, stream: u32) -> bool {
+        self.is_window_closed() && self.streams.get(stream).is_some_and(|at| at.send_window.left() > 0)
+    }
+
     /// The header for as many of `len` bytes of a body as may be sent in one frame; `ends`: they are the last, if all are taken. The caller
     /// writes the header and these bytes, nothing between. `None`: nothing may be sent now; [`Event::Window`](super::Event::Window) tells
     /// when. (An end without bytes is always sent.)
@@ -179,7 +193,10 @@ impl Connection {
         if ends {
             self.end_sending(stream);
         }
-        self.budget.useful(&self.config);
+        // A client that opens its windows by a few bytes at a time does not pay for its frames with ours.
+        if taken == len.min(frame_max) || taken >= USEFUL_MIN {
+            self.budget.useful(&self.config);
+        }
         let flags = if ends { flag::END_STREAM } else { 0 };
         Some(DataFrame { header: frame::header(FrameType::Data, flags, stream, taken).bytes(), len: taken })
     }

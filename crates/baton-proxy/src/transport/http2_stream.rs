@@ -2,10 +2,11 @@
 //!
 //! The protocol itself is a state machine without I/O ([`baton_http2::Connection`]). Reading, writing and timeouts of the connection are
 //! [`http2`](crate::http2). What a client sends ahead of a server waits in its stream, as much as the stream's window allows: the window
-//! opens as the bytes are taken. What is sent to the client waits in one buffer of the connection, for which streams that have more queue up.
+//! opens as the bytes are taken. What is sent to the client waits in one buffer of the connection. Streams that have more queue up for room in it,
+//! and for the connection's window, and take turns.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -30,8 +31,12 @@ pub struct Http2Shared {
     out: RefCell<Out>,
     /// Of the task that reads and writes.
     driver: RefCell<Option<Waker>>,
-    /// Streams that wait for room, in their order.
-    waiting: RefCell<VecDeque<(u32, Waker)>>,
+    /// Streams that wait for room or for the connection's window, by the tickets that they drew.
+    waiting: RefCell<BTreeMap<u64, Waker>>,
+    /// The next ticket.
+    next_ticket: Cell<u64>,
+    /// Streams that were given up and whose exchanges are in work still.
+    given_up: Cell<usize>,
     pool: Rc<OutPool>,
 }
 
@@ -56,6 +61,8 @@ impl Http2Shared {
             out: RefCell::default(),
             driver: RefCell::default(),
             waiting: RefCell::default(),
+            next_ticket: Cell::default(),
+            given_up: Cell::default(),
             pool,
         }
     }
@@ -137,21 +144,37 @@ impl Http2Shared {
         OUT_MAX.saturating_sub(self.out.borrow().len())
     }
 
-    /// Wakes the stream that has waited longest for room, if there is some: each has its turn.
-    fn pass_on(&self) {
-        if self.is_full() {
+    /// Whether streams are in work that were given up.
+    pub fn has_given_up(&self) -> bool {
+        self.given_up.get() > 0
+    }
+
+    /// Wakes the stream that has waited longest, if there is room and window for it: it wakes the next one when it has written.
+    pub fn pass_on(&self) {
+        if self.is_full() || self.look(Connection::is_window_closed) {
             return;
         }
-        let next = self.waiting.borrow_mut().pop_front();
+        let next = self.waiting.borrow_mut().pop_first();
         if let Some((_, waker)) = next {
             waker.wake();
         }
     }
 
-    fn queue(&self, stream: u32, cx: &Context<'_>) {
+    /// Queues up, unless the ticket is queued already.
+    fn queue(&self, ticket: &Cell<u64>, cx: &Context<'_>) {
         let mut waiting = self.waiting.borrow_mut();
-        if !waiting.iter().any(|(id, _)| *id == stream) {
-            waiting.push_back((stream, cx.waker().clone()));
+        if !waiting.contains_key(&ticket.get()) {
+            ticket.set(self.next_ticket.get() + 1);
+            self.next_ticket.set(ticket.get());
+            waiting.insert(ticket.get(), cx.waker().clone());
+        }
+    }
+
+    /// Leaves the queue.
+    fn leave(&self, ticket: &Cell<u64>) {
+        let ticket = ticket.take();
+        if ticket > 0 {
+            self.waiting.borrow_mut().remove(&ticket);
         }
     }
 }
@@ -163,6 +186,8 @@ pub struct Http2Stream {
     shared: Rc<Http2Shared>,
     /// Bytes that the head takes in its buffer, or the status of a request whose head makes no sense.
     head: Result<usize, u16>,
+    /// The request is nothing else.
+    ends_with_head: bool,
     received: RefCell<Received>,
     /// The client, or we, gave it up.
     was_reset: Cell<bool>,
@@ -170,6 +195,8 @@ pub struct Http2Stream {
     is_ended: Cell<bool>,
     /// Less was sent than could be: the client has to open a window.
     awaits_window: Cell<bool>,
+    /// Its ticket in the queue for room and for the connection's window; 0: none.
+    ticket: Cell<u64>,
     /// Of the exchange's task.
     waker: RefCell<Option<Waker>>,
 }
@@ -191,10 +218,12 @@ impl Http2Stream {
             id,
             shared,
             head,
+            ends_with_head: ends,
             received: RefCell::new(Received { has_ended: ends, ..Received::default() }),
             was_reset: Cell::default(),
             is_ended: Cell::default(),
             awaits_window: Cell::default(),
+            ticket: Cell::default(),
             waker: RefCell::default(),
         }
     }
@@ -235,11 +264,11 @@ impl Http2Stream {
 
     /// The client gave it up, or is gone.
     pub fn receive_reset(&self) {
-        self.was_reset.set(true);
+        self.give_up();
         self.wake();
     }
 
-    /// The client has opened a window.
+    /// The client has opened the stream's window.
     pub fn receive_window(&self) {
         if self.awaits_window.take() {
             self.wake();
@@ -253,8 +282,7 @@ impl Http2Stream {
 
     /// Whether the request ended with its head.
     pub fn has_no_body(&self) -> bool {
-        let Received { bytes, trailers, has_ended, .. } = &*self.received.borrow();
-        *has_ended && bytes.is_empty() && trailers.is_empty()
+        self.ends_with_head
     }
 
     /// Reads some of the body; 0 is its end.
@@ -323,13 +351,19 @@ impl Http2Stream {
         }
         let offered = &bytes[..bytes.len().min(self.shared.room())];
         if offered.is_empty() && !bytes.is_empty() {
-            self.shared.queue(self.id, cx);
+            self.shared.queue(&self.ticket, cx);
             return self.wait(cx);
         }
         let ends = is_last && offered.len() == bytes.len();
         let sent = self.shared.compose(|protocol, out| protocol.send_data(self.id, offered, ends, out));
+        if sent > 0 {
+            self.shared.leave(&self.ticket);
+        }
         if sent < offered.len() {
             self.awaits_window.set(true);
+            if self.shared.look(|protocol| protocol.is_held_up(self.id)) {
+                self.shared.queue(&self.ticket, cx);
+            }
         }
         self.shared.pass_on();
         if sent == 0 && !bytes.is_empty() {
@@ -353,13 +387,16 @@ impl Http2Stream {
     pub fn reset(&self, code: ErrorCode) {
         if !self.is_over() {
             self.shared.compose(|protocol, out| protocol.reset(self.id, code, out));
-            self.was_reset.set(true);
+            self.give_up();
         }
     }
 
     /// The exchange is gone.
     pub fn release(&self) {
-        self.shared.waiting.borrow_mut().retain(|(id, _)| *id != self.id);
+        self.shared.leave(&self.ticket);
+        if self.was_reset.get() {
+            self.shared.given_up.set(self.shared.given_up.get().saturating_sub(1));
+        }
         self.shared.compose(|protocol, out| protocol.release(self.id, out));
         // It may have been its turn.
         self.shared.pass_on();
@@ -368,6 +405,12 @@ impl Http2Stream {
     /// The fields that came after the body.
     pub fn take_trailers(&self) -> Headers {
         std::mem::take(&mut self.received.borrow_mut().trailers)
+    }
+
+    fn give_up(&self) {
+        if !self.was_reset.replace(true) {
+            self.shared.given_up.set(self.shared.given_up.get() + 1);
+        }
     }
 
     fn is_over(&self) -> bool {
