@@ -3,6 +3,8 @@
 /// `tune.h2.*`, for connections of clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Http2Tuning {
+    /// `tune.h2.fe.glitches-threshold`: violations of a client after which its connection ends; 0 is no limit.
+    pub glitches_max: u32,
     /// `tune.h2.header-table-size`: bytes of the dynamic table that clients may refer to.
     pub header_table_size: u32,
     /// `tune.h2.initial-window-size`: bytes of a body that a client may send before a server takes them.
@@ -18,6 +20,7 @@ pub struct Http2Tuning {
 impl Default for Http2Tuning {
     fn default() -> Http2Tuning {
         Http2Tuning {
+            glitches_max: 0,
             header_table_size: 4096,
             initial_window_size: 65_535,
             max_concurrent_streams: 100,

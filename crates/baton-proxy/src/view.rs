@@ -203,6 +203,7 @@ fn http2_config(global: &Global, limits: Limits) -> Config {
         head_bytes_max: head_bytes.saturating_add(64 * fields),
         head_fields_max: 2 * fields,
         block_bytes_max: head_bytes.saturating_mul(2),
+        glitches_max: tuning.glitches_max,
         ..Config::default()
     }
 }

@@ -146,6 +146,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("tune.http.cookielen", "NUMBER", limits::cookielen, "Longest part of a cookie that 'capture cookie' keeps."),
     row("tune.http.logurilen", "NUMBER", limits::logurilen, "Longest part of a request line in a log line."),
     row(
+        "tune.h2.fe.glitches-threshold",
+        "NUMBER",
+        http2::glitches_threshold,
+        "Violations and oddities of an HTTP/2 client after which its connection is closed (as in HAProxy 3.0); 0, the default, is no limit.",
+    ),
+    row(
         "tune.h2.fe.initial-window-size",
         "BYTES",
         http2::initial_window_size,

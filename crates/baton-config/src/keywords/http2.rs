@@ -5,6 +5,12 @@ use crate::lower::{Call, GlobalDraft};
 /// The largest window (RFC 9113 6.9.1), and number of streams.
 const MOST: i64 = i32::MAX as i64;
 
+pub(super) fn glitches_threshold(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(0, MOST) {
+        global.model.http2.glitches_max = value as u32;
+    }
+}
+
 pub(super) fn header_table_size(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     if let Some(value) = call.number(4096, 65_536) {
         global.model.http2.header_table_size = value as u32;

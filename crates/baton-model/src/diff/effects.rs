@@ -332,6 +332,7 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     xdp_connections => "tune.xdp.connections" E::NONE;
     also "log" |global| logs(&global.log) => E::NONE,
     "tune.maxaccept" |global| accepts(global.maxaccept) => E::NONE,
+    "tune.h2.fe.glitches-threshold" |global| global.http2.glitches_max.words() => E::NONE,
     "tune.h2.header-table-size" |global| global.http2.header_table_size.words() => E::NONE,
     "tune.h2.initial-window-size" |global| global.http2.initial_window_size.words() => E::NONE,
     "tune.h2.max-concurrent-streams" |global| global.http2.max_concurrent_streams.words() => E::NONE,
