@@ -38,6 +38,8 @@ pub struct Report {
     pub resumed: u64,
     /// Kept connections found closed before the next request went out; no failures.
     pub closed_idle: u64,
+    /// HTTP/2 requests sent again, because the server had certainly not processed them; no failures.
+    pub resent: u64,
     /// Requests that were due at a fixed rate and not begun, because all connections were busy.
     pub unsent: u64,
     /// Bytes of the answers' bodies.
@@ -146,6 +148,7 @@ impl Default for Report {
             connections: 0,
             resumed: 0,
             closed_idle: 0,
+            resent: 0,
             unsent: 0,
             body_bytes: 0,
             cpu_seconds: 0.0,
@@ -173,6 +176,7 @@ impl Report {
             connections: result.connections,
             resumed: result.resumed,
             closed_idle: result.closed_idle,
+            resent: result.resent,
             unsent: result.unsent,
             body_bytes: result.body_bytes,
             cpu_seconds: result.cpu.as_secs_f64(),

@@ -236,13 +236,14 @@ struct Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         let mut result = self.shared.result.borrow_mut();
-        let (established, resumed, closed_idle) = match &self.connection {
-            Place::Http1(connection) => (connection.established, connection.resumed, connection.closed_idle),
+        let (established, resumed, closed_idle, resent) = match &self.connection {
+            Place::Http1(connection) => (connection.established, connection.resumed, connection.closed_idle, 0),
             Place::Http2(stream) => stream.shared().take_counts(),
         };
         result.connections += established;
         result.resumed += resumed;
         result.closed_idle += closed_idle;
+        result.resent += resent;
         result.body_bytes += match &self.connection {
             Place::Http1(connection) => connection.body_bytes,
             Place::Http2(stream) => stream.body_bytes(),

@@ -23,6 +23,8 @@ use crate::{
 
 /// The window of a stream: enough that the client holds nothing up.
 const WINDOW: u32 = 1 << 20;
+/// How often a request is sent again that the server has certainly not processed.
+const RESENT_MAX: u32 = 3;
 
 /// The connections that some places share: one to each server.
 pub(super) struct SharedConnections {
@@ -32,6 +34,7 @@ pub(super) struct SharedConnections {
     established: Cell<u64>,
     resumed: Cell<u64>,
     closed_idle: Cell<u64>,
+    resent: Cell<u64>,
 }
 
 /// A connection that carries requests.
@@ -61,12 +64,13 @@ impl SharedConnections {
             established: Cell::new(0),
             resumed: Cell::new(0),
             closed_idle: Cell::new(0),
+            resent: Cell::new(0),
         }
     }
 
-    /// Takes what was counted: connections established, those with a resumed session, those found closed.
-    pub(super) fn take_counts(&self) -> (u64, u64, u64) {
-        (self.established.take(), self.resumed.take(), self.closed_idle.take())
+    /// Takes what was counted: connections established, those with a resumed session, those found closed, and requests sent again.
+    pub(super) fn take_counts(&self) -> (u64, u64, u64, u64) {
+        (self.established.take(), self.resumed.take(), self.closed_idle.take(), self.resent.take())
     }
 
     /// The connection to a server that takes another request, a new one if need be.
@@ -152,10 +156,31 @@ impl StreamPlace {
         timeouts: &Timeouts,
         now: Instant,
     ) -> Result<Instant, RequestFailure> {
+        let mut resent = 0;
+        loop {
+            match self.attempt(server, request, timeouts, now).await {
+                Err(Attempted::Unprocessed(_)) if resent < RESENT_MAX => {
+                    resent += 1;
+                    self.shared.resent.set(self.shared.resent.get() + 1);
+                }
+                Err(Attempted::Unprocessed(failure) | Attempted::Failed(failure)) => return Err(failure),
+                Ok(ended) => return Ok(ended),
+            }
+        }
+    }
+
+    /// Sends a request once.
+    async fn attempt(
+        &mut self,
+        server: &ServerEndpoint,
+        request: &Prepared,
+        timeouts: &Timeouts,
+        now: Instant,
+    ) -> Result<Instant, Attempted> {
         self.answers = 0;
         let connected = now + timeouts.connect.min(timeouts.whole);
         let whole = now + timeouts.whole;
-        let mut answer = Answer { request, status: None, checked: 0, differs: false };
+        let mut answer = Answer { request, status: None, checked: 0, differs: false, is_unprocessed: false };
         let mut open = self.shared.open(request.server, server, connected).await?;
         let mut sent = open.send(request).await;
         if sent.is_err() && open.answers.get() > 0 {
@@ -166,7 +191,14 @@ impl StreamPlace {
         }
         self.answers = open.answers.get();
         let is_reused = self.answers > 0;
-        let sent = sent.map_err(|error| failure(&error, false, is_reused))?;
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(error) if is_unprocessed(&error) => {
+                open.ended.set(true);
+                return Err(Attempted::Unprocessed(failure(&error, false, is_reused)));
+            }
+            Err(error) => return Err(failure(&error, false, is_reused).into()),
+        };
         let exchange = timeout_at(whole.into(), answer.read(sent, is_reused, now + timeouts.first_byte));
         let read = exchange.await.unwrap_or_else(|_| Err(RequestFailure::new(FailureKind::TimeoutWhole)));
         self.body_bytes += answer.checked;
@@ -174,9 +206,10 @@ impl StreamPlace {
         match read {
             Ok(()) => {
                 open.answers.set(open.answers.get() + 1);
-                answer.judge().map(|()| ended)
+                answer.judge().map(|()| ended).map_err(Attempted::Failed)
             }
-            Err(failure) => Err(RequestFailure { status: answer.status, ..failure }),
+            Err(failure) if answer.is_unprocessed => Err(Attempted::Unprocessed(failure)),
+            Err(failure) => Err(Attempted::Failed(RequestFailure { status: answer.status, ..failure })),
         }
     }
 }
@@ -189,6 +222,21 @@ struct Answer<'a> {
     checked: u64,
     /// Whether a byte of the body differed from what was expected.
     differs: bool,
+    /// The server has certainly not processed the request.
+    is_unprocessed: bool,
+}
+
+/// How an attempt failed.
+enum Attempted {
+    /// The server has certainly not processed the request, so that it may be sent again (RFC 9113 8.7).
+    Unprocessed(RequestFailure),
+    Failed(RequestFailure),
+}
+
+impl From<RequestFailure> for Attempted {
+    fn from(failure: RequestFailure) -> Attempted {
+        Attempted::Failed(failure)
+    }
 }
 
 impl Answer<'_> {
@@ -209,7 +257,10 @@ impl Answer<'_> {
             }
         };
         let response = match timeout_at(first.into(), response).await {
-            Ok(response) => response.map_err(|error| failure(&error, false, is_reused))?,
+            Ok(response) => response.map_err(|error| {
+                self.is_unprocessed = is_unprocessed(&error);
+                failure(&error, false, is_reused)
+            })?,
             Err(_) => return Err(RequestFailure::new(FailureKind::TimeoutFirstByte)),
         };
         self.status = Some(response.status().as_u16());
@@ -253,6 +304,11 @@ async fn send_body(up: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<(), h
         }
     }
     Ok(())
+}
+
+/// Whether the server says that it has not processed a request: GOAWAY names an earlier stream as the last one, or REFUSED_STREAM.
+fn is_unprocessed(error: &h2::Error) -> bool {
+    error.is_remote() && (error.is_go_away() || error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
 /// What an error means for a request: `started` if the answer had begun, `is_reused` if its connection had carried another one.

@@ -90,6 +90,8 @@ pub struct LoadResult {
     pub resumed: u64,
     /// Kept connections that were found closed before the next request went out. No failures: the request takes a new one.
     pub closed_idle: u64,
+    /// HTTP/2 requests that were sent again on another connection, because the server had certainly not processed them. No failures.
+    pub resent: u64,
     /// In the open model, requests that were due before the end and were not begun, because all connections were busy.
     pub unsent: u64,
     /// Bytes of answers' bodies.
@@ -116,6 +118,7 @@ impl LoadResult {
             connections: 0,
             resumed: 0,
             closed_idle: 0,
+            resent: 0,
             unsent: 0,
             body_bytes: 0,
             during: histogram(),
@@ -160,6 +163,7 @@ impl LoadResult {
         self.connections += other.connections;
         self.resumed += other.resumed;
         self.closed_idle += other.closed_idle;
+        self.resent += other.resent;
         self.unsent += other.unsent;
         self.body_bytes += other.body_bytes;
         add(&mut self.during, &other.during);

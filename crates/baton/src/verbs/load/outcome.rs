@@ -250,7 +250,11 @@ impl fmt::Display for RequestOutcome {
 
 /// What became of the connections besides carrying requests.
 fn connections(report: &Report) -> String {
-    let counts = [(report.resumed, "resumed a TLS session"), (report.closed_idle, "closed by the server while idle")];
+    let counts = [
+        (report.resumed, "resumed a TLS session"),
+        (report.closed_idle, "closed by the server while idle"),
+        (report.resent, "requests sent again that the server had not processed"),
+    ];
     let said = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     said.collect::<Vec<_>>().join(", ")
 }
