@@ -61,6 +61,24 @@ fn a_browser_shows_the_page_over_http2() {
     said.says(&["/some/page"]);
 }
 
+#[test]
+fn python_asks_many_times_at_once_and_sends_trailers() {
+    let world = world();
+    let mut python = Tool::new("/usr/bin/python3", &["-"]);
+    let said = python.word(world.at("ca.pem")).word(world.web.port().to_string()).input(include_str!("http2.py")).run();
+    said.says(&["httpx: 30 right of 30", "httpx: echo 200 True", "httpx: pieces 200 True"]);
+    said.says(&["h2: {1: '200', 3: '200'} b'hello' 100000"]);
+}
+
+#[test]
+fn node_asks_many_times_at_once() {
+    let world = world();
+    world.write("http2.js", include_str!("http2.js"));
+    let mut node = Tool::new("node", &[]);
+    let said = node.word(world.at("http2.js")).word(world.at("ca.pem")).word(world.url("127.0.0.1", "")).run();
+    said.says(&["node: 30 right of 30", "node: echo 200 true"]);
+}
+
 /// h2load while `change` is called again and again.
 fn under_load(url: &str, mut change: impl FnMut()) -> Said {
     let (requests, is_over) = (requests().to_string(), AtomicBool::new(false));
