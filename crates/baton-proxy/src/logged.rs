@@ -138,7 +138,14 @@ impl Logged<'_> {
                 Fact::Number(facts.bytes_in.cast_signed())
             }
             Tag::BytesUploaded => Fact::Number(0),
-            Tag::Status => Fact::Number(if facts.status == 0 { -1 } else { facts.status.into() }),
+            Tag::Status => match facts.status {
+                // A stream is reset for what is no request, and HAProxy logs this.
+                0 if self.connection.is_http2 && !facts.has_request && self.ended.cause == Cause::Proxy => {
+                    Fact::Number(0)
+                }
+                0 => Fact::Number(-1),
+                status => Fact::Number(status.into()),
+            },
             Tag::RequestTime => Fact::Number(ms(facts.request_time)),
             Tag::QueueTime => Fact::Number(ms(facts.queue_time)),
             Tag::ConnectTime => Fact::Number(ms(facts.connect_time)),

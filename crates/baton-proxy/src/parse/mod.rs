@@ -25,7 +25,13 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
     if let Transport::Http2(stream) = exchange.client {
         // It was read, and judged, with the frames that it came in.
         let len = stream.head().map_err(|status| Ended::refused(Cause::Proxy, Phase::Request, status))?;
-        return complete(core, exchange, &view, len);
+        complete(core, exchange, &view, len)?;
+        // A request that was given up in the same breath begins nothing.
+        return if stream.is_given_up() {
+            Err(Ended::refused(Cause::ClientAborted, Phase::Request, 0))
+        } else {
+            Ok(())
+        };
     }
     let timeouts = &view.plan.proxy.timeouts;
     let limit = timeouts.http_request.or(timeouts.client);

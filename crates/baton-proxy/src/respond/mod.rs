@@ -10,6 +10,10 @@ use crate::exchange::Exchange;
 use crate::pages;
 use crate::rules::{self, OwnResponse};
 use crate::sink;
+use crate::transport::Transport;
+
+/// The field of our pages that is not sent, and is counted.
+const CLOSE_LEN: usize = "connection".len() + "close".len();
 
 /// A response that went to the client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,7 +102,14 @@ fn compose(core: &Core, exchange: &mut Exchange<'_>, status: u16, keep: bool) ->
         exchange.facts.responds(status);
         // The connection layer has pages of its own; only an empty one is heeded: it says to close without an answer.
         if !rules::is_silent(exchange, status) {
-            sink::plain(exchange, &pages::raw(status));
+            let page = pages::raw(status);
+            sink::plain(exchange, &page);
+            if matches!(exchange.client, Transport::Http2(_)) {
+                // A stream has its response from the proxy, and HAProxy counts it.
+                let Exchange { messages, facts, .. } = exchange;
+                facts.sent_head(ResponseView::new(&messages.response, &page));
+                facts.sent((CLOSE_LEN + messages.down.len()) as u64);
+            }
         }
         return false;
     }

@@ -22,6 +22,7 @@
 //! - `gets [LISTENER] [keep] [tls ..]`: a line is `[METHOD] /target [xN] [| Header: value]..` (for `Host: example.com` unless it says another), each on a connection of its own that asks
 //!   to be closed (`keep`: all on one that stays).
 //! - `client [CONNECTION]`: steps (`script.rs`).
+//! - `h2`, `h2-each`: clients that speak HTTP/2 (`http2.rs`).
 //! - `commands [SOCKET]`: a line is a command of the runtime API, on a connection of its own to `${U1}`, a `stats socket` of the `cfg`.
 //! - `expressions`, `inputs KIND xN`: many expressions, evaluated for many generated inputs (`generate/mod.rs`).
 //! - `response [ORIGIN] [close | reset]`: the answer to the origin's next request; the last one is repeated.
@@ -34,6 +35,7 @@
 use std::path::Path;
 
 use crate::generate;
+use crate::http2;
 use crate::script::{self, Step};
 use crate::secure::{self, Secure};
 
@@ -86,6 +88,7 @@ const OPTIONS: &[&str] = &[
     "injection",
     "own-bytes",
     "tables",
+    "h2-counters",
 ];
 
 const HTTP: &str = "global
@@ -124,7 +127,7 @@ impl Case {
     /// client connections ended), `upstream-ends` (do compare it for origin connections), `unordered` (compare the connections of
     /// an origin as a set), `notes` (also compare what is logged about servers and backends), `ipv6`
     /// (needs ::1, is skipped without), `tables` (clients receive entries of stick tables: compared without their addresses in memory, by
-    /// their keys, and the time they have left roughly), `own-bytes` (what clients received has no port or folder in it that differs by run).
+    /// their keys, and the time they have left roughly), `h2-counters` (of `show stat` those of HTTP/2 of frontends), `own-bytes` (what clients received has no port or folder in it that differs by run).
     pub fn has(&self, option: &str) -> bool {
         debug_assert!(OPTIONS.contains(&option), "{option} is not an option");
         self.options.iter().any(|word| word == option)
@@ -280,6 +283,21 @@ impl Case {
                 let steps = script::steps(body)?;
                 self.script.extend(steps.into_iter().map(|step| (connection.to_string(), step)));
             }
+            "h2" => {
+                let name = words.iter().find(|word| script::is_connection(word)).copied().unwrap_or("a");
+                let is_new = !self.script.iter().any(|(other, _)| other == name);
+                if is_new {
+                    self.greet_http2(name, words);
+                }
+                let steps = http2::steps(body)?;
+                self.script.extend(steps.into_iter().map(|step| (name.to_string(), step)));
+            }
+            "h2-each" => {
+                for (name, steps) in http2::each(body)? {
+                    self.greet_http2(&name, words);
+                    self.script.extend(steps.into_iter().map(|step| (name.clone(), step)));
+                }
+            }
             "response" => {
                 let origin = words.iter().find(|word| script::is_place(word)).copied().unwrap_or("O1");
                 let then = match words {
@@ -296,6 +314,12 @@ impl Case {
             other => return Err(format!("no section is called `{other}`")),
         }
         Ok(())
+    }
+
+    fn greet_http2(&mut self, name: &str, words: &[&str]) {
+        let listener = words.iter().find(|word| script::is_place(word)).copied().unwrap_or("L1");
+        self.script.push((name.to_string(), Step::connect(listener, Secure::of(words))));
+        self.script.push((name.to_string(), Step::GreetHttp2));
     }
 
     fn gets(&mut self, body: &str, listener: &str, keep: bool, tls: Option<Secure>) -> Result<(), String> {

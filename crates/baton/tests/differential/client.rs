@@ -10,6 +10,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::case::Case;
 use crate::http::{self, Extent};
+use crate::http2;
 use crate::places::{Place, Places};
 use crate::script::Step;
 use crate::secure::{self, Secure};
@@ -50,7 +51,7 @@ pub fn play(case: &Case, places: &Places, world: &Arc<World>) {
         let announced = {
             let state = world.lock();
             let past = &state.links[link.index];
-            http::closes(&past.received, &past.methods) && !past.closed_by_us
+            !past.is_http2 && http::closes(&past.received, &past.methods) && !past.closed_by_us
         };
         if announced {
             link.wait("for the announced end of the connection", |past| past.end);
@@ -171,7 +172,12 @@ fn bound(domain: Domain, from: Option<&str>, taken: &[u16]) -> std::io::Result<S
 fn act(link: &Link, step: &Step) {
     match step {
         Step::Send(bytes) => {
-            link.world().change(|state| state.links[link.index].methods.extend(http::methods(bytes)));
+            link.world().change(|state| {
+                let past = &mut state.links[link.index];
+                if !past.is_http2 {
+                    past.methods.extend(http::methods(bytes));
+                }
+            });
             link.send(bytes);
         }
         Step::Expect(count) => {
@@ -186,6 +192,17 @@ fn act(link: &Link, step: &Step) {
                 Some(())
             });
         }
+        Step::GreetHttp2 => {
+            link.world().change(|state| state.links[link.index].is_http2 = true);
+            link.send(&http2::greeting());
+        }
+        Step::StreamBegan(stream) => {
+            http2_event(link, "for the head of a response", |bytes| http2::has_begun(bytes, *stream))
+        }
+        Step::StreamDone(stream) => {
+            http2_event(link, "for the end of a stream", |bytes| http2::has_ended(bytes, *stream))
+        }
+        Step::Ponged => http2_event(link, "for PING", http2::has_ponged),
         Step::Hear => link.hear(),
         Step::WaitClose => _ = link.wait("for the end of the connection", |past| past.end),
         Step::Shutdown => link.shutdown(),
@@ -200,6 +217,11 @@ fn act(link: &Link, step: &Step) {
             }
         }
     }
+}
+
+/// Waits for something that came, or for the end of the connection.
+fn http2_event(link: &Link, what: &str, happened: impl Fn(&[u8]) -> bool) {
+    link.wait(what, |past| (past.end.is_some() || happened(&past.received)).then_some(()));
 }
 
 /// The next final response is complete, or nothing more can come.

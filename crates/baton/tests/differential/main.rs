@@ -19,6 +19,7 @@ mod client;
 mod differences;
 mod generate;
 mod http;
+mod http2;
 mod injection;
 mod normal;
 mod origin;

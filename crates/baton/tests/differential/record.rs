@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::case::Case;
 use crate::http;
+use crate::http2;
 use crate::normal::{self, Normal};
 use crate::origin;
 use crate::places::Places;
@@ -52,11 +53,21 @@ impl Record {
         for (name, indexes) in &state.clients {
             for (number, past) in indexes.iter().map(|index| &state.links[*index]).enumerate() {
                 let again = if number == 0 { String::new() } else { format!(", connection {}", number + 1) };
+                if past.is_http2 {
+                    let shown = http2::lines(&past.received);
+                    let mut lines: Vec<String> = shown.iter().map(|shown| line(&normal.bytes(shown))).collect();
+                    if !case.has("loose-ends") {
+                        lines.push(format!("({})", ending(past)));
+                    }
+                    self.add(format!("client {name}{again}"), lines, past);
+                    continue;
+                }
                 let bytes = match case.has("raw") {
                     true => past.received.clone(),
                     false => http::join_responses(&past.received, &past.methods),
                 };
                 let bytes = if case.has("tables") { normal::entries(&bytes) } else { bytes };
+                let bytes = if case.has("h2-counters") { normal::http2_counters(&bytes) } else { bytes };
                 let mut lines = match case.has("own-bytes") {
                     true => lines(&bytes),
                     false => lines(&normal.bytes(&bytes)),

@@ -36,7 +36,15 @@ pub enum Step {
         deaf: bool,
         tls: Option<Secure>,
     },
+    /// From here on the connection speaks HTTP/2.
+    GreetHttp2,
     Send(Vec<u8>),
+    /// The head of a response came on that stream.
+    StreamBegan(u32),
+    /// The stream has ended.
+    StreamDone(u32),
+    /// Our PING was answered.
+    Ponged,
     Expect(usize),
     Read,
     ReadHead,

@@ -50,6 +50,8 @@ pub struct Past {
     /// What became of TLS, if it was spoken.
     pub tls: Vec<String>,
     hearing: bool,
+    /// It speaks HTTP/2.
+    pub is_http2: bool,
 }
 
 /// Everything of one run.
