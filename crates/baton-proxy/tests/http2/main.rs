@@ -463,7 +463,7 @@ fn a_malformed_request_costs_its_stream_and_malformed_frames_the_connection() {
     for field in malformed {
         refused(&mut socket, &[&USUAL[..], &[field]].concat());
         let line = setup.line();
-        assert_eq!(line, "<NOSRV> -1 0 PR-- <BADREQ>".replace("<NOSRV>", "web/<NOSRV>"), "{field:?}");
+        assert_eq!(line, "<NOSRV> 0 0 PR-- <BADREQ>".replace("<NOSRV>", "web/<NOSRV>"), "{field:?}");
     }
     for missing in 0..3 {
         let mut fields = USUAL.to_vec();
