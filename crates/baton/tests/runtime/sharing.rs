@@ -180,6 +180,8 @@ fn tables_are_shared_with_haproxy_in_both_directions() {
     }
     equal(&a, &b, entries() + 5);
     assert_eq!(a.table("mp/text").len(), 5);
+    // When both connected at the same time, both connections end after what they taught, and one of the two connects again.
+    until("a session", || a.is_connected() && b.is_connected());
     let shown = a.peers();
     for part in [
         "id=mp disabled=0",
