@@ -89,7 +89,8 @@ pub(super) fn take(
             RealServerStep::RemoveUnit(vip) => unit::remove(*vip)?,
         }
     }
-    // After a crash there may have been nothing to remove.
+    // After a crash there may have been nothing to remove: an address that was recorded and not yet added is forgotten.
+    reconcile(&mut vips, &present)?;
     if !wish.iter().any(|up| matches!(up.quiet, ArpSuppression::Filter(_))) {
         record.filter = None;
     }

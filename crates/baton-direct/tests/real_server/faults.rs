@@ -1,5 +1,7 @@
 //! What is refused, undone, or killed under way: nothing is half done.
 
+use std::path::PathBuf;
+
 use baton_direct::real_server::Tunnels;
 
 use super::*;
@@ -74,6 +76,32 @@ fn nothing_is_half_done() {
     });
 }
 
+#[test]
+fn what_was_recorded_and_not_done_is_forgotten() {
+    alone(|| {
+        let server = Machine::new("server", 11);
+        let before = all_of(&server);
+        set_up(&server, &asked(&vips(), ArpMethod::Sysctl));
+        let recorded: Vec<_> = records().into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect();
+        assert_eq!(recorded.len(), 2, "what is up, and the addresses");
+        take_down(&server, &[]);
+        // As if it had been killed before it added an address.
+        for (text, path) in recorded {
+            fs::write(path, text).unwrap();
+        }
+        take_down(&server, &[]);
+        assert_eq!(records(), [PathBuf::new(); 0]);
+        same(&all_of(&server), &before);
+    });
+}
+
+/// Files of what is remembered, in all network namespaces.
+fn records() -> Vec<PathBuf> {
+    let folders = fs::read_dir("/run/baton-real-server").into_iter().flatten();
+    let files = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "json")).collect()
+}
+
 /// `up` in a program of its own, so that it can be killed: this test program, asked for the test below.
 const KILLED: &str = "BATON_TEST_REAL_SERVER";
 
@@ -115,14 +143,7 @@ fn whenever_it_is_killed_down_puts_all_back() {
                 let steps = take_down(&server, &[]).steps.len();
                 ends.push(steps);
                 same(&all_of(&server), &before);
-                let left: Vec<_> = fs::read_dir(folder)
-                    .into_iter()
-                    .flatten()
-                    .flat_map(|place| fs::read_dir(place.unwrap().path()).unwrap())
-                    .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-                    .filter(|name| name.ends_with(".json"))
-                    .collect();
-                assert_eq!(left, [""; 0], "{method} after {turn}");
+                assert_eq!(records(), [PathBuf::new(); 0], "{method} after {turn}");
                 let _ = fs::remove_dir_all(folder);
             }
         }
