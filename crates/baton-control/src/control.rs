@@ -2,6 +2,7 @@
 
 mod directing;
 mod discovering;
+mod moving;
 mod pace;
 mod pausing;
 mod readings;

@@ -261,6 +261,15 @@ pub struct Status {
     /// Sessions that processes before this one still have with servers.
     #[serde(default)]
     pub sessions_elsewhere: u64,
+    /// Connections of clients that came from the process before this one.
+    #[serde(default)]
+    pub connections_arrived: u64,
+    /// Connections of clients that went to the process after this one.
+    #[serde(default)]
+    pub connections_departed: u64,
+    /// Connections of clients that stay with this process or those before it, though another one took over; by reason.
+    #[serde(default)]
+    pub connections_staying: BTreeMap<String, u64>,
     /// The last changes, the newest first.
     #[serde(default)]
     pub changes: Vec<ChangeRecord>,

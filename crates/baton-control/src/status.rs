@@ -43,6 +43,9 @@ pub(crate) fn status(control: &Control) -> Status {
         panics: panics::count(),
         stats_sockets: stats_sockets(line),
         last_refused: line.last_refused().map(str::to_owned),
+        connections_arrived: line.registry().moves.arrived.load(Ordering::Relaxed),
+        connections_departed: line.registry().moves.departed.load(Ordering::Relaxed),
+        connections_staying: control.staying(),
         changes: control.history.changes().cloned().collect(),
         ..Status::default()
     };

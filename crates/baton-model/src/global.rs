@@ -82,6 +82,8 @@ pub struct Global {
     pub captured_cookie_len: usize,
     /// `tune.maxaccept`: connections that a listener accepts before other work gets its turn; `u32::MAX` is no limit.
     pub maxaccept: Option<u32>,
+    /// `tune.handover off`: established connections neither move to the process that takes over, nor come from the one before.
+    pub keeps_connections: bool,
     /// `tune.stick-counters`: how many entries of stick tables a session or a request can track.
     pub stick_counters: u8,
     /// `server-state-file`: states of servers at the end of an earlier process, read at the start.
@@ -143,6 +145,7 @@ impl Default for Global {
             logged_line_len: 1023,
             captured_cookie_len: 63,
             maxaccept: None,
+            keeps_connections: false,
             stick_counters: Global::STICK_COUNTERS,
             server_state_file: None,
             server_state_base: None,

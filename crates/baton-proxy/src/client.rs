@@ -1,5 +1,7 @@
 //! A client between its requests: its connection and its session, and what came before the next exchange.
 
+mod parts;
+
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

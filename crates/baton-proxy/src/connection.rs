@@ -16,7 +16,7 @@ use socket2::{SockAddr, Socket};
 use crate::core::{Core, Orders, Registered};
 use crate::generation::ListenerPlan;
 use crate::proxy_protocol::{Addresses, HeaderValues};
-use crate::state::{FrontendState, enter};
+use crate::state::{FrontendState, StayReason, enter};
 use crate::stream::Stream;
 use crate::view::FrontendView;
 
@@ -138,7 +138,16 @@ impl Membership {
             core.registry.tls.open.fetch_add(1, Ordering::Relaxed);
         }
         let (listener, frontend) = (listener.clone(), frontend.clone());
-        Membership { registered: core.enter(), listener, frontend, left: Cell::new(false) }
+        let registered = core.enter();
+        if listener.tls.is_some() {
+            core.bind(&registered.orders, StayReason::Tls);
+        }
+        Membership { registered, listener, frontend, left: Cell::new(false) }
+    }
+
+    /// The listener that accepted it.
+    pub fn listener(&self) -> &Arc<ListenerPlan> {
+        &self.listener
     }
 
     /// Not counted among the frontend's open connections any more: the last response is sent, what follows is politeness.

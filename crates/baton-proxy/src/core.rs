@@ -23,6 +23,7 @@ use crate::deadline::Deadline;
 use crate::generation::Generation;
 use crate::log::LogWriter;
 use crate::messages::Messages;
+use crate::moving::{InTransit, Mover, StayReason};
 use crate::pipes::Pipes;
 use crate::pool::Upstreams;
 use crate::spare::Spare;
@@ -61,6 +62,10 @@ pub struct Core {
     pub log: LogWriter,
     /// Whether a soft stop is under way.
     pub draining: Cell<bool>,
+    /// Within which time idle connections end in a soft stop.
+    spread: Cell<Option<Duration>>,
+    /// Where connections go, when another process has taken over.
+    mover: RefCell<Option<Mover>>,
     frontends: RefCell<HashMap<Arc<str>, Rc<FrontendSlot>>>,
     /// Stick tables, as this core holds them.
     tables: RefCell<ByName<Arc<Table>>>,
@@ -86,6 +91,10 @@ pub struct Orders {
     /// Tells it from a connection that had its place before.
     serial: u32,
     order: Cell<Order>,
+    /// Why it could not move, as far as that is known from its beginning.
+    bound: Cell<Option<StayReason>>,
+    /// Why it does not move, since it was to.
+    stays: Cell<Option<StayReason>>,
     waker: RefCell<Option<Waker>>,
     /// What is known of the connection, for operators.
     pub notes: SessionNotes,
@@ -105,6 +114,8 @@ pub enum Order {
     /// Go on.
     #[default]
     Run,
+    /// Leave for another process as soon as no request is in flight.
+    Move,
     /// End as soon as no request is in flight.
     CloseIdle,
     /// End now.
@@ -142,6 +153,8 @@ impl Core {
             pipes,
             upstreams,
             draining: Cell::new(false),
+            spread: Cell::new(None),
+            mover: RefCell::default(),
             frontends: RefCell::default(),
             tables: RefCell::default(),
             connections: RefCell::default(),
@@ -275,9 +288,14 @@ impl Core {
     /// Soft stop: idle connections end within `spread`; without it at their own timeout.
     pub fn drain(self: &Rc<Self>, spread: Option<Duration>) {
         self.draining.set(true);
+        self.spread.set(spread);
         let Some(spread) = spread else { return };
         // By their ids: those that end meanwhile are not held until it is their turn, and whoever has their place then is left alone.
-        let open = self.ids();
+        let mut open = self.ids();
+        if self.mover.borrow().is_some() {
+            // The others leave for another process.
+            open.retain(|id| self.connections.borrow().get(id.key).is_some_and(|orders| orders.stays.get().is_some()));
+        }
         let core = self.clone();
         tokio::task::spawn_local(async move {
             let count = open.len().max(1) as u32;
@@ -293,6 +311,71 @@ impl Core {
         for connection in self.ids() {
             self.order(connection, Order::Abort);
         }
+    }
+
+    /// Another process has taken over: connections leave for it as soon as they can.
+    pub fn begin_moving(self: &Rc<Self>, mover: Mover) {
+        *self.mover.borrow_mut() = Some(mover);
+        let all: Vec<Rc<Orders>> = self.connections.borrow().iter().map(|(_, orders)| orders.clone()).collect();
+        for orders in all {
+            match orders.bound.get() {
+                Some(reason) => self.note_stay(&orders, reason),
+                None => orders.give(Order::Move),
+            }
+        }
+    }
+
+    /// A connection has come from elsewhere: it goes on to the process that has taken over, if there is one.
+    pub fn sends_on(&self, orders: &Orders) {
+        if self.mover.borrow().is_some() {
+            orders.give(Order::Move);
+        }
+    }
+
+    /// Where a connection goes that can leave.
+    pub fn mover(&self) -> Option<Mover> {
+        self.mover.borrow().clone()
+    }
+
+    /// Whether this connection leaves for another process once no request is in flight.
+    pub fn moves(&self, orders: &Orders) -> bool {
+        orders.order() == Order::Move && self.mover.borrow().is_some()
+    }
+
+    /// This connection will not be able to leave.
+    pub fn bind(&self, orders: &Orders, reason: StayReason) {
+        orders.bound.set(Some(reason));
+        if self.mover.borrow().is_some() {
+            self.note_stay(orders, reason);
+        }
+    }
+
+    /// This connection was to leave and stays: it ends as in every soft stop.
+    pub fn stays(self: &Rc<Self>, registered: &Registered, reason: StayReason) {
+        self.note_stay(&registered.orders, reason);
+        if let Some(spread) = self.spread.get().filter(|_| self.draining.get()) {
+            let (core, id) = (self.clone(), registered.id());
+            let wait = spread.mul_f64((self.random() >> 11) as f64 / (1_u64 << 53) as f64);
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(wait).await;
+                core.order(id, Order::CloseIdle);
+            });
+        }
+    }
+
+    fn note_stay(&self, orders: &Orders, reason: StayReason) {
+        if orders.stays.get().is_none() {
+            orders.stays.set(Some(reason));
+            self.registry.moves.stays(reason);
+        }
+        if orders.order() == Order::Move {
+            orders.order.set(Order::Run);
+        }
+    }
+
+    /// Counts a connection that leaves among the open ones, until it has arrived.
+    pub fn count_in_transit(&self) -> InTransit {
+        InTransit::count(&self.open)
     }
 
     /// Its connections.
@@ -391,6 +474,9 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.core.connections.borrow_mut().remove(self.key);
+        if let Some(reason) = self.orders.stays.get() {
+            self.core.registry.moves.ended(reason);
+        }
         self.core.open.fetch_sub(1, Ordering::Relaxed);
     }
 }

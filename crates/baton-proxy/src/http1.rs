@@ -13,6 +13,7 @@ use crate::core::{Core, Interrupt, Order, poll_until};
 use crate::exchange::Exchange;
 use crate::http2::{self, StreamRunners};
 use crate::messages::Messages;
+use crate::moving::StayReason;
 use crate::request;
 use crate::respond::Ending;
 use crate::runner::Runner;
@@ -60,6 +61,8 @@ enum Arrival {
     Ready,
     /// The wait took too long, or the connection was told to end.
     Over(Interrupt),
+    /// The connection is to leave for another process.
+    Move,
 }
 
 impl Line {
@@ -106,6 +109,11 @@ enum KeptState {
 }
 
 impl Kept {
+    /// A client that was served elsewhere until now, with what is left of its wait.
+    pub fn resume(line: Rc<Line>, client: Box<Client>) -> Kept {
+        Kept { line, state: KeptState::Idle(client) }
+    }
+
     /// A client whose first request comes.
     pub fn new(line: Rc<Line>, client: Box<Client>) -> Kept {
         let state = KeptState::await_request(&line, client);
@@ -124,6 +132,14 @@ impl Future for Kept {
                 KeptState::Idle(client) => match ready!(poll_arrival(&line.core, client, cx)) {
                     Arrival::Ready => false,
                     Arrival::Over(interrupt) => client.session.requests() > 0 || interrupt == Interrupt::Abort,
+                    Arrival::Move => {
+                        if let KeptState::Idle(client) = std::mem::replace(state, KeptState::Over)
+                            && let Some(client) = depart(&line.core, client)
+                        {
+                            *state = KeptState::Idle(client);
+                        }
+                        continue;
+                    }
                 },
                 KeptState::Busy(runner) => {
                     let (client, next) = ready!(runner.poll(cx));
@@ -164,6 +180,27 @@ impl KeptState {
     }
 }
 
+/// Sends a client off to the process that has taken over. It comes back when it has to stay.
+#[cold]
+fn depart(core: &Rc<Core>, client: Box<Client>) -> Option<Box<Client>> {
+    let sent = match (client.reason_to_stay(), core.mover()) {
+        (Some(reason), _) => Err(reason),
+        (None, None) => Err(StayReason::NoReply),
+        (None, Some(mover)) => match client.depart(core) {
+            Ok(departure) => mover.send(departure).map_err(|_| StayReason::NoReply),
+            Err(_) => Err(StayReason::Descriptors),
+        },
+    };
+    match sent {
+        // Here it ends without a word: the socket is the other process's.
+        Ok(()) => None,
+        Err(reason) => {
+            core.stays(&client.connection.membership.registered, reason);
+            Some(client)
+        }
+    }
+}
+
 async fn linger(core: Rc<Core>, mut client: Box<Client>) {
     client.linger(&core).await;
 }
@@ -178,6 +215,7 @@ fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> Poll<
     let Client { connection, deadline, .. } = client;
     let event = |cx: &mut Context<'_>| match connection.orders().order() {
         Order::CloseIdle => Poll::Ready(Arrival::Over(Interrupt::Abort)),
+        Order::Move => Poll::Ready(Arrival::Move),
         Order::Run | Order::Abort => connection.stream.poll_readable(cx).map(|()| Arrival::Ready),
     };
     poll_until(core, connection.orders(), deadline, cx, event).map(|arrival| arrival.unwrap_or_else(Arrival::Over))
@@ -222,6 +260,7 @@ fn next(messages: &Messages, ending: Ending) -> Next {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::OnceCell;
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::fd::{AsRawFd, OwnedFd};
@@ -238,6 +277,8 @@ mod tests {
     use crate::connection::{Connection, Membership};
     use crate::deadline::Deadline;
     use crate::generation::{Generation, OpenListener};
+    use crate::moving::{Arrival, Departure};
+    use crate::proxy_protocol::HeaderValues;
     use crate::state::{Counter, ListenerId, Registry};
 
     const RESPONSE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
@@ -383,6 +424,46 @@ mod tests {
         assert_eq!(generation.frontends[0].state.counters.total(Counter::Requests), 2);
         let expected = ["/one", "/two"].map(|path| format!("GET {path} HTTP/1.1\r\nhost: x\r\nx-first: /one\r\n\r\n"));
         assert_eq!(heads, expected, "the session's variable goes on");
+    }
+
+    #[test]
+    fn a_client_arrives_as_it_departed() {
+        let (address, _origin) = origin(0);
+        let registry = Arc::new(Registry::new(2, Instant::now()));
+        let generation = generation(&registry, address);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .expect("a runtime");
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let _peer = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
+        let (socket, from) = listening.accept().expect("a connection");
+        let open = || generation.frontends[0].state.open.load(Ordering::Relaxed);
+        runtime.block_on(async {
+            let (first, second) = (line(0, &registry, &generation), line(1, &registry, &generation));
+            let slot = |line: &Line| line.core.frontend("web").expect("applied");
+            let client = Client::new(socket.into(), &from.into(), enter(&first.core, &generation), slot(&first));
+            let mut client = client.expect("a client");
+            let later = |ms| client.connection.accepted + Duration::from_millis(ms);
+            let (now, due) = (later(1234), later(9876));
+            client.session.count_request();
+            client.session.rests(client.connection.accepted, now);
+            client.deadline.set(Some(due));
+            client.connection.handshake_ms = 7;
+            client.connection.has_proxy_header = true;
+            client.connection.proxy_values = Some(HeaderValues::of_bytes(b"\x05\0\x01a".to_vec()));
+            client.connection.destination = OnceCell::from("192.0.2.1:80".parse().ok());
+            let departure = client.depart(&first.core).expect("a descriptor");
+            drop(client);
+            assert_eq!((open(), departure.core), (0, 0));
+            let before = departure.client.clone();
+            let arrival = Departure { core: 1, ..departure }.back(StayReason::Full);
+            let client = Client::arrive(&second.core, Arrival { stays: None, ..arrival }, slot(&second));
+            assert_eq!((open(), client.deadline.due(), client.reason_to_stay()), (1, Some(due), None));
+            assert_eq!(client.session.rested(client.connection.accepted), now);
+            assert_eq!(client.depart(&second.core).expect("a descriptor").client, before);
+            assert_eq!((before.requests, before.handshake_ms, before.source), (1, 7, Some(from)));
+        });
     }
 
     #[test]

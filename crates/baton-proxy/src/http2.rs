@@ -42,7 +42,7 @@ use crate::runner::Runner;
 use crate::session::Session;
 use crate::sink;
 use crate::spare::Spare;
-use crate::state::{Counter, FrontendState};
+use crate::state::{Counter, FrontendState, StayReason};
 use crate::transport::{Http2Shared, Http2Stream, Transport};
 
 /// The longest that a client may take to read that no more requests are taken, before those that it sends meanwhile are refused.
@@ -139,6 +139,9 @@ pub async fn serve(runners: Rc<StreamRunners>, client: Box<Client>) {
     let Client { mut connection, session, input, mut deadline } = *client;
     connection.is_http2 = true;
     let core = connection.membership.registered.core.clone();
+    if !connection.stream.is_secure() {
+        core.bind(connection.orders(), StayReason::Http2);
+    }
     let config = (*session.view().http2).clone();
     let shared = Rc::new(Http2Shared::new(Protocol::new(Role::Server, config), core.outs.clone()));
     shared.compose(|protocol, out| protocol.open(out));

@@ -36,6 +36,7 @@ mod live;
 mod log;
 mod logged;
 mod messages;
+pub mod moving;
 mod names;
 mod netscaler;
 mod pages;
@@ -84,4 +85,4 @@ pub use state::{
 };
 pub use sums::{ProcessSum, ProcessSums};
 pub use upstream::{ServerTlsContext, dialer};
-pub use workers::{Command, LoopLatency, SessionReader, Workers};
+pub use workers::{Command, CoreDoor, Departures, LoopLatency, Seat, SessionReader, Workers};

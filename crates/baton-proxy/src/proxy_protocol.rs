@@ -215,6 +215,16 @@ impl HeaderValues {
         (!kept.is_empty()).then(|| Box::new(HeaderValues(kept.into())))
     }
 
+    /// All of them, as they came.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Those that were kept of a header elsewhere.
+    pub fn of_bytes(bytes: Vec<u8>) -> Box<HeaderValues> {
+        Box::new(HeaderValues(bytes.into()))
+    }
+
     /// The value of this type.
     pub fn value(&self, wanted: u8) -> Option<&[u8]> {
         let mut values = &*self.0;

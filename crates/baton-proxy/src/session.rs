@@ -14,6 +14,7 @@ use crate::balance::ServerState;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::pool::ServerConnection;
+use crate::state::StayReason;
 use crate::view::{FrontendSlot, FrontendView};
 
 /// What the requests of one client have in common.
@@ -62,6 +63,34 @@ impl Session {
             handed_on: Cell::default(),
             private: Cell::default(),
         }
+    }
+
+    /// One that has had so many requests in another process.
+    pub fn resumed(slot: Rc<FrontendSlot>, requests: u32, rested_ms: u32) -> Session {
+        Session { requests: Cell::new(requests), rested_ms: Cell::new(rested_ms), ..Session::new(slot) }
+    }
+
+    /// Why it cannot go on in another process; `None`: it can. No request is in work.
+    pub fn reason_to_stay(&self) -> Option<StayReason> {
+        let memory = self.memory.take();
+        let left = memory.as_ref().map(|memory| match memory.tracked.is_empty() {
+            true => StayReason::Variables,
+            false => StayReason::Tracked,
+        });
+        self.memory.set(memory);
+        let handed_on = self.handed_on.take();
+        let has_settings = handed_on.is_some();
+        self.handed_on.set(handed_on);
+        let private = self.private.take();
+        // One that is only not shared is opened anew by whoever needs one.
+        let is_bound = private.as_ref().is_some_and(|private| private.private);
+        self.private.set(private);
+        left.or(has_settings.then_some(StayReason::Variables)).or(is_bound.then_some(StayReason::OwnServer))
+    }
+
+    /// When the last request ended, in milliseconds after the accept.
+    pub fn rested_ms(&self) -> u32 {
+        self.rested_ms.get()
     }
 
     /// Takes out what rules have left in it, for rules to look at.

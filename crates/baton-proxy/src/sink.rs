@@ -114,7 +114,7 @@ fn may_stay(core: &Core, exchange: &Exchange<'_>) -> bool {
     match exchange.client {
         Transport::Connection(_) => {
             exchange.messages.request.keep_alive()
-                && !core.draining.get()
+                && (!core.draining.get() || core.moves(exchange.orders))
                 && !exchange.session.slot.is_removed()
                 && exchange.progress.frontend.plan.proxy.http.connection != Close
         }

@@ -6,6 +6,7 @@
 mod blocks;
 mod limits;
 mod measured;
+mod moves;
 mod server_plans;
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ use crate::upstream::ServerTlsContext;
 pub use self::blocks::{CoreCounters, Counted, CountedMemory, CounterBlock, read_counted};
 pub use self::limits::{Limit, ProcessLimits};
 pub use self::measured::{MeasuredRate, MeasuredRates};
+pub use self::moves::{MoveFigures, StayReason};
 pub use self::server_plans::ServerPlans;
 
 /// Things by name. The names are the configuration's, of which nobody makes up such that collide; that a request's word may be
@@ -393,6 +395,8 @@ pub struct Registry {
     pub session_rate: Rate,
     /// Malformed messages so far.
     pub captures: CaptureCount,
+    /// Connections that came from another process, or went there.
+    pub moves: Arc<MoveFigures>,
     /// Sums of the process that no proxy has.
     pub sums: Arc<ProcessSums>,
     /// Stick tables.
@@ -423,6 +427,7 @@ impl Registry {
     pub fn counting_in(memory: Arc<CellMemory>, cores: usize, now: Instant) -> Registry {
         Registry {
             cores,
+            moves: Arc::default(),
             sums: Arc::new(ProcessSums::new(&memory, &blocks::layout())),
             variables: ProcessVariables::default(),
             memory,

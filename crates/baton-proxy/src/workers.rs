@@ -1,5 +1,9 @@
 //! The cores as the change path sees them: threads that take commands.
 
+mod doors;
+
+pub use self::doors::{Adoption, CoreDoor, Departures, Seat};
+
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +21,7 @@ use crate::clock::Clock;
 use crate::core::{ConnectionId, Core, Order, ServerMark, SessionDescription, SessionPage};
 use crate::generation::Generation;
 use crate::http1::Line;
+use crate::moving::Mover;
 use crate::state::{ListenerId, Registry};
 use crate::supervise::{self, AGAIN, Panicked};
 
@@ -40,6 +45,10 @@ pub enum Command {
         /// `close-spread-time`; `None` leaves idle connections to their timeouts.
         spread: Option<Duration>,
     },
+    /// Another process has taken over: connections leave for it by this as soon as they can.
+    Move(Mover),
+    /// A connection comes from elsewhere, or back; for one core.
+    Adopt(Adoption),
     /// Report that the event loop got to this.
     Measure(Arc<LoopLatency>),
     /// An order to one connection; obeyed by the core whose it is.
@@ -300,6 +309,8 @@ struct CoreOrders {
     closed: Vec<(ListenerId, Option<usize>)>,
     /// A soft stop is under way.
     drain: Option<Command>,
+    /// Connections leave.
+    mover: Option<Mover>,
 }
 
 impl CoreOrders {
@@ -316,7 +327,9 @@ impl CoreOrders {
             Command::Reopen(id) => self.closed.retain(|(closed, _)| closed != id),
             Command::Leave(id, place) => self.closed.push((*id, Some(*place))),
             Command::Drain { .. } => self.drain = Some(command.clone()),
+            Command::Move(mover) => self.mover = Some(mover.clone()),
             Command::Measure(_)
+            | Command::Adopt(_)
             | Command::Order(..)
             | Command::EndSessions(_)
             | Command::Describe { .. }
@@ -333,6 +346,9 @@ impl CoreOrders {
                 None => acceptors.close(*id),
                 Some(place) => acceptors.leave(*id, *place),
             }
+        }
+        if let Some(mover) = &self.mover {
+            core.begin_moving(mover.clone());
         }
         if let Some(Command::Drain { spread }) = self.drain {
             core.drain(spread);
@@ -359,6 +375,8 @@ async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told:
             Command::Close(id) | Command::Reopen(id) => acceptors.close(id),
             Command::Leave(id, place) => acceptors.leave(id, place),
             Command::Drain { spread } => core.drain(spread),
+            Command::Move(mover) => core.begin_moving(mover),
+            Command::Adopt(adoption) => adoption.take().into_iter().for_each(|arrival| acceptors.adopt(arrival)),
             Command::Measure(latency) => {
                 core.clock.refresh();
                 latency.end(core.clock.now());

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 59] = [
+const ORDER: [&str; 60] = [
     "workers",
     "accept",
     "http1",
@@ -30,6 +30,7 @@ const ORDER: [&str; 59] = [
     "session",
     "progress",
     "core",
+    "moving",
     "pool",
     "view",
     "plan_figures",

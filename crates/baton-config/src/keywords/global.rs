@@ -187,6 +187,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         http2::max_frame_size,
         "Longest HTTP/2 frame that clients may send, at most 'tune.bufsize'.",
     ),
+    row(
+        "tune.handover",
+        "on|off",
+        limits::handover,
+        "Whether established connections move to the process that takes over: on by default. Not in HAProxy.",
+    ),
     row("tune.http.maxhdr", "NUMBER", limits::maxhdr, "Maximum number of header fields of a message."),
     row(
         "tune.maxaccept",

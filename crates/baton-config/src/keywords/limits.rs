@@ -131,6 +131,14 @@ pub(super) fn maxaccept(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     }
 }
 
+pub(super) fn handover(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.choose(call.first, call.name, &[("on", true), ("off", false)])
+        && call.at_most(1)
+    {
+        global.model.keeps_connections = !value;
+    }
+}
+
 pub(super) fn stick_counters(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     if let Some(value) = call.number(0, 100) {
         global.model.stick_counters = value as u8;

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Control;
 use crate::drain::Drain;
 use crate::handover::channel::ANSWER_WITHIN;
-use crate::handover::giver::{GiverEvent, Heir, Offer};
+use crate::handover::giver::{Following, GiverEvent, Hearing, Heir, Offer};
 use crate::handover::message::{Hello, Ready, Refused, RefusedKind, Released, Report, Socket};
 use crate::handover::succession::{self, SuccessionEffect};
 use crate::handover::taker::Taken;
@@ -64,7 +64,10 @@ impl Control {
                 let effects = self.succession.failed(&reason);
                 self.succeed(effects).await;
             }
-            GiverEvent::Report { .. } | GiverEvent::Joined { .. } | GiverEvent::Left { .. } => {
+            GiverEvent::Report { .. }
+            | GiverEvent::Joined { .. }
+            | GiverEvent::Offered { .. }
+            | GiverEvent::Left { .. } => {
                 let effects = self.hear_predecessor(event);
                 self.succeed(effects).await;
             }
@@ -111,10 +114,10 @@ impl Control {
                 if let Some(generation) = self.line.generation() {
                     state::inherit(&report.counts, generation);
                 }
-                self.succession.still_serves(from, report.connections);
+                self.succession.still_serves(from, report.connections, report.staying);
                 self.succession.reported(from, &report.counts)
             }
-            GiverEvent::Joined { from, moved, reply } => {
+            GiverEvent::Joined { from, moved, uid, reply } => {
                 let is_older = match (i32::try_from(from).ok().and_then(ProcessId::of), self.settings.known) {
                     (Some(found), Some(own)) => found.is_older_than(own),
                     // In a root directory without /proc it cannot be told.
@@ -122,8 +125,17 @@ impl Control {
                 };
                 let effects = self.succession.joined(from, is_older, moved);
                 // One that left does not want to know.
-                let _ = reply.send(effects.is_some());
+                let hearing = match self.settings.rights.is_starter(uid) {
+                    true => Hearing::Connections,
+                    false => Hearing::Reports,
+                };
+                let _ = reply.send(effects.as_ref().map(|_| hearing));
                 effects.unwrap_or_default()
+            }
+            GiverEvent::Offered { connections, reply } => {
+                // One that left keeps them.
+                let _ = reply.send(self.judge_connections(connections));
+                Vec::new()
             }
             GiverEvent::Left { from } => self.succession.left(from),
             GiverEvent::Asked { .. } | GiverEvent::Ready { .. } | GiverEvent::Failed { .. } => Vec::new(),
@@ -183,7 +195,7 @@ impl Control {
         &mut self,
         ready: &Ready,
         version: WireVersion,
-        reply: oneshot::Sender<(Released, mpsc::UnboundedReceiver<Report>)>,
+        reply: oneshot::Sender<Following>,
         done: oneshot::Receiver<()>,
     ) {
         let (reports, follow) = mpsc::unbounded_channel();
@@ -191,10 +203,11 @@ impl Control {
         if effects.is_empty() {
             return;
         }
+        let leaving = self.begin_leaving(ready, version).await;
         self.succeed(effects).await;
-        let connections = self.workers.open_connections() as u64;
+        let released = Released { connections: self.workers.open_connections() as u64 };
         // A taker that left serves nevertheless.
-        let _ = reply.send((Released { connections }, follow));
+        let _ = reply.send(Following { released, reports: follow, leaving });
     }
 
     /// Reports what was counted since the last time, if it is time and there is something new.
@@ -205,7 +218,8 @@ impl Control {
         }
         let Some(generation) = self.line.generation() else { return };
         let connections = self.workers.open_connections() as u64;
-        if let Some((to, report)) = self.succession.report(state::counts(generation), connections, now) {
+        let staying = self.line.registry().moves.staying().map(|(reason, count)| (reason.to_owned(), count)).collect();
+        if let Some((to, report)) = self.succession.report(state::counts(generation), connections, staying, now) {
             // Nobody to tell is no reason to end otherwise.
             let _ = to.reports.send(report);
         }
@@ -254,11 +268,11 @@ impl Control {
     async fn tell_givers(&mut self, mut taken: Taken, events: &mpsc::Sender<GiverEvent>) -> Result<(), String> {
         let states = std::mem::take(&mut taken.states);
         self.succession.took_over(std::mem::take(&mut taken.lineage));
-        let concluded = taken.ready(self.line.listeners().left()).await?;
+        let concluded = taken.ready(self.line.listeners().left(), self.takes_connections()).await?;
         concluded.notices.iter().for_each(|notice| self.messages.notice(notice));
-        for (pid, channel) in concluded.reporting {
+        for (pid, channel, hearing) in concluded.reporting {
             let (moved, told) = oneshot::channel();
-            tokio::spawn(report::listen(channel, pid, told, events.clone()));
+            tokio::spawn(report::listen(channel, pid, hearing, told, events.clone()));
             self.succession.expect_reports(pid, moved);
             if let Some((_, state)) = states.iter().find(|(from, _)| *from == pid) {
                 let effects = self.succession.reported(pid, &state.counts);

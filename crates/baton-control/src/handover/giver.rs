@@ -12,6 +12,8 @@ use super::memory::ProcessMemory;
 use super::message::{
     Hello, Message, Ready, Refused, Released, Report, SOCKETS_PER_MESSAGE, Socket, Sockets, TableNames, Welcome,
 };
+use super::moving::{Leaving, Verdicts};
+use super::record::ConnectionRecord;
 use super::report;
 use super::wire::WireVersion;
 use crate::control_socket::Peer;
@@ -38,7 +40,7 @@ pub enum GiverEvent {
         /// What it said that is unknown here: kinds of frames, with their numbers.
         skipped: Vec<(String, u64)>,
         /// Takes what to answer, and what to report from then on.
-        reply: oneshot::Sender<(Released, mpsc::UnboundedReceiver<Report>)>,
+        reply: oneshot::Sender<Following>,
         /// Ends when the last report was sent, or cannot be.
         done: oneshot::Receiver<()>,
     },
@@ -60,14 +62,43 @@ pub enum GiverEvent {
         from: u32,
         /// Tells it where to report to instead.
         moved: oneshot::Sender<Heir>,
-        /// Takes whether it is one of them, and listened to.
-        reply: oneshot::Sender<bool>,
+        /// Whose process it is.
+        uid: u32,
+        /// Takes how far it is listened to, if it is one of them.
+        reply: oneshot::Sender<Option<Hearing>>,
+    },
+    /// A process before us offers connections. Answered at once.
+    Offered {
+        /// What they are.
+        connections: Vec<ConnectionRecord>,
+        /// Takes which are taken.
+        reply: oneshot::Sender<Verdicts>,
     },
     /// A process before us has ended, or reports elsewhere by now.
     Left {
         /// Its number.
         from: u32,
     },
+}
+
+/// What follows a handover.
+#[derive(Debug)]
+pub struct Following {
+    /// What the taker is told.
+    pub released: Released,
+    /// What to report from then on.
+    pub reports: mpsc::UnboundedReceiver<Report>,
+    /// Connections that move.
+    pub leaving: Option<Leaving>,
+}
+
+/// How far a process before us is listened to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hearing {
+    /// What it counted.
+    Reports,
+    /// Its connections may move here, too.
+    Connections,
 }
 
 /// Whom to report to instead of us.
@@ -77,6 +108,8 @@ pub struct Heir {
     pub pid: u32,
     /// The version that it speaks.
     pub version: WireVersion,
+    /// The format of descriptions of connections that it takes; 0: none.
+    pub moving: u32,
 }
 
 /// What there is to give.
@@ -108,15 +141,15 @@ pub async fn talk(stream: UnixStream, peer: Peer, place: Option<Place>, events: 
             let Some(from) = peer.pid else { return };
             channel.speak(version.map(WireVersion::at_most).unwrap_or_default());
             let ((moved, told), (reply, answer)) = (oneshot::channel(), oneshot::channel());
-            if events.send(GiverEvent::Joined { from, moved, reply }).await.is_err() {
+            if events.send(GiverEvent::Joined { from, moved, uid: peer.uid, reply }).await.is_err() {
                 return;
             }
             match answer.await {
-                Ok(true) => {
+                Ok(Some(hearing)) => {
                     drop(place);
-                    report::listen(channel, from, told, events).await;
+                    report::listen(channel, from, hearing, told, events).await;
                 }
-                Ok(false) => abort(&mut channel, "it did not take over from the reporting process").await,
+                Ok(None) => abort(&mut channel, "it did not take over from the reporting process").await,
                 Err(_) => {}
             }
         }
@@ -153,10 +186,10 @@ async fn give(mut channel: Channel, uid: u32, hello: Hello, events: mpsc::Sender
     if events.send(GiverEvent::Ready { ready, version, skipped, reply, done }).await.is_err() {
         return;
     }
-    let Ok((released, reports)) = answer.await else { return };
+    let Ok(Following { released, reports, leaving }) = answer.await else { return };
     // It serves, whether it hears this or not.
     let _ = channel.send(Message::Released(released), &[], ANSWER_WITHIN).await;
-    report::tell(channel, reports).await;
+    report::tell(channel, reports, leaving).await;
 }
 
 /// Sends everything, and waits until the taker serves. Nothing of it changes what we do.

@@ -6,6 +6,7 @@
 //! `tests/handover/`. How they travel differs between versions ([`super::wire`]); what is said does not.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
@@ -13,6 +14,7 @@ use serde::de::{Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::memory::{Counts, ProcessMemory};
+use super::record::ConnectionRecord;
 use crate::listeners::INHERITED_MAX;
 use crate::printable;
 
@@ -27,7 +29,7 @@ pub const SOCKETS_PER_MESSAGE: usize = 128;
 pub const TABLES_MAX: usize = 4096;
 
 /// Names of messages.
-pub(super) const NAMES: [&str; 14] = [
+pub(super) const NAMES: [&str; 18] = [
     "hello",
     "welcome",
     "refused",
@@ -42,6 +44,10 @@ pub(super) const NAMES: [&str; 14] = [
     "reporting",
     "report",
     "moved",
+    "connections",
+    "take",
+    "give",
+    "withdraw",
 ];
 
 /// A message. Its first field, `say`, is its name.
@@ -90,6 +96,20 @@ pub enum Message {
         /// The version that it speaks; nothing: 1.
         #[serde(skip_serializing_if = "Option::is_none")]
         version: Option<u32>,
+        /// The format of descriptions of connections that it takes; 0: none.
+        #[serde(skip_serializing_if = "is_zero")]
+        moving: u32,
+    },
+    /// Giver: these connections of clients may go to the taker.
+    Connections(Connections),
+    /// Taker: it takes them, but for some.
+    Take(Take),
+    /// Giver: they are the taker's, with their descriptors.
+    Give(Give),
+    /// Giver: it serves them on, for no reply came in time.
+    Withdraw {
+        /// Which of its offers.
+        batch: u32,
     },
     /// What this program does not know.
     Unknown,
@@ -158,6 +178,10 @@ impl Message {
             | Message::Reporting { .. }
             | Message::Report(_)
             | Message::Moved { .. }
+            | Message::Connections(_)
+            | Message::Take(_)
+            | Message::Give(_)
+            | Message::Withdraw { .. }
             | Message::Unknown => {}
         }
     }
@@ -179,6 +203,10 @@ impl Message {
             Message::Reporting { .. } => "reporting",
             Message::Report(_) => "report",
             Message::Moved { .. } => "moved",
+            Message::Connections(_) => "connections",
+            Message::Take(_) => "take",
+            Message::Give(_) => "give",
+            Message::Withdraw { .. } => "withdraw",
             Message::Unknown => "unknown",
         }
     }
@@ -188,6 +216,7 @@ impl Message {
         match self {
             Message::Sockets(sockets) => sockets.sockets.len(),
             Message::Tables(tables) => tables.tables.len(),
+            Message::Give(give) => give.descriptors as usize,
             _ => 0,
         }
     }
@@ -222,6 +251,12 @@ impl Message {
         struct Moved {
             to: u32,
             version: Option<u32>,
+            #[serde(default)]
+            moving: u32,
+        }
+        #[derive(Deserialize)]
+        struct Withdraw {
+            batch: u32,
         }
         match say {
             "hello" => Hello::deserialize(fields).map(Message::Hello),
@@ -239,7 +274,13 @@ impl Message {
                 Reporting::deserialize(fields).map(|Reporting { pid, version }| Message::Reporting { pid, version })
             }
             "report" => Report::deserialize(fields).map(Message::Report),
-            "moved" => Moved::deserialize(fields).map(|Moved { to, version }| Message::Moved { to, version }),
+            "moved" => {
+                Moved::deserialize(fields).map(|Moved { to, version, moving }| Message::Moved { to, version, moving })
+            }
+            "connections" => Connections::deserialize(fields).map(Message::Connections),
+            "take" => Take::deserialize(fields).map(Message::Take),
+            "give" => Give::deserialize(fields).map(Message::Give),
+            "withdraw" => Withdraw::deserialize(fields).map(|Withdraw { batch }| Message::Withdraw { batch }),
             _ => bare(fields, Message::Unknown),
         }
     }
@@ -343,6 +384,53 @@ pub struct Ready {
     pub taken: Vec<u32>,
     /// How the giver shall end.
     pub stop: Stop,
+    /// The format of descriptions of connections that it takes; 0: none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub moving: u32,
+}
+
+/// [`Message::Connections`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Connections {
+    /// The number of the offer.
+    pub batch: u32,
+    /// What they are.
+    pub connections: Vec<ConnectionRecord>,
+}
+
+/// [`Message::Take`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Take {
+    /// Which offer.
+    pub batch: u32,
+    /// Those that are not taken.
+    pub staying: Vec<Staying>,
+}
+
+/// A connection of an offer that is not taken.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Staying {
+    /// Its place in the offer, from 0.
+    pub at: u32,
+    /// A word.
+    pub reason: String,
+}
+
+/// [`Message::Give`]: one descriptor comes with each connection that is taken.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Give {
+    /// Of which offer.
+    pub batch: u32,
+    /// How many.
+    pub descriptors: u32,
+}
+
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 /// How the giver ends.
@@ -373,6 +461,9 @@ pub struct Report {
     pub counts: Counts,
     /// Client connections left.
     pub connections: u64,
+    /// Those of them that do not move, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub staying: BTreeMap<String, u64>,
     /// Whether it is the last one.
     pub last: bool,
 }

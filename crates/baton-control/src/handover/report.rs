@@ -1,17 +1,20 @@
 //! After a handover: the process that is ending tells what its last connections still count, so that figures are exact, and
-//! how many sessions they hold on each server, which count for `maxconn`.
+//! how many sessions they hold on each server, which count for `maxconn`. Connections that can move follow ([`super::moving`]).
 //!
 //! A process that hands over in its turn passes nothing on: it tells those who report to it whom to report to instead, and
 //! they connect there.
 
 use std::time::Duration;
 
+use baton_proxy::moving::Departure;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
-use super::giver::{GiverEvent, Heir};
-use super::message::{Message, Report};
+use super::giver::{GiverEvent, Hearing, Heir};
+use super::message::{Connections, Message, Report};
+use super::moving::{Coming, Leaving};
+use super::record::FORMAT;
 use super::taker;
 use super::wire::WireVersion;
 
@@ -21,7 +24,7 @@ pub const EVERY: Duration = Duration::from_millis(100);
 const MOVES_MAX: u32 = 10_000;
 
 /// Sends reports until there are no more, or nobody to tell.
-pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Report>) {
+pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Report>, mut leaving: Option<Leaving>) {
     let mut moves = 0;
     loop {
         tokio::select! {
@@ -31,17 +34,51 @@ pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Rep
                     return;
                 }
             }
+            event = leaving_event(&mut leaving) => {
+                let Some(leaving) = &mut leaving else { return };
+                let done = match event {
+                    Some(departure) => leaving.offer(&mut channel, departure).await,
+                    None => leaving.withdraw(&mut channel).await,
+                };
+                if done.is_err() {
+                    return;
+                }
+            }
             said = channel.next() => match said {
-                Ok(Message::Moved { to, version }) if moves < MOVES_MAX => {
+                Ok(Message::Take(take)) => {
+                    if let Some(leaving) = &mut leaving
+                        && leaving.taken(&mut channel, take).await.is_err()
+                    {
+                        return;
+                    }
+                }
+                Ok(Message::Moved { to, version, moving }) if moves < MOVES_MAX => {
                     moves += 1;
                     // Dropping the old one says that everything was sent.
                     let Ok(other) = reach(to, version.map(WireVersion::at_most).unwrap_or_default()).await else { return };
                     channel = other;
+                    if let Some(leaving) = &mut leaving
+                        && leaving.goes_to(&mut channel, moving == FORMAT).await.is_err()
+                    {
+                        return;
+                    }
                 }
                 Ok(_) => {}
                 Err(_) => return,
             },
         }
+    }
+}
+
+/// A connection that leaves; `None`: the reply to an offer is late.
+async fn leaving_event(leaving: &mut Option<Leaving>) -> Option<Departure> {
+    match leaving {
+        Some(leaving) if leaving.is_waiting() => {
+            leaving.late().await;
+            None
+        }
+        Some(leaving) => Some(leaving.next().await),
+        None => std::future::pending().await,
     }
 }
 
@@ -61,18 +98,20 @@ async fn reach(pid: u32, version: WireVersion) -> Result<Channel, Broken> {
 pub async fn listen(
     mut channel: Channel,
     from: u32,
+    hearing: Hearing,
     mut moved: oneshot::Receiver<Heir>,
     events: mpsc::Sender<GiverEvent>,
 ) {
     let mut may_move = true;
+    let mut coming = Coming::default();
     loop {
         tokio::select! {
             to = &mut moved, if may_move => {
                 may_move = false;
-                if let Ok(Heir { pid: to, version }) = to {
+                if let Ok(Heir { pid: to, version, moving }) = to {
                     let version = Some(version.number()).filter(|_| version != WireVersion::Messages);
                     // When it is gone, what it said last is still to be read.
-                    let _ = channel.send(Message::Moved { to, version }, &[], ANSWER_WITHIN).await;
+                    let _ = channel.send(Message::Moved { to, version, moving }, &[], ANSWER_WITHIN).await;
                 }
             }
             said = channel.next() => match said {
@@ -81,6 +120,26 @@ pub async fn listen(
                         return;
                     }
                 }
+                Ok(Message::Connections(offer)) if hearing == Hearing::Connections => {
+                    let (reply, answer) = oneshot::channel();
+                    let Connections { batch, connections } = offer;
+                    if events.send(GiverEvent::Offered { connections, reply }).await.is_err() {
+                        return;
+                    }
+                    // Without verdicts they are for another process, which is told next.
+                    if let Ok(Some(verdicts)) = answer.await {
+                        let take = coming.expect(batch, verdicts);
+                        if channel.send(Message::Take(take), &[], ANSWER_WITHIN).await.is_err() {
+                            break;
+                        }
+                    }
+                }
+                Ok(Message::Give(give)) => {
+                    if coming.arrive(&mut channel, &give).is_err() {
+                        break;
+                    }
+                }
+                Ok(Message::Withdraw { batch }) => coming.withdraw(batch),
                 Ok(_) => {}
                 Err(_) => break,
             },

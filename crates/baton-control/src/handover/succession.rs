@@ -83,20 +83,31 @@ struct Given<R> {
     reported: Counts,
     /// Client connections, as they were reported last.
     connections: Option<u64>,
+    /// Those that do not move, as they were reported last.
+    staying: BTreeMap<String, u64>,
     /// When to report next.
     next: Instant,
     /// `-st`: connections are not waited for.
     is_cut: bool,
 }
 
+/// A process before this one.
 #[derive(Debug)]
 struct Predecessor<M> {
     /// Sessions it holds, by backend and server.
     open: HashMap<ServerName, u32>,
     /// Client connections it still serves; `None` until it reports them.
     connections: Option<u64>,
+    /// Those of them that do not move, by reason.
+    staying: BTreeMap<String, u64>,
     /// Tells it whom to report to instead.
     moved: Option<M>,
+}
+
+impl<M> Default for Predecessor<M> {
+    fn default() -> Predecessor<M> {
+        Predecessor { open: HashMap::new(), connections: None, staying: BTreeMap::new(), moved: None }
+    }
 }
 
 /// Backend and server.
@@ -255,12 +266,13 @@ impl<R, M> Succession<R, M> {
     pub fn ready(&mut self, ready: &Ready, version: WireVersion, reports: R, now: Instant) -> Vec<SuccessionEffect<M>> {
         let Some(giving) = self.end_giving() else { return Vec::new() };
         let pid = ready.pid;
-        let to = Heir { pid, version };
+        let to = Heir { pid, version, moving: ready.moving };
         self.stage = Stage::Given(Given {
             to,
             reports: Some(reports),
             reported: giving.counts,
             connections: None,
+            staying: BTreeMap::new(),
             next: now,
             is_cut: ready.stop == Stop::Now,
         });
@@ -289,13 +301,20 @@ impl<R, M> Succession<R, M> {
     }
 
     /// So much has been counted by now, and so many client connections are open: what is to be reported of it, if it is new.
-    pub fn report(&mut self, counts: Counts, connections: u64, now: Instant) -> Option<(&R, Report)> {
+    pub fn report(
+        &mut self,
+        counts: Counts,
+        connections: u64,
+        staying: BTreeMap<String, u64>,
+        now: Instant,
+    ) -> Option<(&R, Report)> {
         let Stage::Given(given) = &mut self.stage else { return None };
         given.next = now + report::EVERY;
-        if counts == given.reported && Some(connections) == given.connections {
+        if counts == given.reported && Some(connections) == given.connections && staying == given.staying {
             return None;
         }
-        let report = Report { counts: state::since(&given.reported, &counts), connections, last: false };
+        given.staying.clone_from(&staying);
+        let report = Report { counts: state::since(&given.reported, &counts), connections, staying, last: false };
         (given.reported, given.connections) = (counts, Some(connections));
         given.reports.as_ref().map(|reports| (reports, report))
     }
@@ -303,7 +322,8 @@ impl<R, M> Succession<R, M> {
     /// The last connection has ended, and so much was counted: the last report.
     pub fn report_last(&mut self, counts: &Counts) -> Option<(R, Report)> {
         let Stage::Given(given) = &mut self.stage else { return None };
-        let report = Report { counts: state::since(&given.reported, counts), connections: 0, last: true };
+        let counts = state::since(&given.reported, counts);
+        let report = Report { counts, last: true, ..Report::default() };
         given.reports.take().map(|reports| (reports, report))
     }
 }
@@ -320,7 +340,7 @@ impl<R, M> Succession<R, M> {
     /// A process that it took over from reports from now on. `moved` tells it whom to report to instead.
     pub fn expect_reports(&mut self, from: u32, moved: M) {
         let moved = Some(moved);
-        self.predecessors.insert(from, Predecessor { open: HashMap::new(), connections: None, moved });
+        self.predecessors.insert(from, Predecessor { moved, ..Predecessor::default() });
     }
 
     /// A process connects that was sent on by the one which it reported to. `is_older`: it was there before we were; a PID is given to
@@ -334,20 +354,29 @@ impl<R, M> Succession<R, M> {
             Stage::Given(given) => (None, vec![SuccessionEffect::Redirect(moved, given.to)]),
             Stage::Serving | Stage::Giving(_) => (Some(moved), Vec::new()),
         };
-        self.predecessors.insert(from, Predecessor { open: HashMap::new(), connections: None, moved });
+        self.predecessors.insert(from, Predecessor { moved, ..Predecessor::default() });
         Some(effects)
     }
 
-    /// A process before us still serves so many client connections.
-    pub fn still_serves(&mut self, from: u32, connections: u64) {
+    /// A process before us still serves so many client connections, of which those do not move.
+    pub fn still_serves(&mut self, from: u32, connections: u64, staying: BTreeMap<String, u64>) {
         if let Some(predecessor) = self.predecessors.get_mut(&from) {
-            predecessor.connections = Some(connections);
+            (predecessor.connections, predecessor.staying) = (Some(connections), staying);
         }
     }
 
     /// Processes before us that have not ended, with the client connections they serve, as far as they reported them.
     pub fn predecessors(&self) -> impl Iterator<Item = (u32, Option<u64>)> {
         self.predecessors.iter().map(|(pid, predecessor)| (*pid, predecessor.connections))
+    }
+
+    /// Client connections of processes before us that do not move, by reason.
+    pub fn staying_elsewhere(&self) -> BTreeMap<String, u64> {
+        let mut sum = BTreeMap::new();
+        for (reason, count) in self.predecessors.values().flat_map(|predecessor| &predecessor.staying) {
+            *sum.entry(reason.clone()).or_default() += count;
+        }
+        sum
     }
 
     /// A process before us reports what it holds; how many sessions all of them hold on each server that this is about.

@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 
 use super::belief::{Belief, Believed};
 use super::channel::{ANSWER_WITHIN, Broken, Channel, Parked};
+use super::giver::Hearing;
 use super::memory::ProcessMemory;
 use super::message::{
     Hello, Message, Ready, Refused, RefusedKind, Released, SOCKETS_MAX, Stop, TABLES_MAX, TableNames, Welcome,
@@ -88,13 +89,14 @@ struct Giver {
     channel: Parked,
     /// The kernel's numbers of the sockets that came, in their order; `None` of one that was not taken.
     sockets: Vec<Option<u64>>,
+    hearing: Hearing,
 }
 
 /// How a handover was ended.
 #[derive(Debug, Default)]
 pub struct Concluded {
     /// Processes that report until they end, each with its channel.
-    pub reporting: Vec<(u32, Channel)>,
+    pub reporting: Vec<(u32, Channel, Hearing)>,
     /// What there is to say to a human.
     pub notices: Vec<String>,
 }
@@ -228,7 +230,12 @@ impl Taken {
             match self.receive(pid, &mut channel, hello, belief).await {
                 Ok(Received::All(sockets)) => {
                     let channel = channel.park().map_err(|error| error.to_string())?;
-                    self.givers.push(Giver { pid, channel, sockets });
+                    // Who passes a connection on says who the client is.
+                    let hearing = match belief {
+                        Belief::Whole => Hearing::Connections,
+                        Belief::Bounded { .. } => Hearing::Reports,
+                    };
+                    self.givers.push(Giver { pid, channel, sockets, hearing });
                     return Ok(GiverResponse::Everything);
                 }
                 Ok(Received::Refused(refused)) => match refused.kind {
@@ -344,29 +351,31 @@ impl Taken {
         self.givers.iter().flat_map(|giver| giver.sockets.iter().flatten().copied()).collect()
     }
 
-    /// Tells everybody that we serve, and to end. `unused` are the sockets that we do not use.
+    /// Tells everybody that we serve, and to end. `unused` are the sockets that we do not use; `moving` is the format of descriptions of
+    /// connections that we take.
     ///
     /// # Errors
     /// A sentence: the old process did not wait and serves on. We must not serve beside it.
-    pub async fn ready(self, unused: &Inherited) -> Result<Concluded, String> {
+    pub async fn ready(self, unused: &Inherited, moving: u32) -> Result<Concluded, String> {
         let mut concluded = Concluded::default();
         let unused: HashSet<u64> = unused.known().map(|known: &Known| known.identity.socket).collect();
         let mut is_decided = false;
-        for Giver { pid, channel, sockets } in self.givers {
+        for Giver { pid, channel, sockets, hearing } in self.givers {
             let is_used = |socket: &Option<u64>| socket.is_some_and(|socket| !unused.contains(&socket));
             let taken = (0..).zip(&sockets).filter(|(_, socket)| is_used(socket)).map(|(at, _)| at).collect();
-            let ready = Ready { pid: std::process::id(), taken, stop: self.stop };
+            let moving = if hearing == Hearing::Connections { moving } else { 0 };
+            let ready = Ready { pid: std::process::id(), taken, stop: self.stop, moving };
             let mut channel = channel.resume().map_err(|error| error.to_string())?;
             match conclude(&mut channel, ready).await {
                 Ok(released) => {
                     concluded.notices.push(said(pid, sockets.len(), &released));
-                    concluded.reporting.push((pid, channel));
+                    concluded.reporting.push((pid, channel, hearing));
                 }
                 Err(Broken::Late(_)) => {
                     concluded
                         .notices
                         .push(format!("Process {pid} did not confirm that it stops accepting; continuing."));
-                    concluded.reporting.push((pid, channel));
+                    concluded.reporting.push((pid, channel, hearing));
                 }
                 Err(Broken::Closed) if is_gone(pid) => {
                     concluded.notices.push(format!("Process {pid} ended before the handover was complete."));

@@ -1,6 +1,6 @@
 //! Metrics that HAProxy does not have: a row each, with what reads its values.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use baton_config::condition::COMPATIBLE_VERSION;
@@ -121,6 +121,30 @@ pub static OWN: &[OwnMetric] = &[
         |control, _| {
             let reported = control.succession.predecessors().filter_map(|(_, connections)| connections);
             one(reported.sum::<u64>() as f64)
+        },
+    ),
+    row(
+        "connections_moved_total",
+        Counter,
+        "direction",
+        "Established connections of clients that came from the process before this one, or went to the one after it",
+        |control, _| {
+            let moves = &control.line.registry().moves;
+            let directions = [("in", &moves.arrived), ("out", &moves.departed)];
+            let count = |(direction, count): (&str, &AtomicU64)| {
+                (labels(&[("direction", direction)]), count.load(Ordering::Relaxed) as f64)
+            };
+            directions.into_iter().map(count).collect()
+        },
+    ),
+    row(
+        "connections_staying",
+        Gauge,
+        "reason",
+        "Connections of clients that stay with this process or one before it, although another one took over",
+        |control, _| {
+            let staying = control.staying().into_iter();
+            staying.map(|(reason, count)| (labels(&[("reason", &reason)]), count as f64)).collect()
         },
     ),
     row(

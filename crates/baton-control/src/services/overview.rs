@@ -42,6 +42,7 @@ pub(super) fn process(control: &Control, page: &StatsPage, is_admin: bool) -> Js
     process["earlier"] = control.history.earlier_connections().into();
     let older = control.succession.predecessors();
     process["older"] = older.map(|(pid, connections)| json!({ "pid": pid, "connections": connections })).collect();
+    process["staying"] = control.staying().into_iter().map(|(reason, count)| (reason, Json::from(count))).collect();
     process["refused"] = line.refused().into();
     process["panics"] = panics::count().into();
     process["leaving"] = line.listeners().leaving_count().into();

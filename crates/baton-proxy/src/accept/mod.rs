@@ -17,7 +17,8 @@ use crate::client::Client;
 use crate::connection::Membership;
 use crate::core::Core;
 use crate::generation::{Generation, ListenerPlan};
-use crate::http1::Line;
+use crate::http1::{Kept, Line};
+use crate::moving::Arrival;
 use crate::state::{Counter, ListenerId};
 use crate::supervise;
 use crate::view::{FrontendSlot, TlsLimits};
@@ -68,6 +69,14 @@ impl Acceptors {
         if let Some(acceptor) = self.list.borrow().get(&id) {
             acceptor.leave(place);
         }
+    }
+
+    /// Serves a connection that was served elsewhere until now. One whose frontend has gone meanwhile is closed.
+    pub fn adopt(&self, arrival: Arrival) {
+        let core = &self.line.core;
+        let Some(slot) = core.frontend(&arrival.listener.frontend.proxy.name) else { return };
+        let client = Box::new(Client::arrive(core, arrival, slot));
+        tokio::task::spawn_local(Kept::resume(self.line.clone(), client));
     }
 
     /// Stops accepting.

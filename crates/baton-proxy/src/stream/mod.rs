@@ -43,6 +43,11 @@ impl Stream {
         Stream { wire: Wire::unwatched(socket), tls: None }
     }
 
+    /// A non-blocking socket of a connection that was served elsewhere until now.
+    pub fn moved(socket: Socket) -> Stream {
+        Stream { wire: Wire::moved(socket), tls: None }
+    }
+
     /// The socket, for options and addresses.
     pub fn socket(&self) -> &Socket {
         self.wire.socket()

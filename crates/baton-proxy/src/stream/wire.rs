@@ -81,6 +81,13 @@ impl Wire {
         Wire { stream: LazyStream::new(socket), forgotten: Cell::new(false) }
     }
 
+    /// A non-blocking socket whose first bytes are not its connection's: it is registered when it has to be waited for.
+    pub fn moved(socket: Socket) -> Wire {
+        let wire = Wire::unwatched(socket);
+        wire.stream.first_look.set(FirstLook::Over);
+        wire
+    }
+
     /// The socket, for options and addresses.
     pub fn socket(&self) -> &Socket {
         self.stream.socket()

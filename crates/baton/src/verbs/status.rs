@@ -6,6 +6,7 @@ use std::time::Duration;
 use baton_control::plan::restart_pending;
 use baton_control::protocol::{Expiring, Figures, Reply, Request, Status};
 use baton_control::verdict::{Health, Verdict, duration};
+use baton_proxy::moving::StayReason;
 use clap::Args;
 use serde::Serialize;
 
@@ -145,6 +146,15 @@ fn text(status: &Status) -> String {
     if status.connections_leaving > 0 {
         out.push_str(&format!("{} connections of frontends of an older configuration\n", status.connections_leaving));
     }
+    if status.connections_arrived > 0 {
+        out.push_str(&format!("{} connections came from the process before this one\n", status.connections_arrived));
+    }
+    if status.connections_departed > 0 {
+        out.push_str(&format!("{} connections went to the process that took over\n", status.connections_departed));
+    }
+    for (reason, count) in &status.connections_staying {
+        out.push_str(&format!("{count} connections do not move to the process that took over: {}\n", staying(reason)));
+    }
     if status.sessions_elsewhere > 0 {
         out.push_str(&format!("{} sessions with servers are still in older processes\n", status.sessions_elsewhere));
     }
@@ -158,6 +168,23 @@ fn text(status: &Status) -> String {
         }
     }
     out
+}
+
+/// Why connections stay.
+fn staying(reason: &str) -> &str {
+    match StayReason::of_word(reason) {
+        StayReason::Tls => "they are encrypted",
+        StayReason::Http2 => "they are HTTP/2",
+        StayReason::Variables => "rules have set variables of their sessions",
+        StayReason::Tracked => "their sessions track entries of stick tables",
+        StayReason::OwnServer => "each has an authenticated connection to a server",
+        StayReason::Removed => "their frontend is no longer in the configuration",
+        StayReason::NoListener => "it has no such frontend or address",
+        StayReason::Full => "it has no room for them (maxconn)",
+        StayReason::NoReply => "it did not reply in time",
+        StayReason::Descriptors => "there were no free descriptors",
+        StayReason::Unknown => "it does not support that",
+    }
 }
 
 /// How many certificates there are, and which need somebody.

@@ -217,7 +217,8 @@ fn a_second_one_waits_for_the_first_one() {
 fn who_asks_the_old_one_again_is_sent_on() {
     let (_origins, servers) = origins(1);
     let web = free_address();
-    let old = Proxy::start(&config(web, &servers));
+    // Its connections stay, so that it is there to be asked.
+    let old = Proxy::start(&config(web, &servers).replace("global\n", "global\n tune.handover off\n"));
     let mut kept = Client::connect(web);
     kept.get("/");
     let new = old.replace(&[]);

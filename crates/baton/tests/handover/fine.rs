@@ -10,10 +10,10 @@ use crate::support::{Proxy, free_address, frontend_counter, until};
 use crate::{Client, config, get, origins};
 
 #[test]
-fn an_idle_connection_gets_one_more_answer_that_closes_it() {
+fn an_idle_connection_that_stays_gets_one_more_answer_that_closes_it() {
     let (_origins, servers) = origins(1);
     let web = free_address();
-    let old = Proxy::start(&config(web, &servers));
+    let old = Proxy::start(&config(web, &servers).replace("global\n", "global\n tune.handover off\n"));
     let (mut idle, mut quiet) = (Client::connect(web), Client::connect(web));
     idle.get("/");
     quiet.get("/");

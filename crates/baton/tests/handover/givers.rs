@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
@@ -11,7 +11,10 @@ use std::process::{Child, Command, Stdio};
 
 use baton_control::handover::channel::{Channel, Parked};
 use baton_control::handover::memory::ProcessMemory;
-use baton_control::handover::message::{Message, Refused, Released, Socket, Sockets, Welcome};
+use baton_control::handover::message::{
+    Connections, Give, Message, Refused, Released, Socket, Sockets, Staying, Take, Welcome,
+};
+use baton_control::handover::record::FORMAT;
 use baton_control::handover::wire::WireVersion;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -19,7 +22,7 @@ use nix::unistd::Pid;
 
 use crate::rights::AS_NOBODY;
 use crate::support::{PATIENCE, Proxy, free_address, frontend_counter, until};
-use crate::{Client, config, get, origins};
+use crate::{Client, config, get, moving, origins};
 
 /// Says to this program that it plays an old process: the step, and two addresses.
 const PART: &str = "HANDOVER_TEST_GIVER";
@@ -43,7 +46,7 @@ pub enum Owner {
 
 impl Giver {
     /// It listens on both addresses, accepts nobody, and has been asked nothing.
-    fn start(step: &str, first: SocketAddr, second: SocketAddr) -> Giver {
+    pub fn start(step: &str, first: SocketAddr, second: SocketAddr) -> Giver {
         Giver::start_as(Owner::Us, step, first, second)
     }
 
@@ -115,19 +118,69 @@ fn plays_an_old_process_when_told_to() {
     assert_eq!(line, "{\"baton\":1,\"request\":\"handover\"}\n");
     end_if(words[0], "asked");
     asker.write_all(b"{\"baton\":1,\"reply\":\"handover\"}\n").expect("it listens");
+    // Its one client.
+    let client = words[0].starts_with("moving-").then(|| sockets[0].accept().expect("the test connects").0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
+    let client = runtime.block_on(async {
         let mut channel = Parked::new(asker).resume().expect("a channel");
         play(words[0], &mut channel, &sockets).await;
+        match client {
+            Some(client) => play_mover(words[0], &mut channel, client, &sockets[0]).await,
+            None => None,
+        }
     });
+    if let Some(mut client) = client {
+        client.set_nonblocking(false).expect("it is ours");
+        let _ = client.read(&mut [0; 1000]);
+        let _ = client.write_all(RESPONSE);
+    }
     // It goes on serving: everybody is told who answers. The taker made its descriptors of the sockets non-blocking, and
     // with them ours.
     sockets[0].set_nonblocking(false).expect("it is ours");
     loop {
         let (mut client, _) = sockets[0].accept().expect("somebody comes");
         let _ = client.read(&mut [0; 1000]);
-        let _ = client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\nthe giver");
+        let _ = client.write_all(RESPONSE);
     }
+}
+
+/// What it responds to everybody.
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\nthe giver";
+
+/// Its part once another process serves: the client, if it has it still.
+async fn play_mover(
+    step: &str,
+    channel: &mut Channel,
+    client: TcpStream,
+    listening: &TcpListener,
+) -> Option<TcpStream> {
+    let web = listening.local_addr().expect("bound");
+    let hear = async |channel: &mut Channel| channel.receive(PATIENCE).await.expect("the taker goes on");
+    client.set_nonblocking(true).expect("a socket");
+    let offer = |batch, connections| Message::Connections(Connections { batch, connections });
+    let give = |batch| Message::Give(Give { batch, descriptors: 1 });
+    if step == "moving-refused" {
+        let unknown = [moving::offer(web, 99, "web"), moving::offer(web, FORMAT, "no-such")];
+        say(channel, offer(1, unknown.into()), &[]).await;
+        let reasons = ["unknown", "no-listener"].map(str::to_owned);
+        let staying = (0..).zip(reasons).map(|(at, reason)| Staying { at, reason }).collect();
+        assert_eq!(hear(channel).await, Message::Take(Take { batch: 1, staying }));
+        // It says that it has it nevertheless.
+        say(channel, give(1), &[client.as_fd()]).await;
+        return Some(client);
+    }
+    say(channel, offer(1, vec![moving::offer(web, FORMAT, "web")]), &[]).await;
+    end_if(step, "moving-offered");
+    assert_eq!(hear(channel).await, Message::Take(Take { batch: 1, staying: Vec::new() }));
+    end_if(step, "moving-taken");
+    if step == "moving-withdrawn" {
+        say(channel, Message::Withdraw { batch: 1 }, &[]).await;
+        say(channel, give(1), &[client.as_fd()]).await;
+        return Some(client);
+    }
+    say(channel, give(1), &[client.as_fd()]).await;
+    end_if(step, "moving-given");
+    None
 }
 
 /// The old process's part, up to its end.

@@ -6,6 +6,7 @@ mod givers;
 mod limits;
 mod load;
 mod messages;
+mod moving;
 mod peers;
 mod rights;
 #[path = "../support/mod.rs"]

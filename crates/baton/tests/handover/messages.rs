@@ -48,6 +48,7 @@ fn samples_of_the_second_version_are_understood_and_written_as_they_ever_were() 
         let descriptors = match &message {
             Message::Sockets(sockets) => sockets.sockets.len(),
             Message::Tables(tables) => tables.tables.len(),
+            Message::Give(give) => give.descriptors as usize,
             _ => 0,
         };
         let mut message = encoder.message(message);

@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 
 use baton_control::handover::channel::{Channel, Parked};
 use baton_control::handover::memory::ProcessMemory;
-use baton_control::handover::message::{Hello, Message, Ready, Stop};
+use baton_control::handover::message::{Connections, Hello, Message, Ready, Stop};
 use baton_control::handover::wire::{VERSIONS, WireVersion};
 use tokio::runtime::Runtime;
 
@@ -19,6 +19,8 @@ pub struct Taker {
     channel: Channel,
     /// Sockets received.
     pub sockets: Vec<OwnedFd>,
+    /// Connections received.
+    pub given: Vec<OwnedFd>,
 }
 
 impl Taker {
@@ -37,7 +39,7 @@ impl Taker {
         assert_eq!(answer, "{\"baton\":1,\"reply\":\"handover\"}\n");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let channel = runtime.block_on(async { Parked::new(stream).resume() }).expect("a channel");
-        Taker { runtime, channel, sockets: Vec::new() }
+        Taker { runtime, channel, sockets: Vec::new(), given: Vec::new() }
     }
 
     pub fn say(&mut self, message: Message) {
@@ -50,6 +52,10 @@ impl Taker {
         if let Message::Sockets(sockets) = &message {
             let fds = self.channel.take_fds(sockets.sockets.len()).expect("one for each");
             self.sockets.extend(fds);
+        }
+        if let Message::Give(give) = &message {
+            let fds = self.channel.take_fds(give.descriptors as usize).expect("one for each");
+            self.given.extend(fds);
         }
         message
     }
@@ -96,10 +102,33 @@ impl Taker {
         *state
     }
 
-    /// Says that it serves, and is confirmed.
+    /// Says that it serves, and is confirmed. Connections do not move.
     pub fn ready(&mut self) {
+        self.ready_for(0);
+    }
+
+    /// Connections that are described in this format move.
+    pub fn ready_for(&mut self, moving: u32) {
         let taken = (0..self.sockets.len() as u32).collect();
-        self.say(Message::Ready(Ready { pid: std::process::id(), taken, stop: Stop::Soft }));
+        self.say(Message::Ready(Ready { pid: std::process::id(), taken, stop: Stop::Soft, moving }));
         assert!(matches!(self.hear(), Message::Released(_)));
+    }
+
+    /// The next message that is no report.
+    pub fn hear_no_report(&mut self) -> Message {
+        loop {
+            let message = self.hear();
+            if !matches!(message, Message::Report(_)) {
+                return message;
+            }
+        }
+    }
+
+    /// The next message, which offers connections.
+    pub fn hear_offer(&mut self) -> Connections {
+        match self.hear_no_report() {
+            Message::Connections(offer) => offer,
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -17,7 +17,7 @@ fn hello() -> Hello {
 }
 
 fn ready(taken: &[u32], stop: Stop) -> Ready {
-    Ready { pid: 8, taken: taken.to_vec(), stop }
+    Ready { pid: 8, taken: taken.to_vec(), stop, moving: 0 }
 }
 
 /// One server of one backend with so many sessions.
@@ -125,7 +125,8 @@ fn what_is_new_is_reported_now_and_then_and_the_last_time_always() {
     let (mut succession, now) = given(Stop::Soft);
     assert!(succession.is_due(now) && !Numbers::default().is_due(now));
     let report = |succession: &mut Numbers, connections, now| {
-        succession.report(counts("s", 1), connections, now).map(|(_, report)| (report.connections, report.last))
+        let report = succession.report(counts("s", 1), connections, BTreeMap::new(), now);
+        report.map(|(_, report)| (report.connections, report.last))
     };
     // The first one says how many connections are left, whatever was counted.
     assert_eq!(report(&mut succession, 2, now), Some((2, false)));

@@ -387,6 +387,7 @@ function facts() {
   if (p.connections !== undefined) list.push(`${number(p.connections)} of ${number(p.maxconn)} connections`);
   if (p.req_rate !== undefined) list.push(`${number(p.req_rate)} requests/s`);
   if (p.earlier) list.push(`${number(p.earlier)} connections from an earlier configuration`);
+  for (const [reason, count] of Object.entries(p.staying ?? {})) list.push(`${number(count)} connections do not move to the process that took over (${reason})`);
   for (const one of p.older ?? []) list.push(`PID ${one.pid} before this one still serves ${one.connections === null ? "its last" : number(one.connections)} connections`);
   if (p.leaving) list.push(`${number(p.leaving)} addresses closing`);
   $("facts").replaceChildren(...list.flatMap((text) => [make("span", "", text), " "]));

@@ -1,0 +1,96 @@
+//! Which connections of a process before this one are taken, and where they go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use baton_model::Mode;
+use baton_proxy::moving::StayReason;
+use baton_proxy::{Command, Generation, ListenerPlan};
+
+use super::Control;
+use crate::handover::message::{Ready, Stop};
+use crate::handover::moving::{CONNECTIONS_PER_MESSAGE, Expected, Leaving, Verdicts};
+use crate::handover::record::{self, ConnectionRecord};
+use crate::handover::wire::WireVersion;
+use crate::listeners::Place;
+
+impl Control {
+    /// The format of descriptions of connections that this process takes; 0: it takes none.
+    pub(crate) fn takes_connections(&self) -> u32 {
+        if self.line.model().global.keeps_connections { 0 } else { record::FORMAT }
+    }
+
+    /// Connections that stay with this process, or with those before it, though another one took over; by reason.
+    pub(crate) fn staying(&self) -> BTreeMap<String, u64> {
+        let mut staying = self.succession.staying_elsewhere();
+        for (reason, count) in self.line.registry().moves.staying() {
+            *staying.entry(reason.into()).or_default() += count;
+        }
+        staying
+    }
+
+    /// Connections begin to leave for the process that is ready, if it takes any.
+    pub(super) async fn begin_leaving(&self, ready: &Ready, version: WireVersion) -> Option<Leaving> {
+        let takes = ready.moving == record::FORMAT && version == WireVersion::Frames && ready.stop == Stop::Soft;
+        if !takes || self.line.model().global.keeps_connections {
+            return None;
+        }
+        let (mover, departures) = self.workers.departures();
+        self.workers.command(Command::Move(mover)).await;
+        Some(Leaving::new(departures, self.line.registry().moves.clone()))
+    }
+
+    /// Which of these connections are taken. None is decided on once another process serves: they are for that one.
+    pub(super) fn judge_connections(&self, connections: Vec<ConnectionRecord>) -> Verdicts {
+        if self.succession.successor().is_some() {
+            return None;
+        }
+        let now = Instant::now();
+        let mut room = self.room();
+        let verdicts = connections.into_iter().enumerate().map(|(at, record)| {
+            if at >= CONNECTIONS_PER_MESSAGE || self.takes_connections() == 0 {
+                return Err(StayReason::Unknown);
+            }
+            let expected = self.judge_connection(record, now)?;
+            room -= 1;
+            if room < 0 { Err(StayReason::Full) } else { Ok(expected) }
+        });
+        Some(verdicts.collect())
+    }
+
+    fn judge_connection(&self, record: ConnectionRecord, now: Instant) -> Result<Expected, StayReason> {
+        let generation = self.line.generation().filter(|_| !self.is_stopping()).ok_or(StayReason::NoListener)?;
+        let listener = listener_of(generation, &record).ok_or(StayReason::NoListener)?;
+        let client = record.client(now)?;
+        let (plan, limits) = (&listener.frontend, &listener.bind.options);
+        let most = plan.state.maxconn.or(plan.proxy.maxconn.unwrap_or(generation.maxconn));
+        let is_full = plan.state.open.load(Ordering::Relaxed) >= i64::from(most)
+            || limits.maxconn.is_some_and(|most| listener.state.open.load(Ordering::Relaxed) >= i64::from(most));
+        if is_full {
+            return Err(StayReason::Full);
+        }
+        let seat = self.workers.seat().ok_or(StayReason::Full)?;
+        let figures = self.line.registry().moves.clone();
+        Ok(Expected { client, listener: Arc::clone(listener), seat, figures })
+    }
+
+    /// How many connections more the process may have.
+    fn room(&self) -> i64 {
+        let registry = self.line.registry();
+        let most = self.line.generation().map_or(0, |generation| registry.limits.connections.or(generation.maxconn));
+        i64::from(most) - registry.open.load(Ordering::Relaxed)
+    }
+}
+
+/// Where a connection belongs that another process accepted: to the same frontend at the same address, which speaks the same.
+fn listener_of<'g>(generation: &'g Generation, record: &ConnectionRecord) -> Option<&'g Arc<ListenerPlan>> {
+    let is_its = |plan: &&Arc<ListenerPlan>| {
+        *plan.frontend.proxy.name == *record.frontend
+            && plan.frontend.proxy.mode == Mode::Http
+            && plan.tls.is_none()
+            && record.is_of(&Place::of(&plan.bind))
+    };
+    generation.listeners.iter().find(is_its)
+}

@@ -1,0 +1,249 @@
+//! Established connections go to the process that has taken over, a batch at a time.
+//!
+//! ```text
+//!   old process                                        new process
+//!   takes connections off its cores
+//!   connections (what they are)   ─────────────▶ looks for their frontends, and for room
+//!                                 ◀───────────── take (those that stay, and why)
+//!   give (descriptors)            ─────────────▶ serves them
+//!   closes its own descriptors
+//! ```
+//!
+//! A connection is the old process's until the last byte of `give` is with the kernel, and the new one's from then on: descriptors travel
+//! with that message alone. Without `take` in time the old process withdraws its offer and serves them on.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use baton_proxy::moving::{Arrival, Departure, IdleClient, MoveFigures, StayReason};
+use baton_proxy::{Departures, ListenerPlan, Seat};
+
+use super::channel::{ANSWER_WITHIN, Broken, Channel};
+use super::message::{Connections, Give, Message, Staying, Take};
+use super::record::ConnectionRecord;
+
+/// How long the new process may take for `take`: the connections of a batch are not served meanwhile.
+pub const TAKE_WITHIN: Duration = Duration::from_secs(2);
+
+/// The most connections in a batch: as many descriptors as are in flight at a time.
+pub const CONNECTIONS_PER_MESSAGE: usize = 100;
+
+/// The old process's side: what leaves its cores, and where it stands.
+#[derive(Debug)]
+pub struct Leaving {
+    departures: Departures,
+    figures: Arc<MoveFigures>,
+    /// The process that they go to knows what they are.
+    is_understood: bool,
+    /// The last batch.
+    batch: u32,
+    offered: Option<Batch>,
+}
+
+#[derive(Debug)]
+struct Batch {
+    connections: Vec<Departure>,
+    /// When the other process must have replied.
+    end: Instant,
+}
+
+impl Leaving {
+    /// Connections leave by these.
+    pub fn new(departures: Departures, figures: Arc<MoveFigures>) -> Leaving {
+        Leaving { departures, figures, is_understood: true, batch: 0, offered: None }
+    }
+
+    /// Whether an offer waits for its reply.
+    pub fn is_waiting(&self) -> bool {
+        self.offered.is_some()
+    }
+
+    /// The next connection that leaves. May be abandoned and begun again.
+    pub async fn next(&mut self) -> Departure {
+        match self.departures.next().await {
+            Some(departure) => departure,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends when the reply to an offer is late.
+    pub async fn late(&self) {
+        match &self.offered {
+            Some(batch) => tokio::time::sleep_until(batch.end.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Offers this connection, and those that leave with it.
+    ///
+    /// # Errors
+    /// The conversation is over.
+    pub async fn offer(&mut self, channel: &mut Channel, first: Departure) -> Result<(), Broken> {
+        if !self.is_understood {
+            self.departures.give_back(first, StayReason::Unknown);
+            return Ok(());
+        }
+        let mut connections = vec![first];
+        while connections.len() < CONNECTIONS_PER_MESSAGE
+            && let Some(next) = self.departures.try_next()
+        {
+            connections.push(next);
+        }
+        self.send_offer(channel, connections).await
+    }
+
+    async fn send_offer(&mut self, channel: &mut Channel, connections: Vec<Departure>) -> Result<(), Broken> {
+        let now = Instant::now();
+        self.batch = self.batch.wrapping_add(1);
+        let records = connections.iter().map(|departure| ConnectionRecord::of(departure, now)).collect();
+        self.offered = Some(Batch { connections, end: now + TAKE_WITHIN });
+        let offer = Connections { batch: self.batch, connections: records };
+        channel.send(Message::Connections(offer), &[], ANSWER_WITHIN).await
+    }
+
+    /// The other process says which it takes: it gets those. The others go back.
+    ///
+    /// # Errors
+    /// The conversation is over, and whatever was to go is ours still.
+    pub async fn taken(&mut self, channel: &mut Channel, take: Take) -> Result<(), Broken> {
+        // One that comes too late is about connections that are served again.
+        if take.batch != self.batch {
+            return Ok(());
+        }
+        let Some(batch) = self.offered.take() else { return Ok(()) };
+        let mut going = Vec::with_capacity(batch.connections.len());
+        for (at, departure) in (0..).zip(batch.connections) {
+            match take.staying.iter().find(|staying| staying.at == at) {
+                Some(Staying { reason, .. }) => self.departures.give_back(departure, StayReason::of_word(reason)),
+                None => going.push(departure),
+            }
+        }
+        if going.is_empty() {
+            return Ok(());
+        }
+        let fds: Vec<_> = going.iter().map(|departure| departure.socket.as_fd()).collect();
+        let give = Give { batch: take.batch, descriptors: fds.len() as u32 };
+        // Sent is sent: all of it is with the kernel, or the other process never gets the whole message, and so none of them.
+        match channel.send(Message::Give(give), &fds, ANSWER_WITHIN).await {
+            Ok(()) => {
+                self.figures.departed.fetch_add(going.len() as u64, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                self.give_back(going, StayReason::NoReply);
+                Err(error)
+            }
+        }
+    }
+
+    /// The other process did not reply in time: nothing goes there any more.
+    ///
+    /// # Errors
+    /// The conversation is over.
+    pub async fn withdraw(&mut self, channel: &mut Channel) -> Result<(), Broken> {
+        let batch = self.batch;
+        self.stay(StayReason::NoReply);
+        channel.send(Message::Withdraw { batch }, &[], ANSWER_WITHIN).await
+    }
+
+    /// Another process serves now, which knows what connections are or does not: what was offered to the one before is offered to it.
+    ///
+    /// # Errors
+    /// The conversation is over.
+    pub async fn goes_to(&mut self, channel: &mut Channel, is_understood: bool) -> Result<(), Broken> {
+        if !is_understood {
+            self.stay(StayReason::Unknown);
+        }
+        match self.offered.take() {
+            Some(batch) => self.send_offer(channel, batch.connections).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing goes any more.
+    fn stay(&mut self, reason: StayReason) {
+        self.is_understood = false;
+        if let Some(batch) = self.offered.take() {
+            self.give_back(batch.connections, reason);
+        }
+    }
+
+    fn give_back(&self, connections: Vec<Departure>, reason: StayReason) {
+        connections.into_iter().for_each(|departure| self.departures.give_back(departure, reason));
+    }
+}
+
+impl Drop for Leaving {
+    /// What was not given is served on.
+    fn drop(&mut self) {
+        self.stay(StayReason::NoReply);
+    }
+}
+
+/// The new process's side: a connection that it takes, with its place.
+#[derive(Debug)]
+pub struct Expected {
+    /// What it is.
+    pub client: IdleClient,
+    /// The listener that it will belong to.
+    pub listener: Arc<ListenerPlan>,
+    /// Its place.
+    pub seat: Seat,
+    /// Where it is counted.
+    pub figures: Arc<MoveFigures>,
+}
+
+/// What the change path decides of each connection of an offer. `None`: this process does not serve any more either.
+pub type Verdicts = Option<Vec<Result<Expected, StayReason>>>;
+
+impl Expected {
+    /// It is here.
+    fn arrives(self, socket: OwnedFd) {
+        let Expected { client, listener, seat, figures } = self;
+        figures.arrived.fetch_add(1, Ordering::Relaxed);
+        seat.door.let_in(Arrival { client, socket, listener, stays: None, counted: seat.counted });
+    }
+}
+
+/// Connections that are to come from one process.
+#[derive(Debug, Default)]
+pub struct Coming {
+    batch: u32,
+    expected: Vec<Expected>,
+}
+
+impl Coming {
+    /// What to say to an offer, after which those that are not refused are expected; those of an offer before are not any more.
+    pub fn expect(&mut self, batch: u32, verdicts: Vec<Result<Expected, StayReason>>) -> Take {
+        self.batch = batch;
+        self.expected.clear();
+        let mut staying = Vec::new();
+        for (at, verdict) in (0..).zip(verdicts) {
+            match verdict {
+                Ok(expected) => self.expected.push(expected),
+                Err(reason) => staying.push(Staying { at, reason: reason.word().into() }),
+            }
+        }
+        Take { batch, staying }
+    }
+
+    /// They do not come.
+    pub fn withdraw(&mut self, batch: u32) {
+        if batch == self.batch {
+            self.expected.clear();
+        }
+    }
+
+    /// They are here, and ours. Descriptors of others are closed.
+    pub fn arrive(&mut self, channel: &mut Channel, give: &Give) -> Result<(), Broken> {
+        let fds = channel.take_fds(give.descriptors as usize)?;
+        if give.batch != self.batch || fds.len() != self.expected.len() {
+            let text = format!("{} connections instead of {}", fds.len(), self.expected.len());
+            return Err(Broken::Malformed(text));
+        }
+        self.expected.drain(..).zip(fds).for_each(|(expected, socket)| expected.arrives(socket));
+        Ok(())
+    }
+}

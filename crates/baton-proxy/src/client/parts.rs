@@ -1,0 +1,84 @@
+//! A client between two requests, taken apart for another process, and put together from what another one was.
+
+use std::cell::OnceCell;
+use std::io;
+use std::rc::Rc;
+
+use socket2::Socket;
+
+use crate::client::Client;
+use crate::connection::{Connection, Membership};
+use crate::core::Core;
+use crate::deadline::Deadline;
+use crate::moving::{Arrival, Departure, IdleClient, StayReason};
+use crate::proxy_protocol::HeaderValues;
+use crate::session::Session;
+use crate::stream::Stream;
+use crate::view::FrontendSlot;
+
+impl Client {
+    /// Why it cannot go on in another process; `None`: it can.
+    pub fn reason_to_stay(&self) -> Option<StayReason> {
+        if self.connection.stream.is_secure() {
+            return Some(StayReason::Tls);
+        }
+        if self.connection.is_http2 {
+            return Some(StayReason::Http2);
+        }
+        if self.session.slot.is_removed() {
+            return Some(StayReason::Removed);
+        }
+        self.session.reason_to_stay()
+    }
+
+    /// What there is to know of it, with a second descriptor of its socket. It must not be read from or written to any more, unless what
+    /// was made of it is dropped before.
+    ///
+    /// # Errors
+    /// The system gives no descriptor.
+    pub fn depart(&self, core: &Core) -> io::Result<Departure> {
+        let Client { connection, session, input: _, deadline } = self;
+        let client = IdleClient {
+            frontend: session.view().plan.proxy.name.clone(),
+            source: connection.source(),
+            destination: connection.destination.get().copied(),
+            has_proxy_header: connection.has_proxy_header,
+            proxy_values: connection.proxy_values.as_ref().map(|values| values.bytes().to_vec()),
+            accepted: connection.accepted,
+            handshake_ms: connection.handshake_ms,
+            requests: session.requests(),
+            rested_ms: session.rested_ms(),
+            due: deadline.due(),
+        };
+        Ok(Departure {
+            client,
+            socket: connection.stream.socket().try_clone()?.into(),
+            listener: connection.membership.listener().clone(),
+            core: core.number,
+            counted: core.count_in_transit(),
+        })
+    }
+
+    /// A client that was served elsewhere until now.
+    pub fn arrive(core: &Rc<Core>, arrival: Arrival, slot: Rc<FrontendSlot>) -> Client {
+        let Arrival { client, socket, listener, stays, counted } = arrival;
+        let membership = Membership::enter(core, &listener, &slot.view().plan.state);
+        drop(counted);
+        let destination = client.destination.map_or_else(OnceCell::new, OnceCell::from);
+        let stream = Stream::moved(Socket::from(socket));
+        let mut connection = Connection::assemble(stream, client.source, destination, client.accepted, membership);
+        connection.has_proxy_header = client.has_proxy_header;
+        connection.proxy_values = client.proxy_values.map(HeaderValues::of_bytes);
+        connection.handshake_ms = client.handshake_ms;
+        connection.orders().notes.enters(&slot);
+        let mut deadline = Deadline::default();
+        deadline.set(client.due);
+        match stays {
+            Some(reason) => core.stays(&connection.membership.registered, reason),
+            // One that arrives while we leave ourselves goes on.
+            None => core.sends_on(connection.orders()),
+        }
+        let session = Session::resumed(slot, client.requests, client.rested_ms);
+        Client { connection, session, input: None, deadline }
+    }
+}

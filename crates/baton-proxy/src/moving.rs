@@ -1,0 +1,133 @@
+//! Connections on their way to the process that has taken over: what they are as plain data. Nothing in here reads or writes a connection.
+//!
+//! ```text
+//!   a core                             the thread of the change path            a core of the other process
+//!   Client ──▶ Departure ──────────▶   offers, and gives or gets back   ─────▶   Arrival ──▶ Client
+//!     ◀───────────────────── Arrival ◀──┘ refused: it stays
+//! ```
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+
+use crate::generation::ListenerPlan;
+pub use crate::state::{MoveFigures, StayReason};
+
+/// A client's connection between two requests, as data.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct IdleClient {
+    /// The frontend that it came in by.
+    pub frontend: Arc<str>,
+    /// The client's address, or what a PROXY header says it is; `None` on unix sockets.
+    pub source: Option<SocketAddr>,
+    /// The address that it connected to, where it is known already, or not that of the socket.
+    pub destination: Option<Option<SocketAddr>>,
+    /// It began with a PROXY header.
+    pub has_proxy_header: bool,
+    /// The values with types in that header, as they came.
+    pub proxy_values: Option<Vec<u8>>,
+    /// When it was accepted, or its handshakes were done.
+    pub accepted: Instant,
+    /// How long its handshakes took.
+    pub handshake_ms: u32,
+    /// Requests that were begun.
+    pub requests: u32,
+    /// When the last one ended, after `accepted`.
+    pub rested_ms: u32,
+    /// When the next one must have begun.
+    pub due: Option<Instant>,
+}
+
+/// A connection that has left its core.
+#[derive(Debug)]
+pub struct Departure {
+    /// What it is.
+    pub client: IdleClient,
+    /// Its socket. What has arrived and was not read is in there.
+    pub socket: OwnedFd,
+    /// The listener that accepted it.
+    pub listener: Arc<ListenerPlan>,
+    /// The core that it has left.
+    pub core: usize,
+    /// Counts it as open meanwhile.
+    pub counted: InTransit,
+}
+
+/// A connection that comes to a core: from another process, or back.
+#[derive(Debug)]
+pub struct Arrival {
+    /// What it is.
+    pub client: IdleClient,
+    /// Its socket.
+    pub socket: OwnedFd,
+    /// The listener that it belongs to.
+    pub listener: Arc<ListenerPlan>,
+    /// It comes back, and is to stay.
+    pub stays: Option<StayReason>,
+    /// Counts it as open until it is one of the core's.
+    pub counted: InTransit,
+}
+
+impl Departure {
+    /// It goes back.
+    pub fn back(self, reason: StayReason) -> Arrival {
+        let Departure { client, socket, listener, core: _, counted } = self;
+        Arrival { client, socket, listener, stays: Some(reason), counted }
+    }
+}
+
+/// Counts a connection that no core has at the moment among the open ones of a core: no process ends with connections on their way.
+#[derive(Debug)]
+pub struct InTransit(Arc<AtomicUsize>);
+
+impl InTransit {
+    /// One more of those.
+    pub fn count(open: &Arc<AtomicUsize>) -> InTransit {
+        open.fetch_add(1, Ordering::Relaxed);
+        InTransit(open.clone())
+    }
+}
+
+impl Drop for InTransit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Where connections go that leave their core.
+#[derive(Clone, Debug)]
+pub struct Mover(mpsc::UnboundedSender<Departure>);
+
+impl Mover {
+    /// A mover, and where its connections come out.
+    pub fn new() -> (Mover, mpsc::UnboundedReceiver<Departure>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Mover(sender), receiver)
+    }
+
+    /// Sends a connection off; it comes back at once when nobody takes any (more).
+    ///
+    /// # Errors
+    /// Nobody takes it.
+    pub fn send(&self, departure: Departure) -> Result<(), Box<Departure>> {
+        self.0.send(departure).map_err(|refused| Box::new(refused.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_its_way_is_open() {
+        let open = Arc::new(AtomicUsize::new(2));
+        let counted = InTransit::count(&open);
+        assert_eq!(open.load(Ordering::Relaxed), 3);
+        drop(counted);
+        assert_eq!(open.load(Ordering::Relaxed), 2);
+    }
+}
