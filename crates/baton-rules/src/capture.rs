@@ -192,7 +192,8 @@ impl SlotLines {
                 }
             }
         }
-        all.lines.sort_by_key(|line| line.source.line);
+        // What is inherited of a `defaults` section, which may stand in another file, comes first.
+        all.lines.sort_by_key(|line| (line.source.file == proxy.source.file, line.source.line));
         all
     }
 
@@ -213,7 +214,9 @@ impl SlotLines {
 
     /// The number of the slot that the rule at `source` made.
     pub fn made_at(&self, source: &Source, side: CaptureSide) -> Option<usize> {
-        self.lines.iter().filter(|line| line.side == side).position(|line| line.source.line == source.line)
+        // Sources are all equal to each other: what counts is where they are.
+        let is_there = |line: &SlotLine| line.source.line == source.line && line.source.file == source.file;
+        self.lines.iter().filter(|line| line.side == side).position(is_there)
     }
 
     /// Whether a rule may name this slot: one of a backend fills those of the frontend that it is used by.
@@ -277,7 +280,29 @@ fn rule_len(words: &[String]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use baton_model::Role;
+
     use super::*;
+
+    #[test]
+    fn rules_of_two_files_fill_their_own_slots() {
+        let mut proxy = Proxy::new("f", Role::Frontend);
+        proxy.source = Source { file: "second.cfg".into(), line: 1 };
+        let place = |file: &str, line| Source { file: file.into(), line };
+        let rule = |file, line, len: &str| Rule {
+            words: ["capture", "path", "len", len].map(str::to_owned).to_vec(),
+            source: place(file, line),
+            ruleset: Ruleset::HttpRequest,
+        };
+        let lines = vec![rule("first.cfg", 7, "7"), rule("second.cfg", 3, "3"), rule("second.cfg", 7, "8")];
+        proxy.rules.insert(Ruleset::HttpRequest, lines);
+        let slots = SlotLines::of(&proxy);
+        let lens: Vec<usize> = slots.slots().slots[0].iter().map(|slot| slot.len).collect();
+        assert_eq!(lens, [7, 3, 8]);
+        let made = |file, line| slots.made_at(&place(file, line), CaptureSide::Request);
+        let all = [made("first.cfg", 7), made("second.cfg", 3), made("second.cfg", 7), made("first.cfg", 3)];
+        assert_eq!(all, [Some(0), Some(1), Some(2), None]);
+    }
 
     #[test]
     fn a_slot_that_is_filled_again_takes_no_more_room() {
