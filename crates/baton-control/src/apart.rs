@@ -76,7 +76,9 @@ struct ThreadSlot;
 impl ThreadSlot {
     fn take() -> io::Result<ThreadSlot> {
         let more = |count| (count < THREADS_MAX).then_some(count + 1);
-        match THREADS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+        #[allow(deprecated, reason = "its new name, try_update, is younger than Rust 1.88")]
+        let taken = THREADS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        match taken {
             Ok(_) => Ok(ThreadSlot),
             Err(_) => Err(io::Error::other(format!(
                 "{THREADS_MAX} threads are already waiting for files: a file system may not respond"

@@ -54,7 +54,11 @@ impl Pipes {
             return Some(pipe);
         }
         let one_more = |open: usize| (open < self.max.get()).then_some(open + 1);
-        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        #[allow(deprecated, reason = "its new name, try_update, is younger than Rust 1.88")]
+        let is_permitted = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok();
+        if !is_permitted {
+            return None;
+        }
         match Pipe::new() {
             Ok(pipe) if pipe.capacity() >= CAPACITY_MIN => Some(pipe),
             // The system gives no more: not asked again before the next change of the configuration.

@@ -298,6 +298,7 @@ impl Rate {
     pub fn add(&self, second: u64) {
         let next = |_| Some((second << 32) | (self.count(second) + 1).min(0xffff_ffff));
         // The closure never refuses.
+        #[allow(deprecated, reason = "its new name, try_update, is younger than Rust 1.88")]
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 }

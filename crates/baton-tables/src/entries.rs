@@ -133,7 +133,9 @@ impl Store {
             let size = self.get(at::SIZE);
             let one_more = |used: u64| (used < size).then_some(used + 1);
             let used = self.head(at::USED);
-            if used.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok() {
+            #[allow(deprecated, reason = "its new name, try_update, is younger than Rust 1.88")]
+            let has_room = used.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
+            if has_room {
                 if let Some(index) = shard.insert(key, now, &mut fill) {
                     return Some(index);
                 }

@@ -271,6 +271,7 @@ impl Shard<'_> {
         self.dequeue(index);
         self.store.give_record(index);
         let less = |used: u64| used.checked_sub(1);
+        #[allow(deprecated, reason = "its new name, try_update, is younger than Rust 1.88")]
         let _ = self.store.head(at::USED).fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
         true
     }

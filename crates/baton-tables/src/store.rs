@@ -352,6 +352,7 @@ impl Store {
         }
         let high = self.head(at::HIGH);
         let take = |high: u64| (high < self.layout.capacity).then_some(high + 1);
+        #[allow(deprecated, reason = "its new name, try_update, is younger than Rust 1.88")]
         let index = high.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
         let fits = self.commit(Part::Records, (index as usize + 1) * self.layout.record);
         let fits = fits.and_then(|()| self.commit(Part::Changed, index as usize / 64 + 1));

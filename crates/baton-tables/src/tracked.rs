@@ -110,7 +110,9 @@ impl Tracked {
         let was = match slot.form {
             Form::Whole => {
                 let less = |old: u64| Some(old.saturating_sub(amount));
-                cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or_default()
+                #[allow(deprecated, reason = "its new name, try_update, is younger than Rust 1.88")]
+                let was = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+                was.unwrap_or_default()
             }
             Form::Half { upper, .. } => change_half(cell, upper, less).into(),
             Form::Lanes => change_half(cell, shared.store.lane == 1, less).into(),
