@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use baton_model::{CheckType, Global, Mode, Model, NO_LINE, Proxy, Role, Server};
+use baton_model::{CheckType, Mode, Model, NO_LINE, Proxy, Role, Server};
 use rustc_hash::FxHashMap;
 
-use crate::diagnostic::{Report, Severity};
+use crate::diagnostic::Severity;
 use crate::environment::Environment;
 use crate::keywords::server::{self, tls};
 use crate::keywords::tls::BaseDirectories;
@@ -59,6 +59,8 @@ const ACCEPTED: &[&str] = &[
     "no-backup",
     "no-send-proxy",
     "no-send-proxy-v2",
+    "no-send-proxy-v2-ssl",
+    "no-send-proxy-v2-ssl-cn",
     "no-ssl-reuse",
     "no-sslv3",
     "no-tfo",
@@ -77,9 +79,12 @@ const ACCEPTED: &[&str] = &[
     "pool-purge-delay",
     "port",
     "proto",
+    "proxy-v2-options",
     "rise",
     "send-proxy",
     "send-proxy-v2",
+    "send-proxy-v2-ssl",
+    "send-proxy-v2-ssl-cn",
     "slowstart",
     "sni",
     "source",
@@ -224,31 +229,8 @@ pub fn is_checked_by(model: &Model, backend: &Proxy, name: &str, text: &str, env
 fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Environment) -> Result<ServerDraft, String> {
     let line = Line::cut(Arc::from(ADDED), format!("server {name} {text}"))?;
     let options = Options::default();
-    let mut context = Context {
-        tables: Default::default(),
-        stick_counters: Global::STICK_COUNTERS,
-        userlists: Vec::new(),
-        users: Vec::new(),
-        http_errors: Vec::new(),
-        buffer: Default::default(),
-        env,
-        options: &options,
-        report: Report::default(),
-        base: Default::default(),
-        rule_lines: Default::default(),
-        resolved: Default::default(),
-        variables: &Default::default(),
-        compiled: Default::default(),
-        told: Default::default(),
-        tls: Default::default(),
-        rings: Default::default(),
-        peers: Vec::new(),
-        in_peers: false,
-        localpeer: None,
-        resolvers: Vec::new(),
-        mailers: Vec::new(),
-        objects: 0,
-    };
+    let variables = Default::default();
+    let mut context = Context::new(env, &options, &variables);
     context.tls.bases = BaseDirectories::of(&model.global.tls);
     let kind = if backend.role == Role::Listen { Kind::Listen } else { Kind::Backend };
     let mut draft = Draft::of_backend(kind, backend, line.clone());

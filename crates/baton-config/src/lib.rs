@@ -29,7 +29,7 @@ mod words;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use baton_model::{Global, Model};
+use baton_model::Model;
 use baton_rules::CompiledRules;
 
 pub use baton_rules::nearest;
@@ -141,31 +141,8 @@ struct Judged {
 }
 
 fn judge(options: &Options, env: &dyn Environment, syntax: &Syntax, report: Report) -> Judged {
-    let mut context = Context {
-        userlists: Vec::new(),
-        users: Vec::new(),
-        http_errors: Vec::new(),
-        buffer: Default::default(),
-        tables: Default::default(),
-        stick_counters: Global::STICK_COUNTERS,
-        env,
-        options,
-        report,
-        base: Default::default(),
-        rule_lines: BTreeMap::new(),
-        resolved: BTreeMap::new(),
-        compiled: Default::default(),
-        variables: &syntax.variables,
-        told: Default::default(),
-        tls: Default::default(),
-        rings: Default::default(),
-        peers: Vec::new(),
-        in_peers: false,
-        localpeer: None,
-        resolvers: Vec::new(),
-        mailers: Vec::new(),
-        objects: 0,
-    };
+    let mut context = Context::new(env, options, &syntax.variables);
+    context.report = report;
     let model = lower::lower(syntax, &mut context);
     let (mut report, rules) = (context.report, context.compiled);
     if (options.zero_warning || says_zero_warning(syntax)) && report.has_warning() {

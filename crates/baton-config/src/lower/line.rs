@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Family, HttpErrors, Mailers, Resolvers, UserList};
+use baton_model::{Family, Global, HttpErrors, Mailers, Resolvers, UserList};
 use baton_rules::{BufferLimits, CompiledRules, suggestion};
 
 use super::TableIndex;
@@ -79,6 +79,41 @@ pub(crate) enum DefaultPath {
     Config,
     Parent,
     Origin(PathBuf),
+}
+
+impl<'a> Context<'a> {
+    /// Before the first line of a configuration.
+    pub fn new(
+        env: &'a dyn Environment,
+        options: &'a Options,
+        variables: &'a BTreeMap<String, Option<String>>,
+    ) -> Context<'a> {
+        Context {
+            env,
+            options,
+            report: Report::default(),
+            base: DefaultPath::default(),
+            rule_lines: BTreeMap::new(),
+            resolved: BTreeMap::new(),
+            variables,
+            compiled: CompiledRules::default(),
+            told: BTreeSet::new(),
+            tls: tls::Defaults::default(),
+            rings: Rings::default(),
+            peers: Vec::new(),
+            in_peers: false,
+            localpeer: None,
+            resolvers: Vec::new(),
+            mailers: Vec::new(),
+            userlists: Vec::new(),
+            users: Vec::new(),
+            http_errors: Vec::new(),
+            tables: TableIndex::default(),
+            stick_counters: Global::STICK_COUNTERS,
+            buffer: BufferLimits::default(),
+            objects: 0,
+        }
+    }
 }
 
 impl Context<'_> {
