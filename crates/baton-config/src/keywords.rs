@@ -8,6 +8,7 @@ mod cookie;
 pub(crate) mod direct;
 pub(crate) mod failure;
 pub(crate) mod global;
+mod header_cases;
 mod http2;
 mod limits;
 mod log;

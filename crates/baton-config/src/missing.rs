@@ -25,6 +25,8 @@ pub struct MissingFeature {
     names: &'static [&'static str],
     /// What to use instead.
     pub instead: &'static str,
+    /// Whether it is planned; if not, messages about it give the reason.
+    pub is_planned: bool,
 }
 
 /// All of them with names of their own. The first one that fits is the one.
@@ -34,70 +36,49 @@ pub const FEATURES: &[MissingFeature] = &[
         title: "caches",
         names: &["cache", "cache-*", "filter cache", "res.cache_*", "show cache", "total-max-size"],
         instead: "a cache in front, such as Varnish",
+        is_planned: true,
     },
     MissingFeature {
         name: "compression",
         title: "compression",
         names: &["compression*", "filter compression", "res.comp*", "comp"],
         instead: "let the servers compress",
+        is_planned: true,
     },
     MissingFeature {
         name: "fastcgi",
         title: "FastCGI",
         names: &["fcgi*", "filter fcgi-app", "use-fcgi-app", "proto fcgi"],
         instead: "a web server that speaks FastCGI, such as nginx, as the server",
+        is_planned: true,
     },
     MissingFeature {
         name: "filters",
         title: "SPOE and filters",
         names: &["filter*", "spoe*", "send-spoe-group", "ot-group", "opentracing", "trace", "traces", "show trace"],
         instead: "a service behind a backend, or rules",
-    },
-    MissingFeature {
-        name: "stick-tables",
-        title: "stick tables and peers",
-        names: &[
-            "sc_*",
-            "sc0_*",
-            "sc1_*",
-            "sc2_*",
-            "src_*",
-            "table_*",
-            "in_table",
-            "sc-*",
-            "track-sc*",
-            "stick*",
-            "clear table",
-            "set table",
-            "show table",
-            "server_id",
-            "table",
-        ],
-        instead: "`balance source` or a cookie keeps a client at its server; nftables limits rates by address",
+        is_planned: true,
     },
     MissingFeature {
         name: "lua",
         title: "Lua",
         names: &["lua", "lua-*", "lua.*", "tune.lua*"],
         instead: "the rules of `http-request`, or a service behind a backend",
+        is_planned: true,
     },
     MissingFeature {
         name: "resolvers",
         title: "the HTTP client",
         names: &["httpclient*"],
         instead: "a program that asks servers, such as curl",
+        is_planned: true,
     },
     MissingFeature {
         name: "http2",
         title: "HTTP/2 to servers, HTTP/3 and their settings",
         names: &["tune.h2*", "h2*", "proto", "check-proto", "quic*", "tune.quic*", "show quic*"],
         instead: "HTTP/1.1",
-    },
-    MissingFeature {
-        name: "case-adjustment",
-        title: "the case of header names",
-        names: &["h1-case-adjust*", "option h1-case-adjust*"],
-        instead: "none: the names of header fields have no case (RFC 9110)",
+        is_planned: true,
     },
     MissingFeature {
         name: "tls-secrets",
@@ -112,24 +93,35 @@ pub const FEATURES: &[MissingFeature] = &[
             "tune.ssl.keylog",
         ],
         instead: "none: the TLS library keeps them to itself",
+        is_planned: false,
     },
     MissingFeature {
         name: "generated-certificates",
         title: "certificates made on demand",
         names: &["generate-certificates", "ca-sign-*"],
         instead: "certificates in files, with `crt DIRECTORY`",
+        is_planned: true,
     },
     MissingFeature {
         name: "device-detection",
         title: "device detection",
         names: &["51degrees*", "51d*", "deviceatlas*", "da-*", "wurfl*"],
         instead: "a service behind a backend; a regular expression or a map of `req.hdr(user-agent)` for a few devices",
+        is_planned: false,
     },
     MissingFeature {
         name: "connection-options",
         title: "special ways to servers and from clients",
-        names: &["namespace", "send-proxy-v2-ssl*", "proxy-v2-options", "dispatch"],
-        instead: "`server` lines with addresses that are reached directly, `send-proxy` or `send-proxy-v2`, and `accept-proxy`",
+        names: &["namespace", "dispatch"],
+        instead: "`server` lines with addresses that are reached directly",
+        is_planned: true,
+    },
+    MissingFeature {
+        name: "wt6",
+        title: "the hash function wt6",
+        names: &["wt6"],
+        instead: "`xxh32`, `crc32`, `djb2` or `sdbm`, which have a description outside of HAProxy's source",
+        is_planned: false,
     },
     MissingFeature {
         name: "internals",
@@ -139,17 +131,8 @@ pub const FEATURES: &[MissingFeature] = &[
             "cpu_*",
             "lat_*",
             "debug*",
-            "show fd",
-            "show sched*",
-            "show profiling",
-            "set profiling",
-            "show pools",
-            "show activity",
+            "mcli-debug-mode",
             "show tasks",
-            "show threads",
-            "show libs",
-            "show env",
-            "show events",
             "expert-mode",
             "experimental-mode",
             "profiling*",
@@ -157,12 +140,18 @@ pub const FEATURES: &[MissingFeature] = &[
             "show dev",
         ],
         instead: "`baton status`, `show info`, metrics",
+        is_planned: false,
     },
 ];
 
 /// Everything else.
-pub const OTHERS: MissingFeature =
-    MissingFeature { name: "others", title: "others", names: &[], instead: "see `baton help KEYWORD`" };
+pub const OTHERS: MissingFeature = MissingFeature {
+    name: "others",
+    title: "others",
+    names: &[],
+    instead: "see `baton help KEYWORD`",
+    is_planned: true,
+};
 
 impl MissingFeature {
     /// The feature that a name belongs to.
@@ -357,9 +346,9 @@ mod tests {
         check("proto fcgi", "fastcgi");
         check("proto", "http2");
         check("ssl_fc_client_traffic_secret_0", "tls-secrets");
-        check("send-proxy-v2-ssl", "connection-options");
-        check("src_conn_cur", "stick-tables");
-        check("wt6", "others");
+        check("namespace", "connection-options");
+        check("wt6", "wt6");
+        check("option checkcache", "others");
     }
 
     #[test]

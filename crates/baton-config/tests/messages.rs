@@ -74,7 +74,7 @@ fn missing_features_are_summed_up() {
     let text = "global\n lua-load a.lua\nbackend b\n mode http\n compression algo gzip\n filter compression\n \
                 http-request cache-use c if { res.cache_hit }\n http-request set-header a %[lua.a]\n \
                 http-request use-service lua.b\n http-request set-header a %[ssl_fc_session_key]\n server s \
-                127.0.0.1:1 proto h2 send-proxy-v2-ssl\n server t 127.0.0.1:1 proto fcgi\n http-response cache-store c\n balance foo\n";
+                127.0.0.1:1 proto h2 namespace n\n server t 127.0.0.1:1 proto fcgi\n http-response cache-store c\n balance foo\n";
     let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
     let of = |line| {
         loaded

@@ -139,7 +139,7 @@ fn server_options() {
     check_server("127.0.0.1:1 minconn 5", |s| format!("{} {}", s.minconn, s.maxconn), "5 5");
     check_server(
         "127.0.0.1:1 send-proxy-v2 max-reuse 3 tcp-ut 5",
-        |s| format!("{:?} {:?} {:?}", s.send_proxy, s.max_reuse, s.tcp_user_timeout_ms),
+        |s| format!("{:?} {:?} {:?}", s.send_proxy.version(), s.max_reuse, s.tcp_user_timeout_ms),
         "V2 Some(3) Some(5)",
     );
     check_server(

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Address, CheckConnect, CheckType, Proxy, ProxyProtocol, Server, ServerTarget, diff};
+use baton_model::{Address, CheckConnect, CheckType, Proxy, SendProxy, Server, ServerTarget, diff};
 use baton_proxy::balance::ServerState;
 use baton_proxy::dialer::Dialer;
 use baton_rules::Files;
@@ -72,7 +72,7 @@ pub(crate) struct Plan {
 /// What a connection of a check takes from the server's line.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) send_proxy: ProxyProtocol,
+    pub(crate) send_proxy: SendProxy,
     pub(crate) tls: Option<Tls>,
     /// The SOCKS4 proxy on the way.
     pub(crate) socks4: Option<SocketAddr>,
@@ -159,30 +159,28 @@ fn address(server: &Server) -> Option<Address> {
 }
 
 /// With `check-send-proxy`, or as for traffic when the check goes to the same place.
-fn proxy_header(server: &Server) -> ProxyProtocol {
+fn proxy_header(server: &Server) -> SendProxy {
     let elsewhere = server.check.addr.is_some() || server.check.port.is_some();
-    match (server.check.send_proxy, server.send_proxy) {
-        (true, ProxyProtocol::Off) => ProxyProtocol::V1,
-        (true, version) => version,
-        (false, version) if !elsewhere => version,
-        (false, _) => ProxyProtocol::Off,
+    match server.check.send_proxy {
+        true => server.send_proxy.or_v1(),
+        false if !elsewhere => server.send_proxy,
+        false => SendProxy::OFF,
     }
 }
 
 /// The server's side of connections.
 struct Usual<'a> {
-    send_proxy: ProxyProtocol,
+    send_proxy: SendProxy,
     connector: Option<Arc<Connector>>,
     server: &'a Server,
 }
 
 impl Usual<'_> {
     fn connection(&self, settings: &CheckConnect) -> Connection {
-        let send_proxy = match (settings.send_proxy, self.send_proxy) {
-            (true, ProxyProtocol::Off) => ProxyProtocol::V1,
-            (true, version) => version,
-            (false, version) if settings.default => version,
-            (false, _) => ProxyProtocol::Off,
+        let send_proxy = match settings.send_proxy {
+            true => self.send_proxy.or_v1(),
+            false if settings.default => self.send_proxy,
+            false => SendProxy::OFF,
         };
         let encrypted = settings.ssl || settings.default && self.server.check.ssl;
         let tls = if encrypted { self.tls(settings.sni.as_ref(), settings.alpn.as_ref()) } else { None };

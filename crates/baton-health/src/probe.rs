@@ -203,9 +203,9 @@ impl Dialogue<'_> {
         let first = first.as_ref().unwrap_or(&address);
         let speaks = !connect.listens_first
             || connection.socks4.is_some()
-            || connection.send_proxy != ProxyProtocol::Off
+            || connection.send_proxy.is_on()
             || connection.tls.is_some();
-        let names_ends = connection.send_proxy == ProxyProtocol::V1 || self.plan.script.evaluates;
+        let names_ends = connection.send_proxy.version() == ProxyProtocol::V1 || self.plan.script.evaluates;
         let opened = match self.shared_socket(first, speaks) {
             Some(Ok(socket)) => self.patience.wait(shared(socket, names_ends)).await,
             Some(Err(error)) => Ok(Err(unstarted(&error))),

@@ -573,7 +573,7 @@ fn a_check_starts_again_exactly_where_the_table_of_effects_says() {
         |_, server| server.cookie = Some("c".into()),
         |_, server| server.tfo = true,
         |_, server| server.address = baton_model::ServerAddress::literal(None),
-        |_, server| server.send_proxy = baton_model::ProxyProtocol::V1,
+        |_, server| server.send_proxy = baton_model::SendProxy::V1,
         |_, server| server.tcp_user_timeout_ms = Some(7),
         |_, server| server.check.rise = 7,
         |proxy, _| proxy.check.disable_on_404 = true,

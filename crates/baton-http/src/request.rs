@@ -90,7 +90,7 @@ impl RequestHead {
         }
         match self.scan_lines(buf, limits) {
             Ok(false) => Ok(Parsed::Partial),
-            Ok(true) => self.judge(buf, limits.relaxed).map(|()| Parsed::Complete(self.scan.line)),
+            Ok(true) => self.judge(buf, limits).map(|()| Parsed::Complete(self.scan.line)),
             Err(error) => {
                 self.scan.phase = Phase::Done;
                 Err(error)
@@ -302,7 +302,7 @@ impl RequestHead {
     }
 
     /// What the fields mean together, once all are there.
-    pub(crate) fn judge(&mut self, buf: &[u8], relaxed: bool) -> Result<(), HeadError> {
+    pub(crate) fn judge(&mut self, buf: &[u8], limits: &Limits) -> Result<(), HeadError> {
         if let Some(at) = memchr::memchr(0, &buf[..self.scan.line]) {
             return HeadError::new(HeadErrorKind::Nul, at);
         }
@@ -317,7 +317,7 @@ impl RequestHead {
                 Name::ContentLength => lengths.content_length(&mut self.headers, buf, index)?,
                 Name::TransferEncoding => lengths.transfer_encoding(&mut self.headers, buf, index)?,
                 Name::Host => match host {
-                    None if !is_host(self.headers.text(buf, text), relaxed) => {
+                    None if !is_host(self.headers.text(buf, text), limits.relaxed) => {
                         return HeadError::new(HeadErrorKind::Host, self.headers.offset(index));
                     }
                     None => host = Some((index, text)),
@@ -335,7 +335,7 @@ impl RequestHead {
                 _ => {}
             }
         }
-        self.settle_framing(lengths)?;
+        self.settle_framing(lengths, limits.http10_payload)?;
         if !self.is_assembled && matches!(self.form, TargetForm::Absolute | TargetForm::Authority) {
             self.put_slash_before_query(buf);
             self.agree_on_host(buf, host)?;
@@ -372,7 +372,7 @@ impl RequestHead {
         Ok(())
     }
 
-    fn settle_framing(&mut self, lengths: Lengths) -> Result<(), HeadError> {
+    fn settle_framing(&mut self, lengths: Lengths, http10_payload: bool) -> Result<(), HeadError> {
         let (framing, conflict) = lengths.finish(&mut self.headers)?;
         self.framing = framing.unwrap_or(Framing::None);
         self.must_close = conflict;
@@ -388,6 +388,7 @@ impl RequestHead {
             self.headers.remove_known(Name::ContentLength);
             self.headers.remove_known(Name::TransferEncoding);
         } else if self.version == Version::Http10
+            && !http10_payload
             && !self.framing.is_empty()
             && matches!(self.method, Method::Get | Method::Head | Method::Delete)
         {

@@ -18,11 +18,13 @@ pub struct Limits {
     /// HAProxy's `option accept-invalid-http-request` and `-response`: bytes beyond ASCII in a target, and field names of
     /// any visible characters, pass.
     pub relaxed: bool,
+    /// HAProxy's `h1-accept-payload-with-any-method`: a request of HTTP/1.0 with GET, HEAD or DELETE may have a body.
+    pub http10_payload: bool,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { head_bytes: 16384 - 1024, headers: 101, relaxed: false }
+        Limits { head_bytes: 16384 - 1024, headers: 101, relaxed: false, http10_payload: false }
     }
 }
 

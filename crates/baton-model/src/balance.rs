@@ -1,5 +1,7 @@
 //! How a backend chooses a server (configuration manual, 4.2 `balance`, `hash-type`, `hash-balance-factor`).
 
+use std::borrow::Cow;
+
 /// Algorithm and its hash settings.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Balance {
@@ -50,6 +52,25 @@ pub enum Algorithm {
     RdpCookie(String),
     /// `hash EXPR`: a sample expression (2.6's successor added it; text for `baton-rules`).
     Hash(String),
+}
+
+impl Algorithm {
+    /// The sample expression whose value is hashed, of those that have one.
+    pub fn expression(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Algorithm::Hash(text) => Some(text.into()),
+            Algorithm::RdpCookie(name) => Some(format!("req.rdp_cookie({name})").into()),
+            Algorithm::RoundRobin
+            | Algorithm::StaticRr
+            | Algorithm::LeastConn
+            | Algorithm::First
+            | Algorithm::Source
+            | Algorithm::Uri(_)
+            | Algorithm::UrlParam { .. }
+            | Algorithm::Hdr { .. }
+            | Algorithm::Random { .. } => None,
+        }
+    }
 }
 
 /// What of the URI is hashed.

@@ -76,6 +76,8 @@ pub struct Global {
     pub maxrewrite: usize,
     /// `tune.http.maxhdr`.
     pub maxhdr: usize,
+    /// `h1-accept-payload-with-any-method`: requests of HTTP/1.0 with GET, HEAD or DELETE may have a body.
+    pub http10_payload: bool,
     /// `tune.http.logurilen`: the longest part of a request line that is logged.
     pub logged_line_len: usize,
     /// `tune.http.cookielen`: the longest part of a cookie that is captured.
@@ -142,6 +144,7 @@ impl Default for Global {
             bufsize: 16384,
             maxrewrite: 1024,
             maxhdr: 101,
+            http10_payload: false,
             logged_line_len: 1023,
             captured_cookie_len: 63,
             maxaccept: None,

@@ -1,5 +1,9 @@
 //! The `option` family and what belongs to it (configuration manual, 4.2).
 
+use std::sync::Arc;
+
+use crate::HeaderCases;
+
 /// HTTP behaviour of a proxy.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct HttpOptions {
@@ -27,6 +31,12 @@ pub struct HttpOptions {
     pub accept_invalid_response: bool,
     /// `option disable-h2-upgrade`.
     pub disable_h2_upgrade: bool,
+    /// `option h1-case-adjust-bogus-client`: the spelling of header names that clients get.
+    pub client_cases: Option<Arc<HeaderCases>>,
+    /// `option h1-case-adjust-bogus-server`: the spelling of header names that servers get.
+    pub server_cases: Option<Arc<HeaderCases>>,
+    /// `option checkcache`: a response that caches could keep, with a cookie in it, is blocked.
+    pub check_cache: bool,
     /// `http-reuse`.
     pub reuse: Reuse,
     /// `monitor-uri`.
@@ -137,6 +147,8 @@ pub struct TcpOptions {
     pub prefer_last_server: bool,
     /// `option persist`.
     pub persist: bool,
+    /// `persist rdp-cookie`: the name of the cookie of RDP that names the server.
+    pub rdp_cookie: Option<String>,
     /// `option redispatch`.
     pub redispatch: Redispatch,
     /// `option independent-streams`: what a side is sent does not show that it is alive.

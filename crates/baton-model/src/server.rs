@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, AgentSettings, CheckSettings, Family, Forwarding, Resolution, ServerTls, Source, Written};
+use crate::{
+    Address, AgentSettings, CheckSettings, Family, Forwarding, Resolution, SendProxy, ServerTls, Source, Written,
+};
 
 /// One server, `default-server` settings already applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +38,8 @@ pub struct Server {
     pub maxqueue: u32,
     /// `cookie`.
     pub cookie: Option<String>,
-    /// `send-proxy`, `send-proxy-v2`.
-    pub send_proxy: ProxyProtocol,
+    /// `send-proxy`, `send-proxy-v2`, `proxy-v2-options`.
+    pub send_proxy: SendProxy,
     /// `source`.
     pub source_address: Option<SourceAddress>,
     /// `slowstart`.
@@ -93,7 +95,7 @@ impl Server {
             minconn: 0,
             maxqueue: 0,
             cookie: None,
-            send_proxy: ProxyProtocol::Off,
+            send_proxy: SendProxy::OFF,
             source_address: None,
             slowstart: None,
             check: CheckSettings::default(),
@@ -279,18 +281,6 @@ pub enum NetAddress {
     Literal,
     /// A name, and the family it may resolve to.
     Name(String, Family),
-}
-
-/// A PROXY protocol header sent first.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum ProxyProtocol {
-    /// None.
-    #[default]
-    Off,
-    /// `send-proxy`: version 1, text.
-    V1,
-    /// `send-proxy-v2`: version 2, binary.
-    V2,
 }
 
 /// `source ADDRESS[:PORT] [usesrc …] [interface …]`.

@@ -30,6 +30,7 @@ mod facts;
 mod flow;
 pub mod generation;
 mod handshake;
+mod header_case;
 mod http1;
 mod http2;
 mod live;
@@ -77,7 +78,7 @@ pub use generation::{BackendPlan, FrontendPlan, Generation, ListenerPlan, Prepar
 pub use log::{LogWriter, ProcessFacts, Sinks, log_target_is_there};
 pub use names::NameRequest;
 pub use plan_figures::PlanFigures;
-pub use proxy_protocol::{Addresses, write_header};
+pub use proxy_protocol::{Addresses, Introduction, write_header};
 pub use socks4::{SOCKS4_RESPONSE_BYTES, socks4_granted, socks4_request};
 pub use state::{
     BackendFigures, Counted, CountedMemory, Counter, CounterBlock, FrontendService, FrontendState, Limit, ListenerId,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{Address, Proxy, ProxyProtocol, Server, diff};
+use baton_model::{Address, Proxy, Server, diff};
 
 use crate::balance::{ServerState, Slot};
 use crate::clock::Clock;
@@ -71,11 +71,11 @@ impl ServerConnection {
 pub fn carried(server: &Server, backend: &Proxy, addresses: impl FnOnce() -> Addresses) -> Option<Addresses> {
     let with_port = dialer::source_of(server, backend).and_then(|source| source.use_client);
     let to_destination = server.address.depends_on_client();
-    if server.send_proxy == ProxyProtocol::Off && with_port.is_none() && !to_destination {
+    if !server.send_proxy.is_on() && with_port.is_none() && !to_destination {
         return None;
     }
     let Addresses { source, destination } = addresses();
-    if server.send_proxy != ProxyProtocol::Off {
+    if server.send_proxy.is_on() {
         return Some(Addresses { source, destination });
     }
     let source = with_port.and_then(|with_port| {
@@ -331,7 +331,7 @@ fn key(server: &Arc<ServerState>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use baton_model::{Role, SourceAddress};
+    use baton_model::{Role, SendProxy, SourceAddress};
 
     use super::*;
 
@@ -359,7 +359,7 @@ mod tests {
         let mut own = server("192.0.2.2:80");
         own.source_address = uses(false);
         check(&own, &transparent, "192.0.2.1:0 -");
-        own.send_proxy = ProxyProtocol::V1;
+        own.send_proxy = SendProxy::V1;
         check(&own, &plain, "192.0.2.1:1000 192.0.2.9:80");
     }
 }

@@ -4,7 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
-use baton_model::ProxyProtocol;
+use baton_model::{ProxyProtocol, SendProxy};
+use baton_tls::{Description, Facts, View, names};
 
 /// Who talks to whom; `None` on unix sockets.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -13,6 +14,17 @@ pub struct Addresses {
     pub source: Option<SocketAddr>,
     /// The address the client connected to.
     pub destination: Option<SocketAddr>,
+}
+
+/// What a server is told of a client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Introduction<'a> {
+    /// The ends of its connection.
+    pub addresses: Addresses,
+    /// What its connection agreed on by TLS.
+    pub client_tls: Option<&'a Facts>,
+    /// The unique ID of the exchange.
+    pub unique_id: Option<&'a [u8]>,
 }
 
 /// The first bytes of version 2.
@@ -26,9 +38,23 @@ const V2_INET: usize = 12;
 const V2_INET6: usize = 36;
 const V2_UNIX: usize = 216;
 /// Types of what may follow the addresses.
+const TLV_ALPN: u8 = 1;
+const TLV_AUTHORITY: u8 = 2;
 const TLV_CRC32C: u8 = 3;
 const TLV_PADDING: u8 = 4;
 const TLV_UNIQUE_ID: u8 = 5;
+const TLV_SSL: u8 = 0x20;
+const TLV_SSL_VERSION: u8 = 0x21;
+const TLV_SSL_CN: u8 = 0x22;
+const TLV_SSL_CIPHER: u8 = 0x23;
+const TLV_SSL_SIGNATURE: u8 = 0x24;
+const TLV_SSL_KEY: u8 = 0x25;
+/// The longest common name that is sent; RFC 5280 allows 64 characters.
+const CN_MAX: usize = 4096;
+/// What the value of [`TLV_SSL`] says about the client: it came by TLS, and showed a certificate on this connection, or in this session.
+const CLIENT_SSL: u8 = 1;
+const CLIENT_CERT_CONNECTION: u8 = 2;
+const CLIENT_CERT_SESSION: u8 = 4;
 /// The longest identification.
 const UNIQUE_ID_MAX: usize = 128;
 
@@ -266,11 +292,11 @@ fn checksum(header: &[u8], itself: Range<usize>) -> u32 {
 }
 
 /// Appends the header that `send-proxy` or `send-proxy-v2` puts first on a server's connection.
-pub fn write_header(version: ProxyProtocol, addresses: &Addresses, out: &mut Vec<u8>) {
-    match version {
+pub fn write_header(wanted: SendProxy, introduction: &Introduction<'_>, out: &mut Vec<u8>) {
+    match wanted.version() {
         ProxyProtocol::Off => {}
-        ProxyProtocol::V1 => write_v1(addresses, out),
-        ProxyProtocol::V2 => write_v2(addresses, out),
+        ProxyProtocol::V1 => write_v1(&introduction.addresses, out),
+        ProxyProtocol::V2 => write_v2(wanted, introduction, out),
     }
 }
 
@@ -285,22 +311,103 @@ fn write_v1(addresses: &Addresses, out: &mut Vec<u8>) {
     out.extend_from_slice(line.as_bytes());
 }
 
-fn write_v2(addresses: &Addresses, out: &mut Vec<u8>) {
+fn write_v2(wanted: SendProxy, introduction: &Introduction<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
     out.extend_from_slice(SIGNATURE);
+    write_v2_addresses(&introduction.addresses, out);
+    let checksum_at = wanted.has(SendProxy::CRC32C).then(|| {
+        write_tlv(TLV_CRC32C, &[0; 4], out);
+        out.len() - 4 - start..out.len() - start
+    });
+    write_tlvs(wanted, introduction, out);
+    let header = &mut out[start..];
+    let len = u16::try_from(header.len() - V2_FIXED).unwrap_or(u16::MAX);
+    header[V2_FIXED - 2..V2_FIXED].copy_from_slice(&len.to_be_bytes());
+    if let Some(itself) = checksum_at {
+        let sum = checksum(header, itself.clone());
+        header[itself].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// What HAProxy puts behind the addresses, in its order.
+fn write_tlvs(wanted: SendProxy, introduction: &Introduction<'_>, out: &mut Vec<u8>) {
+    let Introduction { client_tls, unique_id, .. } = *introduction;
+    if let Some(alpn) = client_tls.and_then(|tls| tls.alpn.as_deref()) {
+        write_tlv(TLV_ALPN, alpn, out);
+    }
+    if let Some(name) = client_tls.and_then(|tls| tls.sni.as_deref()).filter(|_| wanted.has(SendProxy::AUTHORITY)) {
+        write_tlv(TLV_AUTHORITY, name.as_bytes(), out);
+    }
+    if let Some(id) = unique_id.filter(|_| wanted.has(SendProxy::UNIQUE_ID)) {
+        write_tlv(TLV_UNIQUE_ID, &id[..id.len().min(UNIQUE_ID_MAX)], out);
+    }
+    if wanted.has(SendProxy::SSL) {
+        let value = client_tls.map_or_else(|| vec![0; 5], |tls| tls_value(wanted, tls));
+        write_tlv(TLV_SSL, &value, out);
+    }
+}
+
+/// The value of [`TLV_SSL`] for a client that came by TLS.
+fn tls_value(wanted: SendProxy, tls: &Facts) -> Vec<u8> {
+    let client = match (tls.peer.is_empty(), tls.resumed) {
+        (true, _) => CLIENT_SSL,
+        (false, true) => CLIENT_SSL | CLIENT_CERT_SESSION,
+        (false, false) => CLIENT_SSL | CLIENT_CERT_CONNECTION | CLIENT_CERT_SESSION,
+    };
+    let mut value = vec![client];
+    value.extend_from_slice(&tls.verification.result.to_be_bytes());
+    if let Some(version) = tls.version {
+        write_tlv(TLV_SSL_VERSION, names::version_name(version).as_bytes(), &mut value);
+    }
+    let peer = tls.peer.first().filter(|_| wanted.has(SendProxy::CERT_CN));
+    if let Some(name) = peer.and_then(|der| View::read(der)?.subject().entry("CN", 1)) {
+        write_name(name, &mut value);
+    }
+    let ours = tls.ours.as_ref().and_then(|ours| ours.cert.first());
+    if let Some(key) = ours.filter(|_| wanted.has(SendProxy::CERT_KEY)).and_then(|der| Description::of(der)) {
+        write_tlv(TLV_SSL_KEY, key.algorithm.as_bytes(), &mut value);
+    }
+    if let Some(view) = ours.filter(|_| wanted.has(SendProxy::CERT_SIG)).and_then(|der| View::read(der)) {
+        write_tlv(TLV_SSL_SIGNATURE, view.signature_algorithm().as_bytes(), &mut value);
+    }
+    let cipher = tls.suite.and_then(|suite| names::cipher_name(suite.suite()));
+    if let Some(cipher) = cipher.filter(|_| wanted.has(SendProxy::SSL_CIPHER)) {
+        write_tlv(TLV_SSL_CIPHER, cipher.as_bytes(), &mut value);
+    }
+    value
+}
+
+/// The common name of a client's certificate.
+fn write_name(name: &[u8], out: &mut Vec<u8>) {
+    if name.len() <= CN_MAX {
+        write_tlv(TLV_SSL_CN, name, out);
+    }
+}
+
+/// A type, a length and a value. All values together are far shorter than the 64 KiB that a header has room for.
+fn write_tlv(kind: u8, value: &[u8], out: &mut Vec<u8>) {
+    let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
+    out.push(kind);
+    out.extend_from_slice(&len.to_be_bytes());
+    out.extend_from_slice(&value[..usize::from(len)]);
+}
+
+/// Command, family, the length that is filled in later, and the addresses.
+fn write_v2_addresses(addresses: &Addresses, out: &mut Vec<u8>) {
     let (Some(source), Some(destination)) = (addresses.source, addresses.destination) else {
-        // LOCAL, unspecified family, nothing follows.
+        // LOCAL, unspecified family.
         out.extend_from_slice(&[0x20, 0, 0, 0]);
         return;
     };
     out.push(0x21);
     match same_family(source.ip(), destination.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            out.extend_from_slice(&[0x11, 0, 12]);
+            out.extend_from_slice(&[0x11, 0, 0]);
             out.extend_from_slice(&from.octets());
             out.extend_from_slice(&to.octets());
         }
         (from, to) => {
-            out.extend_from_slice(&[0x21, 0, 36]);
+            out.extend_from_slice(&[0x21, 0, 0]);
             out.extend_from_slice(&wide(from).octets());
             out.extend_from_slice(&wide(to).octets());
         }
@@ -323,6 +430,8 @@ fn wide(ip: IpAddr) -> Ipv6Addr {
 
 #[cfg(test)]
 mod tests {
+    use baton_tls::{Verification, rustls};
+
     use super::*;
 
     fn check(bytes: &[u8], expect: &str) {
@@ -446,10 +555,13 @@ mod tests {
     fn what_is_written_can_be_read() {
         let cases = [("192.0.2.1:1", "192.0.2.2:2"), ("[2001:db8::1]:1", "[::1]:65535"), ("192.0.2.1:1", "[::1]:2")];
         for (source, destination) in cases {
-            for version in [ProxyProtocol::V1, ProxyProtocol::V2] {
+            let options = SendProxy::V2 | SendProxy::CRC32C | SendProxy::SSL_CIPHER | SendProxy::UNIQUE_ID;
+            for wanted in [SendProxy::V1, SendProxy::V2, options] {
                 let addresses = Addresses { source: source.parse().ok(), destination: destination.parse().ok() };
+                let tls = Facts { version: None, ..tls() };
+                let introduction = Introduction { addresses, client_tls: Some(&tls), unique_id: Some(b"an id") };
                 let mut out = Vec::new();
-                write_header(version, &addresses, &mut out);
+                write_header(wanted, &introduction, &mut out);
                 let Ok(Header::Complete { len, addresses: Some(read) }) = parse(&out) else {
                     panic!("{}", out.escape_ascii());
                 };
@@ -457,7 +569,59 @@ mod tests {
                 let plain = |address: Option<SocketAddr>| address.map(|a| (a.ip().to_canonical(), a.port()));
                 assert_eq!(plain(read.source), plain(addresses.source));
                 assert_eq!(plain(read.destination), plain(addresses.destination));
+                let id = HeaderValues::of(&out).and_then(|values| values.value(TLV_UNIQUE_ID).map(<[u8]>::to_vec));
+                assert_eq!(id.as_deref(), (wanted == options).then_some(&b"an id"[..]));
             }
+        }
+    }
+
+    fn tls() -> Facts {
+        Facts {
+            version: Some(rustls::ProtocolVersion::TLSv1_3),
+            suite: None,
+            alpn: Some(b"h2".as_slice().into()),
+            sni: Some("a.example".into()),
+            resumed: false,
+            peer: Box::default(),
+            verification: Verification::default(),
+            ours: None,
+            captured: None,
+        }
+    }
+
+    /// As HAProxy 2.6 writes them.
+    #[test]
+    fn what_stands_behind_the_addresses_is_what_was_asked_for() {
+        let check = |wanted, unique_id: Option<&[u8]>, client_tls: Option<&Facts>, expect: &[u8]| {
+            let mut out = Vec::new();
+            write_header(
+                SendProxy::V2 | wanted,
+                &Introduction { client_tls, unique_id, ..Default::default() },
+                &mut out,
+            );
+            assert_eq!(&out[..14], b"\r\n\r\n\0\r\nQUIT\n\x20\0");
+            assert_eq!(usize::from(u16::from_be_bytes([out[14], out[15]])), out.len() - 16);
+            assert_eq!(out[16..].escape_ascii().to_string(), expect.escape_ascii().to_string());
+        };
+        let tls = tls();
+        check(SendProxy::OFF, Some(b"id"), None, b"");
+        check(SendProxy::OFF, Some(b"id"), Some(&tls), b"\x01\0\x02h2");
+        check(SendProxy::AUTHORITY, None, Some(&tls), b"\x01\0\x02h2\x02\0\x09a.example");
+        check(SendProxy::UNIQUE_ID, None, None, b"");
+        check(SendProxy::UNIQUE_ID, Some(b"id"), None, b"\x05\0\x02id");
+        check(SendProxy::UNIQUE_ID, Some(&[b'x'; 129]), None, &[b"\x05\0\x80".as_slice(), &[b'x'; 128]].concat());
+        check(SendProxy::SSL, None, None, b"\x20\0\x05\0\0\0\0\0");
+        let expect = b"\x01\0\x02h2\x20\0\x0f\x01\0\0\0\0\x21\0\x07TLSv1.3";
+        check(SendProxy::CERT_CN | SendProxy::CERT_KEY, None, Some(&tls), expect);
+    }
+
+    /// A header that the length could not describe would be read as the client's bytes.
+    #[test]
+    fn a_name_of_any_length_leaves_a_header_that_can_be_read() {
+        for len in [0, 64, CN_MAX, CN_MAX + 1, 70_000] {
+            let mut value = Vec::new();
+            write_name(&vec![b'n'; len], &mut value);
+            assert_eq!(value.len(), if len <= CN_MAX { len + 3 } else { 0 }, "{len}");
         }
     }
 }

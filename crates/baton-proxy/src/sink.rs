@@ -6,19 +6,24 @@ use baton_http::{ChunkDecoder, ForClient, Framing, Method, Name, ResponseView, V
 use crate::core::Core;
 use crate::ended::Ended;
 use crate::exchange::Exchange;
+use crate::header_case;
 use crate::messages::Messages;
 use crate::transport::Transport;
 
 /// Composes the head of the response, which was read from `page` if it is our own. `may_keep`: what is around it may stay for
 /// another request. Returns whether it does.
 pub fn head(exchange: &mut Exchange<'_>, page: Option<&[u8]>, may_keep: bool) -> bool {
-    let Exchange { client, messages, .. } = exchange;
+    let Exchange { client, messages, progress, .. } = exchange;
     let Messages { request, response, received, down, .. } = &mut **messages;
     let buf = page.unwrap_or(received);
     match client {
         Transport::Connection(_) => {
             let keep = response.for_client(buf, ForClient { keep_alive: may_keep, version: request.version });
+            let start = down.len();
             response.write(buf, down);
+            if let Some(cases) = &progress.frontend.plan.proxy.http.client_cases {
+                header_case::adjust(cases, &mut down[start..]);
+            }
             keep
         }
         Transport::Http2(stream) => {

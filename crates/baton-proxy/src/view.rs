@@ -138,6 +138,7 @@ impl FrontendView {
             head_bytes: global.bufsize.saturating_sub(global.maxrewrite),
             headers: global.maxhdr,
             relaxed: false,
+            http10_payload: global.http10_payload,
         };
         let http2 = Rc::new(http2_config(global, limits));
         let backends = Rc::new(BackendViews::new(generation.backends.clone()));

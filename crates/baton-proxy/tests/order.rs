@@ -60,6 +60,7 @@ const ORDER: [&str; 60] = [
     "netscaler",
     "proxy_protocol",
     "socks4",
+    "header_case",
     "passwords",
     "patience",
     "body",

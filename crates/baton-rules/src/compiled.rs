@@ -7,7 +7,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock};
 
-use baton_model::{Algorithm, HttpErrors, Proxy, Role, StickTable, UserList};
+use baton_model::{HttpErrors, Proxy, Role, StickTable, UserList};
 
 use crate::acl::Acl;
 use crate::outside::{BufferLimits, Files, KnownAcls, NameReference};
@@ -86,8 +86,7 @@ impl CompiledRules {
 fn names_variables(proxy: &Proxy) -> bool {
     let is_named = |text: &str| memchr::memmem::find(text.as_bytes(), b"proc.").is_some();
     let rules = proxy.rules.values().flatten().flat_map(|rule| &rule.words);
-    rules.map(String::as_str).any(is_named)
-        || matches!(&proxy.balance.algorithm, Algorithm::Hash(text) if is_named(text))
+    rules.map(String::as_str).any(is_named) || proxy.balance.algorithm.expression().is_some_and(|text| is_named(&text))
 }
 
 /// The outside, and a digest of what was read from it and of the words that are compiled.
@@ -110,7 +109,7 @@ impl<'a> Recorder<'a> {
             (set, rules.len()).hash(&mut digest);
             rules.iter().for_each(|rule| rule.words.hash(&mut digest));
         }
-        if let Algorithm::Hash(text) = &proxy.balance.algorithm {
+        if let Some(text) = proxy.balance.algorithm.expression() {
             text.hash(&mut digest);
         }
         let (digest, proxy) = (RefCell::new(digest), (&*proxy.name, proxy.role));

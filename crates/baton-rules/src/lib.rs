@@ -76,6 +76,7 @@ pub use context::{Context, Listener, LogLevel, ProxyName, Request, Response, Rul
 pub use converter::crc32c;
 pub use error_file::check_error_file;
 pub use expr::Expr;
+pub use fetch::rdp_server;
 pub use format::{Format, Tag};
 pub use key::SampleKey;
 pub use keywords::{Keyword, keywords};

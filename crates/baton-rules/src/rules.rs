@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_http::FieldsView;
-use baton_model::{Algorithm, Mode, Proxy, Role, Rule as Line, Ruleset, Service, Source, UserList};
+use baton_model::{Mode, Proxy, Role, Rule as Line, Ruleset, Service, Source, UserList};
 
 use crate::acl::{Acl, Criterion};
 use crate::action::{self, Action, RedirectRule, RedirectValue, ResponseRule, Rule, RuleArguments, sets};
@@ -106,7 +106,7 @@ pub enum Verdict {
 
 /// Whether there is anything to compile in a proxy: of one without rules the result is [`ProxyRules::default`].
 pub fn has_rules(proxy: &Proxy) -> bool {
-    !proxy.rules.is_empty() || matches!(proxy.balance.algorithm, Algorithm::Hash(_))
+    !proxy.rules.is_empty() || proxy.balance.algorithm.expression().is_some()
 }
 
 /// Compiles all rules of a proxy and gives all problems at once, in the order of the rule sets.
@@ -176,9 +176,9 @@ impl Compiler<'_> {
             Ok(())
         });
         self.each(Ruleset::HttpError, Self::http_error);
-        if let Algorithm::Hash(text) = &self.proxy.balance.algorithm {
+        if let Some(text) = self.proxy.balance.algorithm.expression() {
             // A fault in it is the reader's to report: the line is none of a rule set.
-            self.rules.balance_key = Expr::compile(text, RulePosition::BackendRequest, self.files).ok();
+            self.rules.balance_key = Expr::compile(&text, RulePosition::BackendRequest, self.files).ok();
         }
         self.each(Ruleset::Stick, |it, line| {
             let proxy = &it.proxy.name;

@@ -90,10 +90,10 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) {
             Algorithm::Hdr { name: name.into(), domain_only }
         }
         ("hash", None) if !call.arg(1).is_empty() => Algorithm::Hash(call.arg(1).into()),
-        ("rdp-cookie", _) => {
-            let message = "'balance rdp-cookie' is not supported yet";
-            return call.error(call.first, "not-yet", message.into());
-        }
+        _ if call.arg(0).starts_with("rdp-cookie") => match rdp_cookie(call.arg(0), "mstshash") {
+            Some(name) => Algorithm::RdpCookie(name),
+            None => return call.wrong(0, "balance rdp-cookie : missing cookie name.".into()),
+        },
         _ => {
             let message = "balance only supports 'roundrobin', 'static-rr', 'leastconn', 'first', 'random', 'source', \
                            'uri', 'url_param', 'hdr(name)', 'hash' and 'rdp-cookie(name)' options.";
@@ -102,6 +102,29 @@ pub(crate) fn balance(draft: &mut Draft, call: &mut Call<'_, '_>) {
         }
     };
     draft.proxy.balance.algorithm = algorithm;
+}
+
+/// `persist rdp-cookie[(NAME)]`.
+pub(super) fn persist(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    match call.arg(0) {
+        "" => call.error(call.first, "missing-argument", "missing persist method.".into()),
+        method if method.starts_with("rdp-cookie") => match rdp_cookie(method, "msts") {
+            Some(name) => draft.proxy.tcp.rdp_cookie = Some(name),
+            None => call.wrong(0, "persist rdp-cookie(name)' requires an rdp cookie name.".into()),
+        },
+        _ => call.not_one_of(0, "unknown persist method.".into(), ["rdp-cookie"]),
+    }
+}
+
+/// The name of the cookie in `rdp-cookie` or `rdp-cookie(NAME)`: letters, as every name has, so that it is no other argument of an expression.
+fn rdp_cookie(text: &str, usual: &str) -> Option<String> {
+    let rest = text.strip_prefix("rdp-cookie")?;
+    if rest.is_empty() {
+        return Some(usual.into());
+    }
+    let name = rest.strip_prefix('(')?.strip_suffix(')')?;
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    (is_plain && !name.is_empty()).then(|| name.into())
 }
 
 fn balance_uri(call: &mut Call<'_, '_>) -> Option<UriHash> {

@@ -7,7 +7,7 @@ use baton_rules::suggestion;
 
 use super::rows::{gone, later, none};
 use super::server::tls::defaults as tls;
-use super::{Apply, GLOBAL, Keyword, Status, http2, limits, peers, process, stats};
+use super::{Apply, GLOBAL, Keyword, Status, header_cases, http2, limits, peers, process, stats};
 use crate::lower::{Call, DefaultPath, GlobalDraft, Prefix, log_target};
 
 pub(super) const fn row(
@@ -37,6 +37,24 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("description", "TEXT", description, "Description of this instance."),
     row("fd-hard-limit", "NUMBER", process::fd_hard_limit, "Upper bound for the limit of open file descriptors."),
     row("gid", "NUMBER", gid, "Group id of the process."),
+    row(
+        "h1-accept-payload-with-any-method",
+        "",
+        http10_payload,
+        "Accept bodies of requests with GET, HEAD and DELETE in HTTP/1.0.",
+    ),
+    row(
+        "h1-case-adjust",
+        "FROM TO",
+        header_cases::adjust,
+        "Spelling of a header name, for 'option h1-case-adjust-bogus-client' and '-server'.",
+    ),
+    row(
+        "h1-case-adjust-file",
+        "FILE",
+        header_cases::adjust_file,
+        "Spellings of header names, a name and its spelling in each line.",
+    ),
     row("grace", "TIME", grace, "How long connections are still accepted after a graceful stop was requested."),
     row("group", "NAME", group, "Group of the process."),
     row(
@@ -295,9 +313,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("deviceatlas-log-level", GLOBAL),
     later("deviceatlas-properties-cookie", GLOBAL),
     later("deviceatlas-separator", GLOBAL),
-    later("h1-accept-payload-with-any-method", GLOBAL),
-    later("h1-case-adjust", GLOBAL),
-    later("h1-case-adjust-file", GLOBAL),
     later("lua-load", GLOBAL),
     later("lua-load-per-thread", GLOBAL),
     later("wurfl-cache-size", GLOBAL),
@@ -382,6 +397,10 @@ fn hard_stop_after(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 
 fn grace(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     global.model.grace = duration(call);
+}
+
+fn http10_payload(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    global.model.http10_payload |= call.at_most(0);
 }
 
 fn external_check(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {

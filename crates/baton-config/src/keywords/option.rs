@@ -4,7 +4,7 @@ use baton_model::{ForwardedFor, LogFormat, Redispatch, RestrictedNames, Ruleset}
 use baton_rules::suggestion;
 
 use super::log;
-use super::rows::{gone, later, none, row};
+use super::rows::{gone, none, row};
 use super::{Apply, BACK, DEFAULTS, FRONT, Keyword, Sections, Status};
 use crate::address;
 use crate::lower::{Call, Draft, Kind, Prefix};
@@ -53,6 +53,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Let some malformed responses pass.",
     ),
     flag("option allbackups", BE, |d| &mut d.proxy.tcp.all_backups, "Use all backup servers at once."),
+    http(
+        "option checkcache",
+        BE,
+        |d| &mut d.proxy.http.check_cache,
+        "Block responses that caches could keep although they set a cookie.",
+    ),
     flag("option clitcpka", FE, |d| &mut d.proxy.tcp.client_keepalive, "TCP keep-alive on the client's side."),
     none("option contstats", FE, "", "a transfer is counted when it ends"),
     flag("option dontlog-normal", FE, |d| &mut d.proxy.logging.dont_log_normal, "Log only errors."),
@@ -84,6 +90,18 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         FE,
         |d| &mut d.proxy.http.ignore_probes,
         "Close connections without a request silently.",
+    ),
+    flag(
+        "option h1-case-adjust-bogus-client",
+        FE,
+        |d| &mut d.adjusts_client,
+        "Send header names to clients in the spelling of 'h1-case-adjust'.",
+    ),
+    flag(
+        "option h1-case-adjust-bogus-server",
+        BE,
+        |d| &mut d.adjusts_server,
+        "Send header names to servers in the spelling of 'h1-case-adjust'.",
     ),
     row("option http-keep-alive", ALL, "", keep_alive, "Keep connections alive on both sides (the default)."),
     none("option http-no-delay", ALL, "", "data is always sent without delay"),
@@ -145,9 +163,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("option tcplog", ALL, "", tcplog, "TCP log format."),
     flag("option transparent", BE, |d| &mut d.transparent, "Connect to the client's original destination."),
     none("option idle-close-on-response", FE, "", "idle connections are closed gracefully anyway"),
-    later("option checkcache", BE),
-    later("option h1-case-adjust-bogus-client", FE),
-    later("option h1-case-adjust-bogus-server", BE),
     gone(
         "option forceclose",
         ALL,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use baton_model::{Peer, PeersSection, Proxy, ProxyProtocol, Role, StickTable};
+use baton_model::{Peer, PeersSection, Proxy, Role, StickTable};
 use baton_rules::nearest;
 
 use super::bind::{self, BindDraft};
@@ -191,7 +191,7 @@ impl PeersDraft {
             }
             peer.shard = server.shard;
             let settings = &server.server;
-            if settings.send_proxy != ProxyProtocol::Off {
+            if settings.send_proxy.is_on() {
                 let message = format!("'{keyword} {name}' : 'send-proxy' is not supported for peers");
                 return call.error(3, "not-yet", message);
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use baton_model::{ErrorPage, Mode, Reuse, Ruleset, StateFile, Timeouts};
 use baton_rules::suggestion;
 
-use super::balance::{balance, hash_balance_factor, hash_type};
+use super::balance::{balance, hash_balance_factor, hash_type, persist};
 use super::cookie::cookie;
 use super::failure::{errorfile, errorfiles, errorloc, http_error, retry_on};
 use super::log;
@@ -269,6 +269,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Format of the unique ID of each request.",
     ),
     row("unique-id-header", FE, "NAME", log::unique_id_header, "Request header that gets the unique ID."),
+    row("persist", BE, "rdp-cookie[(NAME)]", persist, "The server is the one that a cookie of RDP names."),
     row("http-send-name-header", BE, "NAME", send_name_header, "Request header that gets the name of the server."),
     row("use-server", BACK, "NAME if|unless CONDITION", use_server, "Selects a server by a condition."),
     row(
@@ -297,7 +298,6 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("compression", ALL),
     later("dispatch", BACK),
     later("filter", FRONT | BACK),
-    later("persist", BE),
     later("use-fcgi-app", BACK),
     gone("appsession", ALL, "'appsession' is not supported anymore since HAProxy 1.6."),
     gone(

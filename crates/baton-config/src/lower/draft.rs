@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, CrtLine, ErrorPage, Global, LogFormat, LogTarget, Mode, NetAddress, Proxy, Resolution, Role, Server,
-    ServerTarget, SocketMode, Source,
+    Address, CrtLine, ErrorPage, Global, HeaderCases, LogFormat, LogTarget, Mode, NetAddress, Proxy, Resolution, Role,
+    Server, ServerTarget, SocketMode, Source,
 };
 use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
@@ -33,6 +33,8 @@ pub(crate) struct GlobalDraft {
     pub permits_external_checks: bool,
     /// `insecure-fork-wanted`.
     pub wants_forks: bool,
+    /// `h1-case-adjust`, `h1-case-adjust-file`.
+    pub header_cases: Arc<HeaderCases>,
 }
 
 /// Which kind of section a draft is.
@@ -205,6 +207,10 @@ pub(crate) struct Draft {
     pub dynamic_cookie_key: Option<String>,
     /// `option transparent`.
     pub transparent: bool,
+    /// `option h1-case-adjust-bogus-client`.
+    pub adjusts_client: bool,
+    /// `option h1-case-adjust-bogus-server`.
+    pub adjusts_server: bool,
     /// `id` as written.
     pub id: Option<u32>,
     /// `bind` lines with `ssl`.
@@ -245,6 +251,8 @@ impl Draft {
             cookie_dynamic: false,
             dynamic_cookie_key: None,
             transparent: false,
+            adjusts_client: false,
+            adjusts_server: false,
             id: None,
             ssl_lines: Vec::new(),
             uses: Vec::new(),

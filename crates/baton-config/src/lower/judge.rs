@@ -177,6 +177,13 @@ fn finish_proxy(
         proxy.rules.remove(&Ruleset::Forwarded);
         proxy.http.send_name_header = None;
     }
+    if !proxy.role.is_backend() || !http {
+        proxy.http.check_cache = false;
+    }
+    let spelled =
+        |wanted: bool| (wanted && http && !global.header_cases.is_empty()).then(|| global.header_cases.clone());
+    proxy.http.client_cases = spelled(draft.adjusts_client && proxy.role.is_frontend());
+    proxy.http.server_cases = spelled(draft.adjusts_server && proxy.role.is_backend());
     for entry in &draft.logs {
         match entry {
             LogEntry::Global => proxy.logging.targets.extend(model.log.iter().cloned()),
@@ -268,10 +275,10 @@ fn rules(proxy: &Proxy, balance: &Line, context: &mut Context<'_>) {
         }
         Err(problems) => (problems, Severity::Alert),
     };
-    if let Algorithm::Hash(text) = &proxy.balance.algorithm
-        && let Err(fault) = baton_rules::Expr::compile(text, baton_rules::RulePosition::BackendRequest, &files)
+    if let Some(text) = proxy.balance.algorithm.expression()
+        && let Err(fault) = baton_rules::Expr::compile(&text, baton_rules::RulePosition::BackendRequest, &files)
     {
-        let message = format!("failed to parse 'balance hash' expression '{text}' : {}.", fault.message);
+        let message = format!("failed to parse the expression of 'balance', '{text}' : {}.", fault.message);
         hash_fault = Some((message, fault.hint));
     }
     if let Some(rules) = compiled {

@@ -67,7 +67,7 @@ impl RequestHead {
             return HeadError::new(HeadErrorKind::TooManyHeaders, shift);
         }
         self.scan.line = len;
-        self.judge(buf, limits.relaxed)?;
+        self.judge(buf, limits)?;
         if let Some(key) = parts.websocket_key {
             self.ask_for_websocket(key);
         }

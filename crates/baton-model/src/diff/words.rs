@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     Algorithm, Balance, BindProtocol, Capability, CpuMap, ExtraFiles, HashType, Mode, ProxyProtocol, RetryOn,
-    ServerAddress, StateFile, Sync,
+    SendProxy, ServerAddress, StateFile, Sync,
 };
 
 /// A value in the words that set it; what nobody has set is `unset`.
@@ -50,14 +50,16 @@ impl Words for ServerAddress {
     }
 }
 
-impl Words for ProxyProtocol {
+impl Words for SendProxy {
     fn words(&self) -> String {
-        match self {
-            ProxyProtocol::Off => "off",
-            ProxyProtocol::V1 => "version 1",
+        let version = match self.version() {
+            ProxyProtocol::Off => return "off".into(),
+            ProxyProtocol::V1 => return "version 1".into(),
             ProxyProtocol::V2 => "version 2",
-        }
-        .into()
+        };
+        let options = SendProxy::OPTIONS.iter().filter(|(_, flags)| self.has(*flags)).map(|(name, _)| *name);
+        let options: Vec<&str> = options.collect();
+        if options.is_empty() { version.into() } else { format!("{version} with {}", options.join(",")) }
     }
 }
 

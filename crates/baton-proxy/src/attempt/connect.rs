@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::Reuse;
+use baton_model::{Reuse, SendProxy};
 use baton_rules::SettingValues;
 
 use crate::attempt::opening::{ConnectFailed, Opening};
@@ -14,6 +14,7 @@ use crate::exchange::Exchange;
 use crate::pool::{ServerConnection, carried};
 use crate::progress::Progress;
 use crate::proxy_protocol::Addresses;
+use crate::rules;
 use crate::state::Counter;
 use crate::view::BackendView;
 
@@ -97,11 +98,15 @@ pub async fn open<M>(
     has_data: bool,
 ) -> Result<ServerConnection, ConnectFailed> {
     let began = core.now();
-    let Exchange { connection, orders, deadline, progress, facts, settings, .. } = exchange;
+    if slot.config().send_proxy.has(SendProxy::UNIQUE_ID) {
+        rules::make_unique_id(core, exchange, backend);
+    }
+    let Exchange { connection, orders, deadline, progress, facts, settings, unique_id, .. } = exchange;
     count(core, progress, Counter::Connects);
     let count = &|counter| count(core, progress, counter);
     let (backend, client) = (&backend.plan.proxy, *connection);
-    let opening = Opening { core, orders, backend, client, settings, slot, has_data, count };
+    let unique_id = unique_id.made();
+    let opening = Opening { core, orders, backend, client, settings, slot, has_data, unique_id, count };
     let opened = opening.open(deadline, name).await?;
     slot.server().report(Observed::Connected);
     facts.connected(core.now().saturating_duration_since(began));

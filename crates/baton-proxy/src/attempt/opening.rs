@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use baton_kernel::Endpoint;
 use baton_kernel::connect::Started;
-use baton_model::{Address, Bind, Level, Proxy, ProxyProtocol, ServerTarget};
+use baton_model::{Address, Bind, Level, Proxy, ServerTarget};
 use baton_rules::RuleSettings;
 use baton_tls::{Facts, Failure, is_wrong_name, rustls};
 
@@ -17,7 +17,7 @@ use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
 use crate::pool::{ServerConnection, carried};
-use crate::proxy_protocol::{Addresses, write_header};
+use crate::proxy_protocol::{Addresses, Introduction, write_header};
 use crate::socks4::{SOCKS4_RESPONSE_BYTES, socks4_granted, socks4_request};
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
@@ -51,6 +51,8 @@ pub struct Opening<'a> {
     pub slot: &'a Slot,
     /// Bytes of the client are there, to be sent as soon as there is a connection.
     pub has_data: bool,
+    /// The exchange's unique ID, if the server is to get it in a PROXY header.
+    pub unique_id: Option<&'a [u8]>,
     /// Counts at the server and its backend.
     pub count: &'a dyn Fn(Counter),
 }
@@ -150,7 +152,7 @@ impl Opening<'_> {
     /// for ever: the SYN goes with ours.
     fn may_open_fast(&self) -> bool {
         let config = self.slot.config();
-        let introduces = config.socks4.is_some() || config.send_proxy != ProxyProtocol::Off;
+        let introduces = config.socks4.is_some() || config.send_proxy.is_on();
         let sends_first = self.has_data || introduces || self.slot.encryption().is_some();
         config.tfo && sends_first
     }
@@ -211,12 +213,13 @@ impl Opening<'_> {
 
     /// The PROXY header.
     async fn introduce(&self, stream: &mut Stream, deadline: &mut Deadline) -> Result<(), ConnectFailed> {
-        let version = self.slot.config().send_proxy;
-        if version == ProxyProtocol::Off {
+        let wanted = self.slot.config().send_proxy;
+        if !wanted.is_on() {
             return Ok(());
         }
+        let (addresses, client_tls) = (self.addresses(), self.client.tls());
         let mut header = Vec::new();
-        write_header(version, &self.addresses(), &mut header);
+        write_header(wanted, &Introduction { addresses, client_tls, unique_id: self.unique_id }, &mut header);
         self.send(stream, deadline, &header).await
     }
 

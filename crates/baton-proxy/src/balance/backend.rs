@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -359,6 +360,15 @@ impl BackendState {
             config.id == id && is(&config)
         });
         guess.or_else(|| directory.servers.iter().flatten().find(|server| is(&server.config()))).cloned()
+    }
+
+    /// The name of the first server at this address that may be taken: one that is up, or any if `force`.
+    pub fn name_at(&self, address: SocketAddr, force: bool) -> Option<String> {
+        let is_it = |server: &&Arc<ServerState>| {
+            (force || server.is_running()) && server.config().address.inet() == Some(address)
+        };
+        let directory = Arc::clone(&self.lock().directory);
+        directory.servers.iter().flatten().find(is_it).map(|server| server.name().to_string())
     }
 
     /// The server of that name.

@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::flow::{Body, Flow};
+use crate::header_case;
 use crate::messages::Messages;
 use crate::pool::ServerConnection;
 use crate::relay::response::Passage;
@@ -45,6 +46,9 @@ pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) 
     }
     up.clear();
     request.write(input.pinned(), up);
+    if let Some(cases) = &backend.plan.proxy.http.server_cases {
+        header_case::adjust(cases, up);
+    }
     // Before the empty line.
     *server_line = up.len() - 2..up.len() - 2;
     let body = Body::of(request.framing);

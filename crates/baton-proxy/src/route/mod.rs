@@ -1,5 +1,6 @@
 //! Where a request goes: rules, the backend, the headers we add, and persistence.
 
+mod cacheable;
 mod credentials;
 mod dates;
 mod forwarded;
@@ -407,6 +408,13 @@ pub fn stream_preference(core: &Core, exchange: &mut Exchange<'_, Input>, backen
             compiled.server(cx, &mut usable).map(|name| name.into_owned())
         });
     }
+    if let Some(name) = &backend.plan.proxy.tcp.rdp_cookie
+        && preference.server.is_none()
+    {
+        let sent = exchange.messages.as_deref().map(|buffer| &**buffer).unwrap_or_default();
+        let named = baton_rules::rdp_server(sent, name);
+        preference.server = named.and_then(|address| state.name_at(address.into(), force));
+    }
     if compiled.has(Ruleset::Stick) {
         let is_placed = preference.is_placed(state);
         let choice = rules::with_stream(core, exchange, Some(backend), true, |cx| {
@@ -502,6 +510,9 @@ pub fn response(
                 return Ok(wait);
             }
         }
+    }
+    if backend.plan.proxy.http.check_cache {
+        cacheable::check(core, exchange, backend, slot)?;
     }
     capture_response_cookie(exchange);
     // Only now, as in HAProxy: `http-response` rules see the server's cookies, and `http-after-response` rules what clients get.

@@ -22,6 +22,8 @@ use crate::context::Context;
 use crate::place::FetchNeeds;
 use crate::sample::{Sample, Type};
 
+pub use payload::rdp_server;
+
 /// Takes one sample; for a name with several values, the one HAProxy takes outside of ACLs.
 pub(crate) type FetchFn = for<'c> fn(&'c Context<'_>, &'c [Value]) -> Option<Sample<'c>>;
 

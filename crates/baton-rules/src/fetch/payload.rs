@@ -2,6 +2,8 @@
 //! distcc, and the hello of a TLS server. While more bytes may come they wait for what they need. Facts about HAProxy 2.6 were found
 //! by trying it.
 
+use std::net::SocketAddrV4;
+
 use super::Fetch;
 use crate::args::{Arg, ArgKind, Value};
 use crate::context::Context;
@@ -183,6 +185,16 @@ fn find_rdp_cookie<'c>(bytes: &'c [u8], name: &[u8]) -> RdpCookie<'c> {
         },
         None => RdpCookie::Partial,
     }
+}
+
+/// The address in the cookie `name` of the first message of RDP, by which a server sends its clients back to itself (`persist rdp-cookie`): the four
+/// bytes of the address and the two of the port, each as a number in the byte order of Intel, and a part that is reserved.
+pub fn rdp_server(bytes: &[u8], name: &str) -> Option<SocketAddrV4> {
+    let RdpCookie::Found(value) = find_rdp_cookie(bytes, name.as_bytes()) else { return None };
+    let mut parts = std::str::from_utf8(value).ok()?.split('.');
+    let (address, port) = (parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u16>().ok()?);
+    parts.next()?;
+    Some(SocketAddrV4::new(address.to_le_bytes().into(), port.swap_bytes()))
 }
 
 fn rdp_cookie<'c>(cx: &'c Context<'_>, args: &'c [Value]) -> Option<Sample<'c>> {

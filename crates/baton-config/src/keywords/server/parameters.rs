@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
-use baton_model::{Address, AgentSettings, Family, InitState, MarkedDown, MarkedUp, Observe, OnError, ProxyProtocol};
+use baton_model::{Address, AgentSettings, Family, InitState, MarkedDown, MarkedUp, Observe, OnError, SendProxy};
 use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
 
@@ -31,8 +31,6 @@ pub(super) const fn none(name: &'static str, args: usize, why: &'static str) -> 
 const fn later(name: &'static str, args: usize) -> Parameter<ServerDraft> {
     Parameter { name, args, status: Status::NotYet, doc: "", apply: nothing }
 }
-
-const TLS: &str = "it undoes send-proxy-v2-ssl, which is not supported yet";
 
 static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("addr", 1, addr, "Address for health checks."),
@@ -75,8 +73,15 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("no-backup", 0, |s, _, _| set(&mut s.server.backup, false), "Undoes 'backup'."),
     row("no-check", 0, |s, _, _| set(&mut s.server.check.enabled, false), "Undoes 'check'."),
     row("no-check-send-proxy", 0, |s, _, _| set(&mut s.server.check.send_proxy, false), "Undoes 'check-send-proxy'."),
-    row("no-send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy'."),
-    row("no-send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::Off), "Undoes 'send-proxy-v2'."),
+    row("no-send-proxy", 0, |s, _, _| without(s, SendProxy::V1), "Undoes 'send-proxy'."),
+    row("no-send-proxy-v2", 0, |s, _, _| without(s, SendProxy::V2), "Undoes 'send-proxy-v2'."),
+    row("no-send-proxy-v2-ssl", 0, |s, _, _| without(s, SendProxy::V2 | SendProxy::SSL), "Undoes 'send-proxy-v2-ssl'."),
+    row(
+        "no-send-proxy-v2-ssl-cn",
+        0,
+        |s, _, _| without(s, SendProxy::V2 | SendProxy::CERT_CN),
+        "Undoes 'send-proxy-v2-ssl-cn'.",
+    ),
     row("no-tfo", 0, |s, _, _| set(&mut s.server.tfo, false), "Undoes 'tfo'."),
     row("non-stick", 0, |s, _, _| set(&mut s.server.non_stick, true), "Never put into a stick table."),
     row("observe", 1, observe, "Traffic that is observed as a health check."),
@@ -87,10 +92,23 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("pool-purge-delay", 1, pool_purge_delay, "Interval at which half of the unneeded idle connections is closed."),
     row("port", 1, port, "Port for health checks."),
     row("proto", 1, proto, "Protocol of connections: 'h1' in 'mode http', 'none' in 'mode tcp'."),
+    row("proxy-v2-options", 1, proxy_options, "What a PROXY header of version 2 has besides addresses."),
     row("redir", 1, redir, "Redirect GET and HEAD requests to this prefix instead of forwarding them."),
     row("rise", 1, rise, "Successful health checks until the server is up."),
-    row("send-proxy", 0, |s, _, _| proxy(s, ProxyProtocol::V1), "A PROXY header, version 1, is sent first."),
-    row("send-proxy-v2", 0, |s, _, _| proxy(s, ProxyProtocol::V2), "A PROXY header, version 2, is sent first."),
+    row("send-proxy", 0, |s, _, _| with(s, SendProxy::V1), "A PROXY header, version 1, is sent first."),
+    row("send-proxy-v2", 0, |s, _, _| with(s, SendProxy::V2), "A PROXY header, version 2, is sent first."),
+    row(
+        "send-proxy-v2-ssl",
+        0,
+        |s, _, _| with(s, SendProxy::V2 | SendProxy::SSL),
+        "A PROXY header, version 2, which tells whether the client came by TLS.",
+    ),
+    row(
+        "send-proxy-v2-ssl-cn",
+        0,
+        |s, _, _| with(s, SendProxy::V2 | SendProxy::CERT_CN),
+        "As 'send-proxy-v2-ssl', with the common name of the client's certificate.",
+    ),
     row("shard", 1, shard, "In a 'peers' section: the shard whose entries this peer gets; 0: all (HAProxy 2.7)."),
     row("slowstart", 1, slowstart, "Time to reach full weight after coming up."),
     row("socks4", 1, socks4, "Address and port of a SOCKS4 proxy through which the server is connected to."),
@@ -107,15 +125,10 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("track", 1, track, "Follows the state of another server instead of its own health checks."),
     row("usesrc", 0, stray_usesrc, "Only after 'source'."),
     row("weight", 1, weight, "Share of the load, 0 to 256."),
-    none("no-send-proxy-v2-ssl", 0, TLS),
-    none("no-send-proxy-v2-ssl-cn", 0, TLS),
     none("log-proto", 1, "it configures logging over TCP, which is not supported yet"),
     none("pool-low-conn", 1, "threads never take idle connections from each other"),
     none("ws", 1, "connections to servers are always HTTP/1"),
     later("namespace", 1),
-    later("proxy-v2-options", 1),
-    later("send-proxy-v2-ssl", 0),
-    later("send-proxy-v2-ssl-cn", 0),
 ];
 
 /// All rows, those about TLS last.
@@ -136,9 +149,28 @@ fn set(field: &mut bool, value: bool) -> usize {
     0
 }
 
-fn proxy(server: &mut ServerDraft, version: ProxyProtocol) -> usize {
-    server.server.send_proxy = version;
+fn with(server: &mut ServerDraft, flags: SendProxy) -> usize {
+    server.server.send_proxy = server.server.send_proxy | flags;
     0
+}
+
+fn without(server: &mut ServerDraft, flags: SendProxy) -> usize {
+    server.server.send_proxy = server.server.send_proxy.without(flags);
+    0
+}
+
+fn proxy_options(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let text = call.line.word(at + 1).to_owned();
+    for word in text.split(',') {
+        match SendProxy::OPTIONS.iter().find(|(name, _)| *name == word) {
+            Some((_, flags)) => _ = with(server, *flags),
+            None => {
+                let message = format!("'{word}' : proxy v2 option not implemented.");
+                call.not_one_of(at + 1, message, SendProxy::OPTIONS.map(|(name, _)| name));
+            }
+        }
+    }
+    1
 }
 
 fn number(call: &mut Call<'_, '_>, at: usize, low: i64, high: i64) -> Option<u32> {

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use baton_model::{
-    Address, DirectBind, EngineChoice, Forwarding, MarkedUp, Mode, Observe, Place, ProxyProtocol, ServerTarget,
-};
+use baton_model::{Address, DirectBind, EngineChoice, Forwarding, MarkedUp, Mode, Observe, Place, ServerTarget};
 
 use crate::diagnostic::Severity;
 use crate::lower::judge::SectionIndex;
@@ -265,7 +263,7 @@ fn fault_of(server: &ServerDraft, places: &[Place]) -> Option<(String, &'static 
             "for health checks over TLS, use 'check-ssl'",
         ));
     }
-    if own.send_proxy != ProxyProtocol::Off {
+    if own.send_proxy.is_on() {
         return Some((
             "'send-proxy' is not supported in 'mode direct'".into(),
             "remove it: the server sees the client's address; 'check-send-proxy' is for health checks",
