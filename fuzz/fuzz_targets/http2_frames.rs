@@ -52,7 +52,11 @@ fn run(role: Role, input: &[u8], piece: usize) -> (String, Vec<u8>) {
                             let mut text = Vec::new();
                             request.write(&room, &mut text);
                             let mut again = baton_http::RequestHead::new();
-                            let wide = baton_http::Limits { head_bytes: 1 << 20, headers: 1000, relaxed: false };
+                            let wide = baton_http::Limits {
+                                head_bytes: 1 << 20,
+                                headers: 1000,
+                                ..baton_http::Limits::default()
+                            };
                             let parsed = again.parse(&text, &wide);
                             assert_eq!(parsed, Ok(baton_http::Parsed::Complete(text.len())), "{}", text.escape_ascii());
                         }

@@ -123,7 +123,10 @@ fn missing(output: &str, runtime_table: &str) -> Vec<(&'static str, String)> {
         "sample fetches" => has(&of_rules("sample fetch", None), name),
         "services" => name == "prometheus-exporter",
         "commands of the runtime API" => {
-            commands.iter().any(|known| known == name || name.starts_with(&format!("{known} ")))
+            // Those of the master's socket (docs/master.md).
+            let of_master = ["reload", "show proc"];
+            let is_known = |known: &str| known == name || name.starts_with(&format!("{known} "));
+            commands.iter().map(String::as_str).chain(of_master).any(is_known)
         }
         _ => false,
     };
@@ -148,9 +151,10 @@ fn document(missing: &[(&'static str, String)]) -> String {
          refused with file and line; nothing is ignored silently.\n",
     );
     for (feature, classes) in by_feature {
-        let MissingFeature { name, title, instead, .. } = FEATURES.get(feature).unwrap_or(&OTHERS);
+        let MissingFeature { name, title, instead, is_planned, .. } = FEATURES.get(feature).unwrap_or(&OTHERS);
+        let state = if *is_planned { "Planned" } else { "Not planned" };
         text.push_str(&format!(
-            "\n## {}\n\nName in messages: `{name}`. Instead: {instead}.\n\n| what | names |\n|---|---|\n",
+            "\n## {}\n\n{state}. Name in messages: `{name}`. Instead: {instead}.\n\n| what | names |\n|---|---|\n",
             capital(title)
         ));
         for (class, names) in classes {

@@ -25,7 +25,7 @@ fn a_head_of_exactly_the_limit_passes() {
 #[test]
 fn an_unfinished_head_is_refused_once_it_cannot_fit() {
     // HAProxy 2.6: 400 as soon as the buffer is full
-    let limits = Limits { head_bytes: 100, headers: 101, relaxed: false };
+    let limits = Limits { head_bytes: 100, headers: 101, ..Limits::default() };
     assert_eq!(parse(&"G".repeat(99), &limits).1, Ok(Parsed::Partial));
     assert_eq!(kind(parse(&"G".repeat(100), &limits).1), Some(HeadErrorKind::TooLong));
     assert_eq!(kind(parse(&"\n".repeat(100), &limits).1), Some(HeadErrorKind::TooLong));
@@ -59,7 +59,7 @@ fn errors_say_where() {
 fn one_byte_at_a_time_searches_each_byte_once() {
     // A head of the largest size in single bytes: quadratic work would take minutes in a debug build.
     let text = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(400_000));
-    let limits = Limits { head_bytes: 1 << 20, headers: 101, relaxed: false };
+    let limits = Limits { head_bytes: 1 << 20, headers: 101, ..Limits::default() };
     let mut head = RequestHead::new();
     for end in 0..text.len() {
         assert_eq!(head.parse(&text.as_bytes()[..end], &limits), Ok(Parsed::Partial));

@@ -92,7 +92,7 @@ impl Expr {
             let (name, after) = name_at(after);
             let Some(row) = converter::find(name) else {
                 let known = converter::rows().map(|row| row.name);
-                return Err(RuleError::unknown("converter", name, later::CONVERTERS, known));
+                return Err(RuleError::unknown("converter", name, &[], known));
             };
             let what = format!("converter '{name}'");
             let (given, after) = args::split(after)?;

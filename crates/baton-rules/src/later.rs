@@ -27,9 +27,9 @@ pub(crate) const NOT_OURS: &[(&str, &str, &str)] = &[
     ("lat_", "requests of Baton have no task of their own whose time could be measured", "use the timers of log lines"),
 ];
 
-/// Converters (7.3.1).
-#[rustfmt::skip]
-pub(crate) const CONVERTERS: &[&str] = &["wt6"];
+/// A converter of HAProxy that will not come: its name, why, and what to use instead.
+pub(crate) const NOT_OURS_CONVERTER: (&str, &str, &str) =
+    ("wt6", "its function is described in HAProxy's source only", "use xxh32, crc32, djb2 or sdbm");
 
 /// How the names of what scripts in Lua register begin: fetches, converters, actions and services.
 pub(crate) const LUA: &str = "lua.";

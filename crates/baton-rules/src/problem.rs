@@ -4,7 +4,7 @@ use std::fmt;
 
 use baton_model::{Ruleset, Source};
 
-use crate::later::{KEPT_SECRET, LUA, NOT_OURS};
+use crate::later::{KEPT_SECRET, LUA, NOT_OURS, NOT_OURS_CONVERTER};
 use crate::nearest::suggestion;
 
 /// An error in a part of a rule, before its position is known.
@@ -44,10 +44,12 @@ impl RuleError {
             .hint("use ssl_fc_is_resumed and ssl_fc_cipher for what was negotiated");
         }
         let not_ours = NOT_OURS.iter().find(|(start, ..)| kind == "sample fetch" && name.starts_with(start));
+        let (converter, ..) = NOT_OURS_CONVERTER;
+        let not_ours = not_ours.or_else(|| (kind == "converter" && name == converter).then_some(&NOT_OURS_CONVERTER));
         if let Some((_, reason, hint)) = not_ours {
             return RuleError::new(format!("the {kind} '{name}' is not supported: {reason}")).hint(*hint);
         }
-        let is_lua = !later.is_empty() && name.starts_with(LUA);
+        let is_lua = (kind == "converter" || !later.is_empty()) && name.starts_with(LUA);
         if is_lua || later.contains(&name) {
             return RuleError::new(format!("the {kind} '{name}' is not supported yet"));
         }

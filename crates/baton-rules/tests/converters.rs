@@ -118,7 +118,7 @@ fn arguments_are_checked() {
     refused("str(x),protobuf(1,string)", "wrong protocol buffers type 'string'");
     refused("str(x),set-var(txn.a,ifbig)", "is no condition of set-var");
     refused("int(1),http_date(0,min)", "'min' is not one of s, ms, us");
-    refused("str(x),wt6", "not supported yet");
+    refused("str(x),wt6", "not supported: its function is described in HAProxy's source only");
 }
 
 /// As HAProxy 3.0 and newer name them; OpenSSL's numbers.

@@ -387,7 +387,11 @@ fn faults_say_what_and_where() {
     check("res.comp", "the sample fetch 'res.comp' is not supported yet");
     check("path,nope", "unknown converter 'nope'");
     check("path,lowr", "unknown converter 'lowr' (did you mean 'lower'?)");
-    check("path,wt6", "the converter 'wt6' is not supported yet");
+    check(
+        "path,wt6",
+        "the converter 'wt6' is not supported: its function is described in HAProxy's source only (use xxh32, crc32, djb2 or sdbm)",
+    );
+    check("path,lua.a", "the converter 'lua.a' is not supported yet");
     check("path,", "unknown converter ''");
     check("path,lower(1)", "converter 'lower' takes no argument");
     check(

@@ -308,7 +308,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     later("51degrees-data-file", GLOBAL),
     later("51degrees-property-name-list", GLOBAL),
     later("51degrees-property-separator", GLOBAL),
-    later("cluster-secret", GLOBAL),
+    none("cluster-secret", GLOBAL, "SECRET", "it configures QUIC, which is not supported yet"),
     later("deviceatlas-json-file", GLOBAL),
     later("deviceatlas-log-level", GLOBAL),
     later("deviceatlas-properties-cookie", GLOBAL),

@@ -47,6 +47,28 @@ const MORE: &[Cases] = &[
             ("global unix-bind", "unix-bind prefix /tmp/ mode 600"),
         ],
     ),
+    (
+        "global\n @\nlisten l\n mode http\n bind 127.0.0.1:1\n option h1-case-adjust-bogus-client\n",
+        &[
+            ("global h1-case-adjust", "h1-case-adjust host Host"),
+            ("global h1-case-adjust-file", "h1-case-adjust-file DIR/names"),
+        ],
+    ),
+    (
+        "global\n h1-case-adjust host Host\nlisten l\n mode http\n bind 127.0.0.1:1\n server s 127.0.0.1:1\n @\n",
+        &[
+            ("option h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-client"),
+            ("option h1-case-adjust-bogus-server", "option h1-case-adjust-bogus-server"),
+        ],
+    ),
+    (
+        "listen l\n bind 127.0.0.1:1\n default-server send-proxy-v2-ssl\n server s 127.0.0.1:1 @\n",
+        &[
+            ("server no-send-proxy-v2", "no-send-proxy-v2"),
+            ("server no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl"),
+            ("server send-proxy-v2-ssl-cn", "send-proxy-v2-ssl-cn"),
+        ],
+    ),
     ("global\n@\npeers p\n peer a 127.0.0.1:1\n peer b 127.0.0.1:2\n", &[("global localpeer", "localpeer a")]),
     (
         "global\n localpeer a\npeers p\n shards 3\n peer a 127.0.0.1:1\n peer b 127.0.0.1:2 @\n",
@@ -158,7 +180,6 @@ const MORE: &[Cases] = &[
             ("server no-check-send-proxy", "no-check-send-proxy"),
             ("server no-check-ssl", "no-check-ssl"),
             ("server no-send-proxy", "no-send-proxy"),
-            ("server no-send-proxy-v2", "no-send-proxy-v2"),
             ("server no-ssl", "no-ssl"),
             ("server no-tfo", "no-tfo"),
             ("server no-verifyhost", "no-verifyhost"),
@@ -267,7 +288,7 @@ fn what_is_read_without_a_word_has_an_effect() {
     let dir = directory();
     let file = dir.path().join("case.cfg");
     let revoked = Authority::new("a").and_then(|authority| authority.revoke(&[7])).expect("a list can be made");
-    for (name, content) in [("list", "DIR/b.pem\n"), ("tickets", ""), ("crl.pem", &revoked)] {
+    for (name, content) in [("list", "DIR/b.pem\n"), ("tickets", ""), ("names", "host Host\n"), ("crl.pem", &revoked)] {
         std::fs::write(dir.path().join(name), in_dir(content, dir.path())).expect("a file can be written");
     }
     let none = BTreeMap::new();
