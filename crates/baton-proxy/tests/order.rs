@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 60] = [
+const ORDER: [&str; 61] = [
     "workers",
     "accept",
     "http1",
