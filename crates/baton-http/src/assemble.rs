@@ -36,7 +36,7 @@ impl ResponseHead {
             return HeadError::new(HeadErrorKind::TooLong, limits.head_bytes);
         }
         self.scan.line = buf.len();
-        self.version = Version::Http11;
+        self.version = Version::Http2;
         self.set_status(status, reason);
         if !(100..1000).contains(&status) || status == 101 {
             return HeadError::new(HeadErrorKind::Status, 0);

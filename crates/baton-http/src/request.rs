@@ -182,6 +182,14 @@ impl RequestHead {
         is_set
     }
 
+    /// The scheme of an absolute target; else empty.
+    pub fn scheme<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        match self.form {
+            TargetForm::Absolute => target::scheme(self.target(buf)),
+            TargetForm::Origin | TargetForm::Authority | TargetForm::Asterisk => &[],
+        }
+    }
+
     /// The authority of an absolute or CONNECT target, user part included; else empty.
     pub fn authority<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
         target::authority(self.form, self.target(buf))

@@ -19,7 +19,7 @@ use crate::values::values;
 pub struct ResponseHead {
     /// The status code, 100 to 999.
     pub status: u16,
-    /// The version the server answered with; also the one we forward with.
+    /// The version the server answered with; HTTP/1 is also forwarded with it.
     pub version: Version,
     /// The fields. Repeated equal `Content-Length` is reduced to one at parsing.
     pub headers: Headers,
@@ -92,6 +92,15 @@ impl ResponseHead {
         self.reason = self.headers.keep(reason);
     }
 
+    /// What HTTP/2 says by a 2xx to extended CONNECT (RFC 8441 5), as HTTP/1 says it: `accept` answers the client's key (RFC 6455 4.2.2).
+    pub fn switch_to_websocket(&mut self, accept: &[u8]) {
+        self.set_status(101, b"Switching Protocols");
+        self.headers.remove_known(Name::SecWebsocketAccept);
+        self.headers.add(b"upgrade", b"websocket");
+        self.headers.add(b"connection", b"upgrade");
+        self.headers.add(b"sec-websocket-accept", accept);
+    }
+
     /// Whether another response follows this one: 1xx but 101.
     pub fn is_interim(&self) -> bool {
         (100..200).contains(&self.status) && self.status != 101
@@ -114,18 +123,19 @@ impl ResponseHead {
         }
         let chunked10 = self.version == Version::Http10 && self.framing == Framing::Chunked;
         let keep = options.keep_alive && self.framing != Framing::UntilClose && !chunked10;
-        let both11 = (options.version, self.version) == (Version::Http11, Version::Http11);
+        let version = self.version.as_http1();
+        let both11 = (options.version, version) == (Version::Http11, Version::Http11);
         if keep && !both11 {
             connection::add_keep_alive(&mut self.headers);
-        } else if !keep && self.version == Version::Http11 {
+        } else if !keep && version == Version::Http11 {
             self.headers.add(b"connection", b"close");
         }
         keep
     }
 
-    /// Appends the head to `out`, its empty line included.
+    /// Appends the head to `out`, as HTTP/1, its empty line included.
     pub fn write(&self, buf: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(self.version.text().as_bytes());
+        out.extend_from_slice(self.version.as_http1().text().as_bytes());
         let status = self.status.min(999);
         let digit = |value: u16| b'0' + (value % 10) as u8;
         out.extend_from_slice(&[b' ', digit(status / 100), digit(status / 10), digit(status), b' ']);

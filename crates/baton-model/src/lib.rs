@@ -76,7 +76,7 @@ pub use resolvers::{HoldTimes, NameServer, Resolution, Resolvers};
 pub use ring::{Ring, RingServer, SyslogFraming};
 pub use rule::{Rule, Ruleset, Service};
 pub use send_proxy::{ProxyProtocol, SendProxy};
-pub use server::{NetAddress, Server, ServerAddress, ServerTarget, SourceAddress};
+pub use server::{NetAddress, Server, ServerAddress, ServerProtocol, ServerTarget, SourceAddress, WebSocketProtocol};
 pub use source::{KeywordLines, Source, Written};
 pub use stats::{AccessLevel, SeverityOutput, ShownText, Stats, StatsPage, StatsSocket, StatsUser};
 pub use table::{DataKind, DataType, KeyType, ServerKey, StickTable, Stored};

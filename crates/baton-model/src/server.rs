@@ -56,6 +56,10 @@ pub struct Server {
     pub pool_purge_delay: Duration,
     /// `max-reuse`: requests over one connection; `None` is no limit.
     pub max_reuse: Option<u32>,
+    /// `proto`: what connections to it speak; `None`: what ALPN has negotiated, else HTTP/1.
+    pub proto: Option<ServerProtocol>,
+    /// `ws`: what connections for WebSockets speak.
+    pub websockets: WebSocketProtocol,
     /// `tfo`.
     pub tfo: bool,
     /// `tcp-ut` in milliseconds.
@@ -104,6 +108,8 @@ impl Server {
             pool_max_conn: -1,
             pool_purge_delay: Duration::from_secs(5),
             max_reuse: None,
+            proto: None,
+            websockets: WebSocketProtocol::Auto,
             tfo: false,
             tcp_user_timeout_ms: None,
             redir: None,
@@ -139,6 +145,27 @@ impl Server {
     pub fn any_tls(&self) -> Option<&Arc<ServerTls>> {
         self.tls.as_ref().or(self.check.tls.as_ref()).or(self.tls_ready.as_ref())
     }
+}
+
+/// `proto` of a `server` line, in `mode http`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ServerProtocol {
+    /// `h1`: HTTP/1.
+    H1,
+    /// `h2`: HTTP/2, from the first byte.
+    H2,
+}
+
+/// `ws` of a `server` line.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum WebSocketProtocol {
+    /// As all requests; where ALPN decides, and offers it, HTTP/1.
+    #[default]
+    Auto,
+    /// HTTP/1.
+    H1,
+    /// HTTP/2 (RFC 8441).
+    H2,
 }
 
 /// Where a server is: the address in use, and the name it came from.

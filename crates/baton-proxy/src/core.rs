@@ -21,6 +21,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::generation::Generation;
+use crate::http2_server::ConnectionMemory;
 use crate::log::LogWriter;
 use crate::messages::Messages;
 use crate::moving::{InTransit, Mover, StayReason};
@@ -51,7 +52,7 @@ pub struct Core {
     /// Read once per turn.
     pub clock: Rc<Clock>,
     /// Read buffers.
-    pub buffers: BufferPool,
+    pub buffers: Rc<BufferPool>,
     /// Memory for encrypted bytes.
     pub records: Rc<RecordPool>,
     /// For splicing.
@@ -148,7 +149,7 @@ impl Core {
             registry,
             log: LogWriter::new(clock.clone()),
             clock,
-            buffers: BufferPool::new(bufsize),
+            buffers: Rc::new(BufferPool::new(bufsize)),
             records: Rc::default(),
             pipes,
             upstreams,
@@ -225,6 +226,16 @@ impl Core {
         }
         self.log.forget_unused();
         self.upstreams.retire(generation);
+    }
+
+    /// What it lends to connections to servers that carry several requests.
+    pub fn connection_memory(&self) -> ConnectionMemory {
+        ConnectionMemory {
+            core: self.number,
+            clock: self.clock.clone(),
+            buffers: self.buffers.clone(),
+            outs: self.outs.clone(),
+        }
     }
 
     /// Takes up the stick tables of the generation in use: those that stay are held as before.

@@ -321,22 +321,7 @@ impl Http2Client {
         if counts == Counts::default() {
             return;
         }
-        let view = self.session.view();
-        let block = view.plan.state.counters.of(self.core.number);
-        let add = |counter, count: u32| {
-            if count > 0 {
-                block.add(counter, count.into());
-            }
-        };
-        add(Counter::Http2Headers, counts.headers);
-        add(Counter::Http2Data, counts.data);
-        add(Counter::Http2Settings, counts.settings);
-        add(Counter::Http2Resets, counts.resets);
-        add(Counter::Http2GoAways, counts.go_aways);
-        add(Counter::Http2StreamErrors, counts.stream_errors);
-        add(Counter::Http2ConnectionErrors, counts.connection_errors);
-        add(Counter::Http2ResetsSent, counts.resets_sent);
-        add(Counter::Http2GoAwaysSent, counts.go_aways_sent);
+        self.session.view().plan.state.counters.of(self.core.number).add_http2(counts);
     }
 
     fn take_event(self: &Rc<Self>, event: Event<'_>) {

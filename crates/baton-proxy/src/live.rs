@@ -36,6 +36,8 @@ pub struct Live<'a> {
     pub chosen: Option<&'a Arc<ServerState>>,
     /// The connection to it, while there is one.
     pub server: Option<&'a Stream>,
+    /// HTTP/2 is spoken over that.
+    pub speaks_http2: bool,
 }
 
 impl LiveState for Live<'_> {
@@ -145,6 +147,7 @@ impl Live<'_> {
             // Rules run on connections without an error.
             (ConnectionFigure::Error, _) => 0,
             (ConnectionFigure::HttpMajor, Side::Client) if self.connection.is_http2 => 2,
+            (ConnectionFigure::HttpMajor, Side::Server) if self.speaks_http2 => 2,
             (ConnectionFigure::HttpMajor, _) => 1,
             (ConnectionFigure::HasProxyHeader, Side::Client) => i64::from(self.connection.has_proxy_header),
             (ConnectionFigure::HasProxyHeader, Side::Server) => return None,

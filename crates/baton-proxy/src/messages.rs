@@ -3,6 +3,8 @@
 //! Their memory is taken from the core's pools when the first byte arrives and given back when the request is answered: an idle
 //! connection holds none of it, and a head that is not complete only what it was read into.
 
+mod versions;
+
 use std::ops::Range;
 
 use baton_http::{
@@ -33,6 +35,8 @@ pub struct Messages {
     pub body: BodyState,
     /// Towards the server.
     pub up: Vec<u8>,
+    /// Bytes of its head at the front of it, as HTTP/1 has it; 0: it is composed for HTTP/2, the body alone.
+    pub up_head: usize,
     /// Where the line with the server's name is in it (`http-send-name-header`), or is put.
     pub server_line: Range<usize>,
     /// From the server; without room until [`prepare_exchange`](Self::prepare_exchange).
@@ -68,6 +72,7 @@ impl Messages {
             request_chunks: ChunkDecoder::default(),
             body: BodyState::default(),
             up: Vec::new(),
+            up_head: 0,
             server_line: 0..0,
             received: Buffer::new(0),
             response: ResponseHead::new(),
@@ -153,9 +158,11 @@ impl Messages {
     /// Writes the name of the server into the composed request, of which nothing is sent yet, in the place of another's.
     pub fn name_server(&mut self, header: &str, name: &str) {
         debug_assert_eq!(self.upload.sent, 0);
+        self.compose_for_http1();
         let line = format!("{}: {name}\r\n", header.to_ascii_lowercase());
         let start = self.server_line.start;
         self.up.splice(self.server_line.clone(), line.bytes());
+        self.up_head = self.up_head - self.server_line.len() + line.len();
         self.server_line = start..start + line.len();
     }
 
@@ -199,6 +206,7 @@ impl Messages {
             request_chunks,
             body,
             up,
+            up_head,
             server_line,
             received,
             response,
@@ -227,7 +235,7 @@ impl Messages {
         *upload = Flow::default();
         *composed = false;
         *is_http2 = false;
-        *server_line = 0..0;
+        (*up_head, *server_line) = (0, 0..0);
         buffers.give(std::mem::take(received));
         let mut input = std::mem::take(input);
         input.unpin();

@@ -1,94 +1,30 @@
-//! Connections to servers, and those of one core that are idle, by server. A connection is lent to one request at a time and never
-//! crosses cores.
+//! Connections to servers that may be used again, those of one core, by server. They never cross cores. One that speaks HTTP/1 is here while
+//! it is idle, and lent to one request at a time; one that speaks HTTP/2 is here as long as it lives, and lends out its streams.
+
+mod opening;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::{Address, Proxy, Server, diff};
+use baton_model::ServerProtocol;
 
 use crate::balance::{ServerState, Slot};
 use crate::clock::Clock;
 use crate::generation::Generation;
-use crate::proxy_protocol::Addresses;
+use crate::http2_server::{Http2Server, ServerStream};
+use crate::server_connection::ServerConnection;
+use crate::server_exchange::ServerExchange;
 use crate::state::CounterBlock;
-use crate::stream::Stream;
 use crate::supervise;
-use crate::upstream::dialer;
-use crate::upstream::{Agreed, ServerTlsContext, is_same};
+
+pub use self::opening::{OpeningConnection, OpeningGuard};
 
 /// How often connections that were closed by their server, or are not needed any more, are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
-
-/// An established connection to a server.
-#[derive(Debug)]
-pub struct ServerConnection {
-    /// The socket.
-    pub stream: Stream,
-    /// Whose it is.
-    pub server: Arc<ServerState>,
-    /// The settings it was opened with.
-    pub config: Arc<Server>,
-    /// TLS over it.
-    pub encryption: Option<Agreed>,
-    /// The name that was asked for (SNI): requests for another one go elsewhere.
-    pub name: Option<Box<str>>,
-    /// The client's addresses that it carries: requests with other ones need another connection. `None`: it carries none.
-    pub client: Option<Box<Addresses>>,
-    /// Requests it carried before the current one.
-    pub requests: u32,
-    /// It was authenticated for one client.
-    pub private: bool,
-    /// Since when it is idle.
-    pub idle_since: Instant,
-}
-
-impl ServerConnection {
-    /// Whether a request for `config` may go over it: a reload may have changed where the server is and how it is spoken to, and
-    /// a runtime command whom to trust.
-    pub fn fits(&self, config: &Arc<Server>, encryption: Option<&Arc<ServerTlsContext>>) -> bool {
-        is_same(self.encryption.as_ref(), encryption)
-            && (Arc::ptr_eq(&self.config, config) || !diff::reconnects(&self.config, config))
-    }
-
-    /// Whether it was encrypted by files that hold the same still.
-    pub fn is_current(&self) -> bool {
-        self.encryption.as_ref().is_none_or(Agreed::is_current)
-    }
-
-    /// Whether other clients may use it too: it does not carry one client's address.
-    pub fn is_shareable(&self) -> bool {
-        self.client.is_none()
-    }
-}
-
-/// What a connection to `server` carries of a client's addresses: in a PROXY header, as its source, or as its destination. `None`:
-/// nothing.
-pub fn carried(server: &Server, backend: &Proxy, addresses: impl FnOnce() -> Addresses) -> Option<Addresses> {
-    let with_port = dialer::source_of(server, backend).and_then(|source| source.use_client);
-    let to_destination = server.address.depends_on_client();
-    if !server.send_proxy.is_on() && with_port.is_none() && !to_destination {
-        return None;
-    }
-    let Addresses { source, destination } = addresses();
-    if server.send_proxy.is_on() {
-        return Some(Addresses { source, destination });
-    }
-    let source = with_port.and_then(|with_port| {
-        let port = |source: SocketAddr| if with_port { source.port() } else { 0 };
-        source.map(|source| SocketAddr::new(source.ip(), port(source)))
-    });
-    let place = || server.address.for_client(&|| destination);
-    let destination = to_destination.then(place).flatten().and_then(|place| match place {
-        Address::Inet(place) => Some(place),
-        Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => None,
-    });
-    Some(Addresses { source, destination })
-}
 
 /// The idle connections of a core.
 #[derive(Debug)]
@@ -112,6 +48,12 @@ struct Pool {
     server: Arc<ServerState>,
     counters: Arc<CounterBlock>,
     idle: Vec<ServerConnection>,
+    /// Those that speak HTTP/2, in use or not, the oldest first.
+    http2: Vec<Rc<Http2Server>>,
+    /// Those that are being opened, and will speak HTTP/2 perhaps.
+    opening: Vec<Rc<OpeningConnection>>,
+    /// Whether the last one that was opened speaks HTTP/2; `None`: there was none.
+    speaks_http2: Option<bool>,
     /// Whose pool it is.
     core: usize,
     /// The fewest that were idle since the last purge: so many were not needed.
@@ -124,14 +66,68 @@ struct Pool {
 impl Pool {
     /// Says how many connections are idle, for statistics.
     fn note(&self) {
-        self.counters.of(self.core).set_idle(self.idle.len() as u64);
+        self.counters.of(self.core).set_idle(self.idle_count() as u64);
+    }
+
+    fn idle_count(&self) -> usize {
+        self.idle.len() + self.http2.iter().filter(|connection| connection.is_idle()).count()
+    }
+
+    fn take_stream(&self, slot: &Slot, name: Option<&str>, sharing: Sharing) -> Option<ServerStream> {
+        let fits = |connection: &&Rc<Http2Server>| {
+            !connection.is_private()
+                && connection.connection.name.as_deref() == name
+                && sharing.allows(connection)
+                && connection.has_room()
+                && connection.connection.fits(slot.config(), slot.encryption())
+        };
+        let found = self.http2.iter().find(fits)?;
+        let stream = found.lend();
+        if let Sharing::Session(session) = sharing {
+            found.set_owner(session);
+        }
+        self.note();
+        Some(stream)
+    }
+
+    /// Retires the connections with HTTP/2 that are none of those that `stays` wants.
+    fn keep_http2(&mut self, mut stays: impl FnMut(&Http2Server) -> bool) {
+        self.http2.retain(|connection| {
+            let keeps = !connection.is_closed() && stays(connection);
+            if !keeps {
+                connection.retire();
+            }
+            keeps
+        });
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if !self.idle.is_empty() {
+        if !self.idle.is_empty() || !self.http2.is_empty() {
             self.counters.of(self.core).set_idle(0);
+        }
+        self.keep_http2(|_| false);
+    }
+}
+
+/// Which connections a request may be sent over, by `http-reuse`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Sharing {
+    /// `safe`: an idle one; with HTTP/2 also one that carries requests of this session alone.
+    Session(usize),
+    /// `aggressive`, for the first request of a session: one that has carried a second request already.
+    Proven,
+    /// Any.
+    All,
+}
+
+impl Sharing {
+    fn allows(self, connection: &Http2Server) -> bool {
+        match self {
+            Sharing::Session(session) => connection.is_idle() || connection.owner() == Some(session),
+            Sharing::Proven => connection.requests() > 1,
+            Sharing::All => true,
         }
     }
 }
@@ -150,11 +146,28 @@ impl Upstreams {
         }
     }
 
-    /// An idle connection for the slot's server on which `name` was asked for: the last used of those that carried a second request already, else (unless
-    /// `proven`, for `http-reuse aggressive`) the oldest one.
-    pub fn take(&self, slot: &Slot, name: Option<&str>, proven: bool) -> Option<ServerConnection> {
+    /// A connection for the slot's server on which `name` was asked for, and on which this `protocol` is spoken, if one is wanted. With
+    /// HTTP/2 a stream of the oldest one that has room, so that those that are not needed become idle; else an idle one: the last used
+    /// of those that carried a second request already, or the oldest one.
+    pub fn take(
+        &self,
+        slot: &Slot,
+        name: Option<&str>,
+        sharing: Sharing,
+        protocol: Option<ServerProtocol>,
+    ) -> Option<ServerExchange> {
         let mut pools = self.pools.borrow_mut();
         let pool = pools.get_mut(&key(slot.server()))?;
+        if !pool.http2.is_empty()
+            && protocol != Some(ServerProtocol::H1)
+            && let Some(stream) = pool.take_stream(slot, name, sharing)
+        {
+            return Some(ServerExchange::Http2(stream));
+        }
+        if protocol == Some(ServerProtocol::H2) {
+            return None;
+        }
+        let proven = sharing == Sharing::Proven;
         let found = loop {
             let asked = |connection: &ServerConnection| connection.name.as_deref() == name;
             let tried = pool.idle.iter().rposition(|connection| connection.requests > 1 && asked(connection));
@@ -170,7 +183,72 @@ impl Upstreams {
         };
         pool.unneeded = pool.unneeded.min(pool.idle.len());
         pool.note();
-        Some(found)
+        Some(ServerExchange::Http1(found))
+    }
+
+    /// A connection is about to be opened that may speak HTTP/2: those that it will be good for may wait for it, as long as the guard is held.
+    pub fn opens(&self, slot: &Slot, name: Option<&str>, session: Option<usize>) -> Option<OpeningGuard> {
+        let mut pools = self.pools.borrow_mut();
+        let pool = pools.get_mut(&key(slot.server()))?;
+        if pool.speaks_http2 == Some(false) {
+            return None;
+        }
+        let (opening, guard) = OpeningConnection::begin(name, session);
+        pool.opening.retain(|opening| !opening.is_done());
+        pool.opening.push(opening);
+        Some(guard)
+    }
+
+    /// A connection that is being opened and will have a stream for this request, if it speaks HTTP/2; such a one has so many streams.
+    pub fn expect(
+        &self,
+        slot: &Slot,
+        name: Option<&str>,
+        sharing: Sharing,
+        most: usize,
+    ) -> Option<Rc<OpeningConnection>> {
+        let pools = self.pools.borrow();
+        let pool = pools.get(&key(slot.server()))?;
+        pool.opening.iter().find(|opening| opening.expect(name, sharing, most)).cloned()
+    }
+
+    /// A connection to the server was opened, and speaks HTTP/2 or does not.
+    pub fn note_version(&self, server: &Arc<ServerState>, is_http2: bool) {
+        if let Some(pool) = self.pools.borrow_mut().get_mut(&key(server)) {
+            pool.speaks_http2 = Some(is_http2);
+        }
+    }
+
+    /// Keeps a new connection that speaks HTTP/2: its streams may be lent from now on.
+    pub fn add_http2(self: &Rc<Self>, connection: &Rc<Http2Server>) {
+        let mut pools = self.pools.borrow_mut();
+        let Some(pool) = pools.get_mut(&key(&connection.connection.server)) else { return connection.retire() };
+        pool.http2.push(connection.clone());
+        drop(pools);
+        self.sweep_later();
+    }
+
+    /// A stream was given back. If its connection is idle by that, and one more than may be (`pool-max-conn`, shared out among the cores, and
+    /// what the process may keep), it is closed.
+    pub fn rests(&self, connection: &Rc<Http2Server>) {
+        if !connection.is_idle() {
+            return;
+        }
+        let mut pools = self.pools.borrow_mut();
+        let Some(pool) = pools.get_mut(&key(&connection.connection.server)) else { return };
+        let limit = self.limit(connection.connection.config.pool_max_conn);
+        if pool.idle_count() > limit || self.idle.get() >= self.idle_max.get() {
+            pool.keep_http2(|other| !std::ptr::eq(other, &**connection));
+        }
+        pool.note();
+    }
+
+    /// This core's share of the idle connections that a server may have.
+    fn limit(&self, pool_max_conn: i32) -> usize {
+        match pool_max_conn {
+            limit @ 0.. => (limit as usize).div_ceil(self.cores),
+            _ => usize::MAX,
+        }
     }
 
     /// The counters of a server, looked up by name the first time only.
@@ -185,6 +263,9 @@ impl Upstreams {
             server: server.clone(),
             counters: look_up(),
             idle: Vec::new(),
+            http2: Vec::new(),
+            opening: Vec::new(),
+            speaks_http2: None,
             core: self.core,
             unneeded: 0,
             peak: 0,
@@ -200,11 +281,10 @@ impl Upstreams {
         if connection.server.is_removed() || !connection.is_shareable() {
             return;
         }
-        let limit = match connection.config.pool_max_conn {
-            0 => return,
-            limit @ 1.. => (limit as usize).div_ceil(self.cores),
-            _ => usize::MAX,
-        };
+        let limit = self.limit(connection.config.pool_max_conn);
+        if limit == 0 {
+            return;
+        }
         connection.idle_since = self.clock.now();
         let mut pools = self.pools.borrow_mut();
         let Some(pool) = pools.get_mut(&key(&connection.server)) else { return };
@@ -248,6 +328,7 @@ impl Upstreams {
         for pool in pools.values_mut() {
             let (config, encryption) = (pool.server.config(), pool.server.encryption());
             pool.idle.retain(|connection| connection.fits(&config, encryption.as_ref()));
+            pool.keep_http2(|connection| connection.connection.fits(&config, encryption.as_ref()));
         }
         let mut left = share;
         for pool in pools.values_mut() {
@@ -288,10 +369,24 @@ impl Upstreams {
         let mut pools = self.pools.borrow_mut();
         for pool in pools.values_mut() {
             pool.idle.retain(|connection| connection.is_current() && !connection.stream.is_stale());
-            let delay = pool.server.config().pool_purge_delay;
+            pool.keep_http2(|connection| connection.is_usable() && connection.connection.is_current());
+            let config = pool.server.config();
+            let delay = config.pool_purge_delay;
+            for connection in &pool.http2 {
+                connection.look_after(now);
+            }
             if now.duration_since(pool.purged) >= delay {
                 let surplus = pool.unneeded.min(pool.idle.len()).div_ceil(2);
                 pool.idle.drain(..surplus);
+                let is_unneeded =
+                    |one: &Http2Server| one.is_idle() && !one.is_private() && one.idle_since() + delay <= now;
+                let unneeded = pool.http2.iter().filter(|connection| is_unneeded(connection)).count();
+                let mut left = unneeded.div_ceil(2);
+                pool.keep_http2(|connection| {
+                    let goes = left > 0 && is_unneeded(connection);
+                    left -= usize::from(goes);
+                    !goes
+                });
                 pool.unneeded = pool.idle.len();
                 pool.peak = pool.server.served() as usize;
                 pool.purged = now;
@@ -299,7 +394,7 @@ impl Upstreams {
             pool.note();
         }
         self.idle.set(pools.values().map(|pool| pool.idle.len()).sum());
-        self.idle.get() > 0
+        self.idle.get() > 0 || pools.values().any(|pool| !pool.http2.is_empty())
     }
 }
 
@@ -327,39 +422,4 @@ impl Hasher for AddressHasher {
 /// The server's identity for as long as the pool holds it.
 fn key(server: &Arc<ServerState>) -> usize {
     Arc::as_ptr(server) as usize
-}
-
-#[cfg(test)]
-mod tests {
-    use baton_model::{Role, SendProxy, SourceAddress};
-
-    use super::*;
-
-    #[test]
-    fn what_connections_carry_of_their_client() {
-        let check = |server: &Server, backend: &Proxy, expect: &str| {
-            let address = |text: &str| text.parse().ok();
-            let client = Addresses { source: address("192.0.2.1:1000"), destination: address("192.0.2.9:80") };
-            let show = |address: Option<SocketAddr>| address.map_or("-".to_owned(), |address| address.to_string());
-            let found = carried(server, backend, || client)
-                .map(|Addresses { source, destination }| format!("{} {}", show(source), show(destination)));
-            assert_eq!(found.as_deref().unwrap_or("nothing"), expect);
-        };
-        let server = |address: &str| Server::new("s", 1, Address::Inet(address.parse().expect("an address")));
-        let uses = |with_port| {
-            let ip = std::net::Ipv4Addr::UNSPECIFIED.into();
-            Some(SourceAddress { ip, ports: (0, 0), use_client: Some(with_port), interface: None })
-        };
-        let plain = Proxy::new("b", Role::Backend);
-        let mut transparent = Proxy::new("b", Role::Backend);
-        transparent.source_address = uses(true);
-        check(&server("192.0.2.2:80"), &plain, "nothing");
-        check(&server("192.0.2.2:80"), &transparent, "192.0.2.1:1000 -");
-        check(&server("192.0.2.2:0"), &plain, "- 192.0.2.2:80");
-        let mut own = server("192.0.2.2:80");
-        own.source_address = uses(false);
-        check(&own, &transparent, "192.0.2.1:0 -");
-        own.send_proxy = SendProxy::V1;
-        check(&own, &plain, "192.0.2.1:1000 192.0.2.9:80");
-    }
 }

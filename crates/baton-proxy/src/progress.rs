@@ -21,6 +21,8 @@ pub struct Progress {
     server_counters: Option<Arc<CounterBlock>>,
     slot: Option<Slot>,
     reused: bool,
+    /// HTTP/2 is spoken with the server.
+    speaks_http2: bool,
     /// What became of the client's persistence cookie.
     pub persistence: Persistence,
     replacement: Option<Vec<u8>>,
@@ -90,6 +92,7 @@ impl Progress {
             server_counters: None,
             slot: None,
             reused: false,
+            speaks_http2: false,
             persistence: Persistence::default(),
             replacement: None,
             stick_keys: StickKeys::new(),
@@ -186,6 +189,16 @@ impl Progress {
     /// The request goes over a connection, which carried another one before or did not.
     pub fn go_over(&mut self, is_reused: bool) {
         self.reused = is_reused;
+    }
+
+    /// HTTP/2 is spoken over the connection, or is not.
+    pub fn note_version(&mut self, is_http2: bool) {
+        self.speaks_http2 = is_http2;
+    }
+
+    /// Whether HTTP/2 is spoken with the server.
+    pub fn speaks_http2(&self) -> bool {
+        self.speaks_http2
     }
 
     /// Whether the request went over a connection that had carried another one.

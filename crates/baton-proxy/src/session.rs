@@ -13,7 +13,7 @@ use baton_tables::Timeline;
 use crate::balance::ServerState;
 use crate::clock::Clock;
 use crate::core::Core;
-use crate::pool::ServerConnection;
+use crate::server_exchange::PrivateConnection;
 use crate::state::StayReason;
 use crate::view::{FrontendSlot, FrontendView};
 
@@ -30,7 +30,7 @@ pub struct Session {
     /// When the last request ended, in milliseconds after the accept.
     rested_ms: Cell<u32>,
     /// A server connection that only this client may use: one that carried its previous request.
-    private: Cell<Option<Box<ServerConnection>>>,
+    private: Cell<Option<Box<PrivateConnection>>>,
 }
 
 /// What rules have set while a connection was in `mode tcp`.
@@ -83,7 +83,7 @@ impl Session {
         self.handed_on.set(handed_on);
         let private = self.private.take();
         // One that is only not shared is opened anew by whoever needs one.
-        let is_bound = private.as_ref().is_some_and(|private| private.private);
+        let is_bound = private.as_ref().is_some_and(|private| private.is_bound());
         self.private.set(private);
         left.or(has_settings.then_some(StayReason::Variables)).or(is_bound.then_some(StayReason::OwnServer))
     }
@@ -179,20 +179,25 @@ impl Session {
         limit.map(|limit| since + limit)
     }
 
+    /// What tells it from other sessions of this core, as long as it lasts.
+    pub fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// The server connection that only this client may use, for a request that takes it.
-    pub fn take_private(&self) -> Option<Box<ServerConnection>> {
+    pub fn take_private(&self) -> Option<Box<PrivateConnection>> {
         self.private.take()
     }
 
     /// Keeps a server connection that only this client may use.
-    pub fn keep_private(&self, connection: ServerConnection) {
+    pub fn keep_private(&self, connection: PrivateConnection) {
         self.private.set(Some(Box::new(connection)));
     }
 
     /// The server of the previous request, if a connection to it is kept for this client alone.
     pub fn preferred_server(&self) -> Option<Arc<ServerState>> {
         let private = self.private.take()?;
-        let server = private.server.clone();
+        let server = private.server().clone();
         self.private.set(Some(private));
         Some(server)
     }

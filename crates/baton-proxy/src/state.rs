@@ -339,6 +339,10 @@ pub struct BackendFigures {
     pub open: AtomicI64,
     /// The most at once.
     pub open_max: AtomicI64,
+    /// Connections to its servers that speak HTTP/2.
+    pub http2_open: AtomicI64,
+    /// Requests in work on them.
+    pub http2_streams: AtomicI64,
     /// The last malformed response.
     pub malformed: LastCapture,
     servers: Mutex<Arc<ServerPlans>>,
@@ -518,6 +522,8 @@ impl Registry {
             counters: CounterBlock::new(&self.memory, Counted::Backend(proxy.name.clone()), self.cores),
             open: AtomicI64::new(0),
             open_max: AtomicI64::new(0),
+            http2_open: AtomicI64::new(0),
+            http2_streams: AtomicI64::new(0),
             malformed: LastCapture::default(),
             servers: Mutex::default(),
             memory: self.memory.clone(),

@@ -96,6 +96,10 @@ pub struct TlsLimits {
 pub struct BackendView {
     /// What the change path prepared.
     pub plan: Arc<BackendPlan>,
+    /// What HTTP/2 servers are told, and may cost.
+    pub http2: Rc<Config>,
+    /// Bounds of a response's head.
+    pub limits: Limits,
 }
 
 /// The backends of a generation, on one core. Each view is made when a request first goes there, so that a core takes up a generation
@@ -103,13 +107,21 @@ pub struct BackendView {
 #[derive(Debug)]
 pub struct BackendViews {
     plans: Arc<ByName<Arc<BackendPlan>>>,
+    http2: Rc<Config>,
+    limits: Limits,
     made: RefCell<ByName<Rc<BackendView>>>,
 }
 
 impl BackendViews {
     /// Of these plans.
-    pub fn new(plans: Arc<ByName<Arc<BackendPlan>>>) -> BackendViews {
-        BackendViews { plans, made: RefCell::default() }
+    pub fn new(plans: Arc<ByName<Arc<BackendPlan>>>, global: &Global) -> BackendViews {
+        let limits = Limits { head_bytes: global.bufsize, ..head_limits(global) };
+        BackendViews {
+            plans,
+            http2: Rc::new(http2_config(global, limits, Side::Servers)),
+            limits,
+            made: RefCell::default(),
+        }
     }
 
     /// The backend of that name.
@@ -118,7 +130,7 @@ impl BackendViews {
             return Some(view.clone());
         }
         let (name, plan) = self.plans.get_key_value(name)?;
-        let view = Rc::new(BackendView { plan: plan.clone() });
+        let view = Rc::new(BackendView { plan: plan.clone(), http2: self.http2.clone(), limits: self.limits });
         self.made.borrow_mut().insert(name.clone(), view.clone());
         Some(view)
     }
@@ -134,14 +146,9 @@ impl FrontendView {
     /// The views of all frontends of `generation`, by name.
     pub fn all(log: &LogWriter, generation: &Arc<Generation>) -> ByName<Rc<FrontendView>> {
         let global = &generation.model.global;
-        let limits = Limits {
-            head_bytes: global.bufsize.saturating_sub(global.maxrewrite),
-            headers: global.maxhdr,
-            relaxed: false,
-            http10_payload: global.http10_payload,
-        };
-        let http2 = Rc::new(http2_config(global, limits));
-        let backends = Rc::new(BackendViews::new(generation.backends.clone()));
+        let limits = head_limits(global);
+        let http2 = Rc::new(http2_config(global, limits, Side::Clients));
+        let backends = Rc::new(BackendViews::new(generation.backends.clone(), global));
         let view = |plan: &Arc<FrontendPlan>| {
             let default = plan.default_backend.as_ref().and_then(|backend| backends.get(&backend.proxy.name));
             Rc::new(FrontendView {
@@ -178,33 +185,63 @@ impl FrontendView {
 
 /// Streams whose servers do not take what their clients send hold up no other one before they hold this many windows.
 const STALLED_STREAMS: u32 = 16;
+/// A server's connection has windows for so many streams at least, if it may have as many.
+const STREAMS_USUAL_MAX: u32 = 256;
+
+/// Bounds of heads, as HTTP/1 has them.
+fn head_limits(global: &Global) -> Limits {
+    Limits {
+        head_bytes: global.bufsize.saturating_sub(global.maxrewrite),
+        headers: global.maxhdr,
+        relaxed: false,
+        http10_payload: global.http10_payload,
+    }
+}
+
+/// Whose connections HTTP/2 is spoken on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Side {
+    Clients,
+    Servers,
+}
 
 /// `tune.h2.*`, and heads as long as those of HTTP/1.
-fn http2_config(global: &Global, limits: Limits) -> Config {
+fn http2_config(global: &Global, limits: Limits, side: Side) -> Config {
     let tuning = &global.http2;
+    let of_servers = |own: Option<u32>, all: u32| own.filter(|_| side == Side::Servers).unwrap_or(all);
+    let window = of_servers(tuning.server_initial_window_size, tuning.initial_window_size);
+    let streams = of_servers(tuning.server_max_concurrent_streams, tuning.max_concurrent_streams);
+    // A client is not to hold up others whose responses come over the same connection.
+    let stalled = match side {
+        Side::Clients => STALLED_STREAMS,
+        Side::Servers => streams.clamp(1, STREAMS_USUAL_MAX),
+    };
     let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
     let fields = u32::try_from(limits.headers).unwrap_or(u32::MAX);
     let usual = Settings::default();
     let settings = Settings {
         header_table_size: tuning.header_table_size,
         enable_push: false,
-        max_concurrent_streams: match tuning.max_concurrent_streams {
+        max_concurrent_streams: match streams {
             0 => u32::MAX,
             most => most,
         },
-        initial_window_size: tuning.initial_window_size,
+        initial_window_size: window,
         max_frame_size: frame_size(global),
         enable_connect_protocol: !tuning.no_websockets,
         ..usual
     };
     Config {
         settings,
-        connection_window: tuning.initial_window_size.saturating_mul(STALLED_STREAMS).clamp(65_535, i32::MAX as u32),
+        connection_window: window.saturating_mul(stalled).clamp(65_535, i32::MAX as u32),
         // Each field counts for 32 bytes more; cookies may come in crumbs, which are one field of what is forwarded.
         head_bytes_max: head_bytes.saturating_add(64 * fields),
         head_fields_max: 2 * fields,
         block_bytes_max: head_bytes.saturating_mul(2),
-        glitches_max: tuning.glitches_max,
+        glitches_max: match side {
+            Side::Clients => tuning.glitches_max,
+            Side::Servers => tuning.server_glitches_max,
+        },
         ..Config::default()
     }
 }

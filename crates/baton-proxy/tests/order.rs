@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From what accepts connections down to what uses no other module.
-const ORDER: [&str; 61] = [
+const ORDER: [&str; 65] = [
     "workers",
     "accept",
     "http1",
@@ -32,6 +32,8 @@ const ORDER: [&str; 61] = [
     "core",
     "moving",
     "pool",
+    "server_exchange",
+    "http2_server",
     "view",
     "plan_figures",
     "generation",
@@ -39,6 +41,7 @@ const ORDER: [&str; 61] = [
     "desk",
     "names",
     "messages",
+    "server_connection",
     "balance",
     "flow",
     "transport",
@@ -62,6 +65,7 @@ const ORDER: [&str; 61] = [
     "socks4",
     "header_case",
     "passwords",
+    "websocket",
     "patience",
     "body",
     "pages",

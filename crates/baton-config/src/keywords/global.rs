@@ -170,6 +170,24 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "Violations and oddities of an HTTP/2 client after which its connection is closed (as in HAProxy 3.0); 0, the default, is no limit.",
     ),
     row(
+        "tune.h2.be.glitches-threshold",
+        "NUMBER",
+        http2::server_glitches_threshold,
+        "As 'tune.h2.fe.glitches-threshold', for servers.",
+    ),
+    row(
+        "tune.h2.be.initial-window-size",
+        "BYTES",
+        http2::server_initial_window_size,
+        "As 'tune.h2.initial-window-size', for servers: bytes of a response's body that one may send ahead of its client.",
+    ),
+    row(
+        "tune.h2.be.max-concurrent-streams",
+        "NUMBER",
+        http2::server_max_concurrent_streams,
+        "As 'tune.h2.max-concurrent-streams', for connections to servers.",
+    ),
+    row(
         "tune.h2.fe.initial-window-size",
         "BYTES",
         http2::initial_window_size,
@@ -191,19 +209,19 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         "tune.h2.initial-window-size",
         "BYTES",
         http2::initial_window_size,
-        "Bytes of a request's body that an HTTP/2 client may send ahead of its server: 65535 by default.",
+        "Bytes of a body that an HTTP/2 client or server may send ahead of the other side: 65535 by default.",
     ),
     row(
         "tune.h2.max-concurrent-streams",
         "NUMBER",
         http2::max_concurrent_streams,
-        "Requests of an HTTP/2 connection in flight: 100 by default; 0 is no limit.",
+        "Requests of an HTTP/2 connection in flight, of clients and to servers: 100 by default; 0 is no limit.",
     ),
     row(
         "tune.h2.max-frame-size",
         "BYTES",
         http2::max_frame_size,
-        "Longest HTTP/2 frame that clients may send, at most 'tune.bufsize'.",
+        "Longest HTTP/2 frame that clients and servers may send, at most 'tune.bufsize'.",
     ),
     row(
         "tune.handover",

@@ -29,6 +29,24 @@ pub(super) fn max_concurrent_streams(global: &mut GlobalDraft, call: &mut Call<'
     }
 }
 
+pub(super) fn server_glitches_threshold(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(0, MOST) {
+        global.model.http2.server_glitches_max = value as u32;
+    }
+}
+
+pub(super) fn server_initial_window_size(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(0, MOST) {
+        global.model.http2.server_initial_window_size = Some(value as u32);
+    }
+}
+
+pub(super) fn server_max_concurrent_streams(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(value) = call.number(0, MOST) {
+        global.model.http2.server_max_concurrent_streams = Some(value as u32);
+    }
+}
+
 pub(super) fn max_frame_size(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
     if let Some(value) = call.number(16_384, 16_777_215) {
         global.model.http2.max_frame_size = Some(value as u32);

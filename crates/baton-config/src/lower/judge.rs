@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use baton_model::{
     Address, Algorithm, CheckType, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule,
-    Ruleset, Server, Source,
+    Ruleset, Server, ServerProtocol, Source,
 };
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -413,13 +413,25 @@ pub(crate) fn judge_server(
         context.report.add(diagnostic);
     }
     let fitting = if http { "h1" } else { "none" };
-    if let Some(proto) = server.proto.filter(|proto| *proto != fitting) {
+    let is_usable = |proto: &&str| *proto == fitting || http && *proto == "h2";
+    server.server.proto = match server.proto {
+        Some("h1") => Some(ServerProtocol::H1),
+        Some("h2") => Some(ServerProtocol::H2),
+        _ => None,
+    };
+    if let Some(proto) = server.proto.filter(|proto| !is_usable(proto)) {
         let message = format!("{kind} '{backend}' : MUX protocol '{proto}' is not usable for server '{name}'.");
         let mut diagnostic = late(&line, Severity::Alert, "bad-proto", 1, message);
         diagnostic.hint = Some(format!("'proto {fitting}' is what this mode has, without the word, too"));
         context.report.add(diagnostic);
     }
     let fitting = if around.is_http_check { "h1" } else { "none" };
+    if server.check_proto == Some("h2") && around.is_http_check && server.server.check.enabled {
+        let message =
+            format!("{kind} '{backend}': server '{name}': 'check-proto h2' is not supported yet: checks are HTTP/1.");
+        context.report.add(late(&line, Severity::Alert, "not-yet", 1, message));
+        server.check_proto = None;
+    }
     if let Some(proto) = server.check_proto.filter(|proto| *proto != fitting && server.server.check.enabled) {
         let message = format!(
             "{kind} '{backend}': server '{name}' uses an incompatible MUX protocol for the selected check type: \

@@ -231,7 +231,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("server no-sslv3", "it is never spoken; a warning where other words make it void"),
     ("server no-tlsv10", "it is never spoken; a warning where other words make it void"),
     ("server no-tlsv11", "it is never spoken; a warning where other words make it void"),
-    ("server proto", "it is refused where it is not what the mode speaks"),
     ("server check-proto", "it is refused where it is not what the checks speak"),
     ("server usesrc", "it is refused where it stands alone; behind 'source' it is a part of that"),
     ("server stick", "it undoes 'non-stick'"),

@@ -64,12 +64,22 @@ pub struct DataFrame {
 impl Connection {
     /// Whether a stream can be opened.
     pub fn may_open(&self) -> Result<(), NotOpened> {
-        if self.is_draining() || self.failed.is_some() || self.peer_last.is_some() || self.next_own > MAX_31 {
+        if !self.may_go_on() {
             return Err(NotOpened::Ending);
         }
-        let limit = if self.has_settings { self.peer.max_concurrent_streams } else { STREAMS_UNKNOWN };
-        let has_room = self.streams.len() < limit as usize || self.streams.open() < limit as usize;
+        let limit = self.streams_max();
+        let has_room = self.streams.len() < limit || self.streams.open() < limit;
         if has_room { Ok(()) } else { Err(NotOpened::Full) }
+    }
+
+    /// Whether streams can be opened, now or once others have ended: neither side has announced the end, and identifiers are left.
+    pub fn may_go_on(&self) -> bool {
+        !self.is_draining() && self.failed.is_none() && self.peer_last.is_none() && self.next_own <= MAX_31
+    }
+
+    /// Streams that the peer allows to be open at a time.
+    pub fn streams_max(&self) -> usize {
+        if self.has_settings { self.peer.max_concurrent_streams as usize } else { STREAMS_UNKNOWN as usize }
     }
 
     /// Sends a request, which ends with its head if `ends`. Returns its stream, to be given back by [`release`](Self::release).

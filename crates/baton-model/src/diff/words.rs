@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     Algorithm, Balance, BindProtocol, Capability, CpuMap, ExtraFiles, HashType, Mode, ProxyProtocol, RetryOn,
-    SendProxy, ServerAddress, StateFile, Sync,
+    SendProxy, ServerAddress, ServerProtocol, StateFile, Sync, WebSocketProtocol,
 };
 
 /// A value in the words that set it; what nobody has set is `unset`.
@@ -69,6 +69,27 @@ impl Words for BindProtocol {
             BindProtocol::H1 => "h1",
             BindProtocol::H2 => "h2",
             BindProtocol::Bytes => "none",
+        }
+        .into()
+    }
+}
+
+impl Words for ServerProtocol {
+    fn words(&self) -> String {
+        match self {
+            ServerProtocol::H1 => "h1",
+            ServerProtocol::H2 => "h2",
+        }
+        .into()
+    }
+}
+
+impl Words for WebSocketProtocol {
+    fn words(&self) -> String {
+        match self {
+            WebSocketProtocol::Auto => "auto",
+            WebSocketProtocol::H1 => "h1",
+            WebSocketProtocol::H2 => "h2",
         }
         .into()
     }

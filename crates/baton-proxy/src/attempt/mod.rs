@@ -21,10 +21,12 @@ use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::facts::Retry;
 use crate::messages::Messages;
-use crate::pool::ServerConnection;
 use crate::preference::Preference;
 use crate::relay::{Failure, NoResponse};
 use crate::rules::{self, OwnResponse};
+use crate::server_connection::ServerConnection;
+use crate::server_exchange::ServerExchange;
+use crate::stream::Stream;
 use crate::view::BackendView;
 
 /// The pause before the same server is tried again, unless `timeout connect` is shorter: it may be restarting.
@@ -41,10 +43,15 @@ pub struct Attempts<'a> {
     /// A kept connection turned out to be closed under the request: the next attempt opens one, for others that were kept may be
     /// closed as well.
     is_stale: bool,
+    /// A server has said that it did not begin with the request, and that was not counted as an attempt.
+    was_refused: bool,
 }
 
 /// What an exchange has for its server: a request, or the bytes of a client in `mode tcp`.
 pub trait Load: Sized {
+    /// What it is sent over.
+    type Link;
+
     /// There is a place at a server. The answer, if the client is to ask the server itself.
     fn placed(
         exchange: &mut Exchange<'_, Self>,
@@ -69,10 +76,15 @@ pub trait Load: Sized {
         slot: &Slot,
         name: Option<Box<str>>,
         new: bool,
-    ) -> Result<ServerConnection, ConnectFailed>;
+    ) -> Result<Self::Link, ConnectFailed>;
+
+    /// The socket of a connection.
+    fn socket(link: &Self::Link) -> &Stream;
 }
 
 impl Load for Box<Messages> {
+    type Link = ServerExchange;
+
     fn placed(
         exchange: &mut Exchange<'_>,
         backend: &BackendView,
@@ -102,12 +114,18 @@ impl Load for Box<Messages> {
         slot: &Slot,
         name: Option<Box<str>>,
         new: bool,
-    ) -> Result<ServerConnection, ConnectFailed> {
+    ) -> Result<ServerExchange, ConnectFailed> {
         connect::lend(core, exchange, backend, slot, name, new).await
+    }
+
+    fn socket(link: &ServerExchange) -> &Stream {
+        link.socket()
     }
 }
 
 impl Load for Input {
+    type Link = ServerConnection;
+
     fn placed(_: &mut Exchange<'_, Input>, _: &BackendView, _: &Preference, _: &Slot) -> Option<OwnResponse> {
         None
     }
@@ -130,14 +148,18 @@ impl Load for Input {
         _: bool,
     ) -> Result<ServerConnection, ConnectFailed> {
         let has_data = exchange.messages.as_ref().is_some_and(|input| !input.is_empty());
-        connect::open(core, exchange, backend, slot, name, has_data).await
+        connect::open(core, exchange, backend, slot, name, has_data, None).await
+    }
+
+    fn socket(link: &ServerConnection) -> &Stream {
+        &link.stream
     }
 }
 
 /// What came of an attempt.
-pub enum Opened {
+pub enum Opened<L> {
     /// The place at a server, and a connection to it.
-    Server(Slot, ServerConnection),
+    Server(Slot, L),
     /// The client is to ask the server itself (`redir`).
     Answered(OwnResponse),
 }
@@ -146,11 +168,15 @@ impl<'a> Attempts<'a> {
     /// As many as a rule, or else the backend allows.
     pub fn new(backend: &'a BackendView, preference: Preference, set: &RuleSettings) -> Attempts<'a> {
         let retries = set.values().and_then(|set| set.retries).unwrap_or(backend.plan.proxy.retries);
-        Attempts { backend, preference, retries, used: 0, is_stale: false }
+        Attempts { backend, preference, retries, used: 0, is_stale: false, was_refused: false }
     }
 
     /// A place at a server of the backend, and a connection to it, as often as retries allow.
-    pub async fn open<M: Load>(&mut self, core: &Rc<Core>, exchange: &mut Exchange<'_, M>) -> Result<Opened, Ended> {
+    pub async fn open<M: Load>(
+        &mut self,
+        core: &Rc<Core>,
+        exchange: &mut Exchange<'_, M>,
+    ) -> Result<Opened<M::Link>, Ended> {
         loop {
             let slot = place::take(core, exchange, self.backend, &mut self.preference).await?;
             connect::chosen(core, exchange, self.backend, &slot);
@@ -162,7 +188,7 @@ impl<'a> Attempts<'a> {
             let ended = match M::connect(core, exchange, self.backend, &slot, name, self.is_stale).await {
                 Ok(connection) => {
                     if exchange.progress.names_source_address() {
-                        let local = connection.stream.socket().local_addr().ok();
+                        let local = M::socket(&connection).socket().local_addr().ok();
                         exchange.facts.connected_from(local.and_then(|local| local.as_socket()));
                     }
                     return Ok(Opened::Server(slot, connection));
@@ -185,11 +211,18 @@ impl<'a> Attempts<'a> {
     /// # Errors
     /// There is none: how the exchange ended. It keeps its place at the server then.
     pub fn again(&mut self, exchange: &mut Exchange<'_>, slot: Slot, failure: Failure) -> Result<(), Ended> {
-        let mut is_stale = false;
+        let (mut is_stale, mut is_free) = (false, false);
         match failure {
             Failure::Ended(ended) => {
                 exchange.progress.keep(slot);
                 return Err(ended);
+            }
+            // Whatever it is, the server has not begun with it (RFC 9113 8.7): nobody is to notice. But a server that goes on refusing is
+            // not asked for ever.
+            Failure::NoResponse(NoResponse::Unprocessed)
+                if exchange.messages.upload.replayable && (!self.was_refused || self.left() > 0) =>
+            {
+                is_free = !std::mem::replace(&mut self.was_refused, true);
             }
             Failure::NoResponse(failure) => {
                 slot.server().report(Observed::AnswerFailed);
@@ -206,7 +239,7 @@ impl<'a> Attempts<'a> {
         exchange.messages.begin_again();
         if is_stale {
             self.is_stale = true;
-        } else {
+        } else if !is_free {
             self.next(exchange, &slot);
         }
         Ok(())
@@ -251,10 +284,10 @@ impl<'a> Attempts<'a> {
         self.left() > 0
             && !no_retry
             && match failure {
-                NoResponse::Empty => on.empty_response,
+                NoResponse::Empty | NoResponse::Reset => on.empty_response,
                 NoResponse::Truncated | NoResponse::Malformed { .. } => on.junk_response,
                 NoResponse::Late => on.response_timeout,
-                NoResponse::Ended(_) => false,
+                NoResponse::Unprocessed | NoResponse::Ended(_) => false,
             }
     }
 

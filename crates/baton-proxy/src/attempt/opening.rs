@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use baton_kernel::Endpoint;
 use baton_kernel::connect::Started;
-use baton_model::{Address, Bind, Level, Proxy, ServerTarget};
+use baton_model::{Address, Bind, Level, Proxy, ServerProtocol, ServerTarget};
 use baton_rules::RuleSettings;
 use baton_tls::{Facts, Failure, is_wrong_name, rustls};
 
@@ -16,8 +16,8 @@ use crate::connection::Connection;
 use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase};
-use crate::pool::{ServerConnection, carried};
 use crate::proxy_protocol::{Addresses, Introduction, write_header};
+use crate::server_connection::{ServerConnection, carried};
 use crate::socks4::{SOCKS4_RESPONSE_BYTES, socks4_granted, socks4_request};
 use crate::state::Counter;
 use crate::stream::{Broken, Stream};
@@ -53,6 +53,8 @@ pub struct Opening<'a> {
     pub has_data: bool,
     /// The exchange's unique ID, if the server is to get it in a PROXY header.
     pub unique_id: Option<&'a [u8]>,
+    /// What is to be spoken, if not what the server's settings say.
+    pub protocol: Option<ServerProtocol>,
     /// Counts at the server and its backend.
     pub count: &'a dyn Fn(Counter),
 }
@@ -79,6 +81,7 @@ impl Opening<'_> {
             stream,
             server,
             config,
+            protocol: self.protocol,
             encryption,
             name,
             client,
@@ -251,7 +254,9 @@ impl Opening<'_> {
             failed(Failure::of(&error, refusal));
             unwilling(&error, asked)
         };
-        let begun = wanted.begin(stream, asked, core.records.clone()).map_err(|error| unwilling(error, None))?;
+        let is_http1 = self.protocol == Some(ServerProtocol::H1);
+        let begun =
+            wanted.begin(stream, asked, core.records.clone(), is_http1).map_err(|error| unwilling(error, None))?;
         let agreed = Agreed::new(Arc::clone(wanted), &begun);
         match until(core, orders, deadline, |cx| stream.poll_handshake(cx)).await {
             Ok(Ok(())) => stream.note_facts(|agreed| Facts::of(agreed, asked, begun.identity)),

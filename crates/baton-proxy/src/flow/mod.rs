@@ -5,7 +5,7 @@ mod splicing;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use baton_http::{ChunkDecoder, ChunkStep, Framing, write_chunk_header, write_last_chunk};
+use baton_http::{ChunkDecoder, ChunkStep, Framing, Headers, write_chunk_header, write_last_chunk};
 
 use crate::buffer::Buffer;
 use crate::pipes::Splicer;
@@ -13,6 +13,8 @@ use crate::transport::Transport;
 
 /// Reads and writes of one direction before other connections get their turn.
 const ROUNDS_PER_TURN: usize = 16;
+/// No more is read ahead of a server once so many bytes are composed for it.
+const COMPOSED_AHEAD_MAX: usize = 16 * 1024;
 
 /// What is left of a body.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -83,6 +85,8 @@ pub struct Flow {
     pub finished: bool,
     /// Leave to splice, for a long body.
     pub splicer: Option<Box<Splicer>>,
+    /// Fields after the body, of a stream, for another stream.
+    trailers: Option<Box<Headers>>,
 }
 
 impl Flow {
@@ -161,6 +165,64 @@ impl Flow {
         }
     }
 
+    /// A body that its source ends is whole.
+    fn end(&mut self, from: Transport<'_>, out: &mut Vec<u8>) {
+        let trailers = from.take_trailers();
+        self.moved += if trailers.is_empty() { 0 } else { trailers.bytes() as u64 + 1 };
+        if self.as_chunks {
+            write_last_chunk(out, &[], &trailers);
+        } else if !trailers.is_empty() {
+            self.set_trailers(trailers);
+        }
+        self.body = Body::Done;
+    }
+
+    /// Takes what is there already of a body that its source ends: one that is whole so early can be sent again.
+    pub fn read_ahead(
+        &mut self,
+        from: Transport<'_>,
+        input: &mut Buffer,
+        decoder: &mut ChunkDecoder,
+        out: &mut Vec<u8>,
+    ) {
+        while self.body == Body::UntilClose {
+            let room = input.room();
+            if room.is_empty() || out.len() >= COMPOSED_AHEAD_MAX {
+                return;
+            }
+            match from.read(room) {
+                Some(0) => self.end(from, out),
+                Some(count) => {
+                    input.filled(count);
+                    // Bytes of no framing cannot be malformed.
+                    let _ = self.compose(input, decoder, out);
+                }
+                None => return,
+            }
+            if self.body == Body::UntilClose && from.is_read() {
+                self.end(from, out);
+            }
+        }
+    }
+
+    /// The fields that follow the body, as far as they are known, with the bytes that they lie in.
+    pub fn trailers<'a>(&'a self, decoder: &'a ChunkDecoder) -> (&'a Headers, &'a [u8]) {
+        match &self.trailers {
+            Some(trailers) => (trailers, &[]),
+            None => decoder.trailers(),
+        }
+    }
+
+    /// Whether fields follow the body.
+    pub fn has_trailers(&self, decoder: &ChunkDecoder) -> bool {
+        !self.trailers(decoder).0.is_empty()
+    }
+
+    /// These fields follow the body.
+    pub fn set_trailers(&mut self, trailers: Headers) {
+        self.trailers = Some(Box::new(trailers));
+    }
+
     fn write_data(&self, data: &[u8], out: &mut Vec<u8>) {
         if !self.as_chunks {
             out.extend_from_slice(data);
@@ -185,7 +247,7 @@ impl Flow {
         }
         for _ in 0..ROUNDS_PER_TURN {
             if self.sent < out.len() {
-                let is_last = self.body == Body::Done && decoder.trailers().0.is_empty();
+                let is_last = self.body == Body::Done && !self.has_trailers(decoder);
                 let count = ready!(to.poll_write(cx, &out[self.sent..], is_last)).map_err(|_| Stopped::Sink)?;
                 self.sent += count;
                 active.to = now;
@@ -201,6 +263,8 @@ impl Flow {
             }
             if self.body == Body::Done {
                 self.finished = true;
+                let (trailers, bytes) = self.trailers(decoder);
+                to.finish(trailers, bytes);
                 return Poll::Ready(Ok(()));
             }
             out.clear();
@@ -227,14 +291,7 @@ impl Flow {
                 continue;
             }
             match ready!(from.poll_read(cx, input.room())) {
-                Ok(0) if self.body == Body::UntilClose => {
-                    let trailers = from.take_trailers();
-                    self.moved += if trailers.is_empty() { 0 } else { trailers.bytes() as u64 + 1 };
-                    if self.as_chunks {
-                        write_last_chunk(out, &[], &trailers);
-                    }
-                    self.body = Body::Done;
-                }
+                Ok(0) if self.body == Body::UntilClose => self.end(from, out),
                 Ok(0) => return Poll::Ready(Err(Stopped::Source)),
                 Ok(count) => {
                     input.filled(count);
@@ -242,6 +299,9 @@ impl Flow {
                     match self.body {
                         Body::Length(left) => self.moved += left.min(count as u64),
                         _ => self.compose(input, decoder, out)?,
+                    }
+                    if self.body == Body::UntilClose && from.is_read() {
+                        self.end(from, out);
                     }
                 }
                 Err(_) => return Poll::Ready(Err(Stopped::Source)),

@@ -11,7 +11,6 @@ use crate::ended::{Cause, Ended, Phase, Side};
 use crate::flow::{Active, FlowEnds};
 use crate::messages::Messages;
 use crate::relay::transfer::Ends;
-use crate::transport::Transport;
 
 /// What happened while it was held.
 enum HoldEvent {
@@ -48,13 +47,12 @@ pub async fn before_next_rule(
         let (client, server) = (ends.client, ends.server);
         let event = until(core, ends.orders, ends.deadline, |cx: &mut Context<'_>| {
             if !upload.finished && !is_given_up {
-                let way =
-                    FlowEnds { from: client, to: Transport::Connection(server), input, decoder: request_chunks, out };
+                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out };
                 // The response is there all the same.
                 is_given_up |= matches!(upload.poll(cx, way, &mut up, core.now()), Poll::Ready(Err(_)));
             }
             if wanted.is_some()
-                && let Poll::Ready(read) = server.poll_read(cx, received.room())
+                && let Poll::Ready(read) = server.transport().poll_read(cx, received.room())
             {
                 return Poll::Ready(HoldEvent::Received(read.unwrap_or(0)));
             }

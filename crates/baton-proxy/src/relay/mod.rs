@@ -20,22 +20,24 @@ use crate::exchange::Exchange;
 use crate::flow::{Body, Flow};
 use crate::header_case;
 use crate::messages::Messages;
-use crate::pool::ServerConnection;
 use crate::relay::response::Passage;
 use crate::respond::Sent;
+use crate::server_exchange::ServerExchange;
 use crate::view::BackendView;
 
 pub use response::Failure;
 pub use transfer::NoResponse;
 
-/// Writes the request as the server gets it, with as much of its body as is there. What is left of the body follows when it is
+/// Writes the request as a server of HTTP/1 gets it, with as much of its body as is there. What is left of the body follows when it is
 /// relayed.
 pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) -> Result<(), Ended> {
     exchange.messages.prepare_exchange(&core.buffers);
     let pretend = backend.plan.proxy.http.pretend_keepalive;
     let keep_alive = exchange.progress.connection_mode() == ConnectionMode::KeepAlive || pretend;
     let named = backend.plan.proxy.http.send_name_header.as_ref();
-    let Messages { input, request, request_chunks, up, upload, composed, server_line, .. } = &mut *exchange.messages;
+    let client = exchange.client;
+    let Messages { input, request, request_chunks, up, up_head, upload, composed, server_line, .. } =
+        &mut *exchange.messages;
     request.for_upstream(input.pinned(), ForUpstream { keep_alive });
     if request.framing == Framing::UntilClose {
         // A server connection that is kept has no end to show.
@@ -51,10 +53,12 @@ pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) 
     }
     // Before the empty line.
     *server_line = up.len() - 2..up.len() - 2;
+    *up_head = up.len();
     let body = Body::of(request.framing);
     let as_chunks = matches!(body, Body::Chunked | Body::UntilClose);
     let flow = Flow::start(body, as_chunks, input, request_chunks, up);
     *upload = flow.map_err(|_| Ended::refused(Cause::Proxy, Phase::Request, 400))?;
+    upload.read_ahead(client, input, request_chunks, up);
     *composed = true;
     if is_long(core, upload.body) {
         upload.splicer = exchange.progress.frontend.splicers(&core.pipes, backend).0.map(Box::new);
@@ -62,17 +66,17 @@ pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) 
     Ok(())
 }
 
-/// Sends the request over a server's connection, and its response to the client.
+/// Sends the request to a server, and its response to the client.
 pub async fn run(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
     backend: &Rc<BackendView>,
     slot: &Slot,
-    connection: ServerConnection,
+    server: ServerExchange,
 ) -> Result<Sent, Failure> {
     let passage = Passage { core, exchange, backend, slot };
     // Pinned before it is passed on: as a value these kilobytes would be copied.
-    let passed = pin!(passage.run(connection));
+    let passed = pin!(passage.run(server));
     unless_cut(slot, passed).await.unwrap_or(Err(Failure::Ended(Ended::down())))
 }
 

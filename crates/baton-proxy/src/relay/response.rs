@@ -2,21 +2,22 @@
 //! connections.
 
 use std::rc::Rc;
+use std::time::Instant;
 
-use baton_http::{Framing, ResponseView};
+use baton_http::{Framing, Method, ResponseView, Version};
 use baton_model::{ConnectionMode, Reuse};
 use baton_rules::SettingValues;
 
 use crate::balance::{Observed, Slot};
 use crate::buffer::Buffer;
 use crate::captures::Capture;
-use crate::core::Core;
+use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::flow::{Body, Flow};
+use crate::http2_server::ServerStream;
 use crate::messages::Messages;
 use crate::patience::Patience;
-use crate::pool::ServerConnection;
 use crate::record;
 use crate::relay::transfer::{self, Ends, NoResponse};
 use crate::relay::tunnel::{self, Pump};
@@ -24,9 +25,12 @@ use crate::relay::{hold, is_long};
 use crate::respond::Sent;
 use crate::route::{self, ResponseProgress};
 use crate::rules::{self, ContentResponse};
+use crate::server_connection::ServerConnection;
+use crate::server_exchange::{PrivateConnection, ServerExchange};
 use crate::sink;
 use crate::transport::Transport;
 use crate::view::BackendView;
+use crate::websocket;
 
 /// A request, and the place at a server that it has for this attempt.
 pub struct Passage<'a, 'e> {
@@ -51,12 +55,19 @@ pub enum Failure {
 }
 
 impl Passage<'_, '_> {
-    /// Sends the request over `connection`, reads the response and passes it on.
-    pub async fn run(mut self, mut connection: ServerConnection) -> Result<Sent, Failure> {
-        connection.requests = connection.requests.saturating_add(1);
-        self.judge_unseen(&connection).map_err(Failure::Ended)?;
+    /// Sends the request to `server`, reads the response and passes it on.
+    pub async fn run(mut self, mut server: ServerExchange) -> Result<Sent, Failure> {
+        self.judge_unseen(&server).map_err(Failure::Ended)?;
         let patience = self.patience();
+        if let ServerExchange::Http2(stream) = &server
+            && self.exchange.messages.request.websocket
+        {
+            self.expect_websockets(stream, &patience).await?;
+        }
         let began = self.core.now();
+        if server.begin(&mut self.exchange.messages).is_err() {
+            return Err(Failure::NoResponse(NoResponse::Unprocessed));
+        }
         loop {
             let proxy = &self.backend.plan.proxy;
             let Exchange { client, orders, deadline, messages, .. } = &mut *self.exchange;
@@ -65,13 +76,13 @@ impl Passage<'_, '_> {
                 orders,
                 deadline,
                 client: *client,
-                server: &connection.stream,
+                server: &server,
                 patience: &patience,
                 abort_on_close: proxy.tcp.abort_on_close,
                 relaxed: proxy.http.accept_invalid_response,
             };
             let head = transfer::response_head(&mut ends, messages).await;
-            let len = head.map_err(|failure| self.no_response(failure, &connection))?;
+            let len = head.map_err(|failure| self.no_response(failure, &server, began))?;
             if self.exchange.messages.response.is_interim() {
                 self.interim(len).await.map_err(Failure::Ended)?;
                 continue;
@@ -82,24 +93,46 @@ impl Passage<'_, '_> {
                 let Exchange { messages, facts, .. } = &*self.exchange;
                 let Messages { response, received, upload, .. } = &**messages;
                 let complete = response.framing.is_empty() && received.len() == len;
-                if complete && facts.retries > 0 && upload.finished && response.server_reusable() {
-                    self.exchange.session.keep_private(connection);
+                let is_kept = complete && facts.retries > 0 && upload.finished && response.server_reusable();
+                if let ServerExchange::Http1(connection) = server
+                    && is_kept
+                {
+                    self.exchange.session.keep_private(PrivateConnection::Http1(connection));
                 }
                 return Err(Failure::Status);
             }
             let observed = if observed_bad(status) { Observed::BadStatus } else { Observed::Answered };
             self.slot.server().report(observed);
-            return self.pass_on(connection, len, &patience).await.map_err(Failure::Ended);
+            return self.pass_on(server, len, &patience).await.map_err(Failure::Ended);
         }
     }
 
-    fn no_response(&mut self, failure: NoResponse, connection: &ServerConnection) -> Failure {
-        if let NoResponse::Malformed { at } = failure {
+    /// Waits until a server has said that it takes WebSockets over HTTP/2 (RFC 8441 3).
+    async fn expect_websockets(&mut self, stream: &ServerStream, patience: &Patience) -> Result<(), Failure> {
+        let Exchange { orders, deadline, .. } = &mut *self.exchange;
+        deadline.set(patience.server.map(|limit| self.core.now() + limit));
+        match until(self.core, orders, deadline, |cx| stream.poll_takes_websockets(cx)).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::Ended(Ended::new(Cause::ServerAborted, Phase::Headers))),
+            Err(Interrupt::Timeout) => Err(Failure::NoResponse(NoResponse::Late)),
+            Err(Interrupt::Abort) => Err(Failure::Ended(Ended::aborted(Phase::Headers))),
+        }
+    }
+
+    fn no_response(&mut self, failure: NoResponse, server: &ServerExchange, began: Instant) -> Failure {
+        if let NoResponse::Malformed { at } = failure
+            && !server.is_stream()
+        {
             self.capture(at);
         }
         if matches!(failure, NoResponse::Malformed { .. } | NoResponse::Late | NoResponse::Ended(_)) {
-            // Given up by us: a server that has a part of the request is not to take it for the whole.
-            connection.stream.reset_on_close();
+            server.give_up();
+        }
+        match (server, &failure) {
+            (ServerExchange::Http2(stream), NoResponse::Late) => stream.server().has_timed_out(began),
+            // It has answered, in its way: that its connection was kept is no reason.
+            (ServerExchange::Http2(_), NoResponse::Reset) => self.exchange.progress.go_over(false),
+            _ => {}
         }
         let Exchange { messages, facts, .. } = &mut *self.exchange;
         if matches!(failure, NoResponse::Malformed { .. })
@@ -150,15 +183,10 @@ impl Passage<'_, '_> {
     }
 
     /// The response's head is there: rules, head to the client, body, and what becomes of both connections.
-    async fn pass_on(
-        &mut self,
-        mut connection: ServerConnection,
-        len: usize,
-        patience: &Patience,
-    ) -> Result<Sent, Ended> {
+    async fn pass_on(&mut self, mut server: ServerExchange, len: usize, patience: &Patience) -> Result<Sent, Ended> {
         self.exchange.facts.sent_head(self.exchange.messages.response());
         self.exchange.facts.server_said(self.exchange.messages.response());
-        let judged = self.judge(&connection, len, patience).await;
+        let judged = self.judge(&server, len, patience).await;
         // Rules may have changed it.
         let patience = &self.patience();
         let Passage { core, exchange, backend, .. } = self;
@@ -173,24 +201,29 @@ impl Passage<'_, '_> {
         };
         let may_keep = sink::may_keep(core, exchange) || sink::may_authenticate(core, exchange);
         let server_reusable = !is_closed && exchange.messages.response.server_reusable();
+        if server.is_stream() {
+            frame_for_client(exchange, &server);
+        }
         let framing = exchange.messages.response.framing;
         exchange.messages.down.clear();
         let keep = sink::head(exchange, None, may_keep);
         exchange.facts.responds(exchange.messages.response.status);
-        connection.private |= is_private(exchange.messages.response());
+        if let ServerExchange::Http1(connection) = &mut server {
+            connection.private |= is_private(exchange.messages.response());
+        }
         exchange.messages.received.consume(len);
         if framing == Framing::Tunnel {
-            return self.tunnel(connection).await;
+            return self.tunnel(server).await;
         }
         record::write_early(core, exchange, exchange.messages.received.len());
         let as_chunks = sink::writes_chunks(exchange, framing);
         let Messages { received, down, response_chunks, .. } = &mut *exchange.messages;
         let mut download =
-            Flow::start(Body::of(framing), as_chunks, received, response_chunks, down).map_err(|_| {
+            Flow::start(body_of(&server, framing), as_chunks, received, response_chunks, down).map_err(|_| {
                 exchange.facts.response_withdrawn();
                 Ended::new(Cause::Proxy, Phase::Headers)
             })?;
-        let long = is_long(core, download.body);
+        let long = is_long(core, if server.is_stream() { Body::of(framing) } else { download.body });
         if long {
             download.splicer = exchange.progress.frontend.splicers(&core.pipes, backend).1.map(Box::new);
         }
@@ -201,12 +234,16 @@ impl Passage<'_, '_> {
             orders,
             deadline,
             client: *client,
-            server: &connection.stream,
+            server: &server,
             patience,
             abort_on_close: false,
             relaxed: false,
         };
-        let outcome = transfer::response_body(&mut ends, messages, &mut download).await;
+        let mut outcome = transfer::response_body(&mut ends, messages, &mut download).await;
+        if framing.is_empty() && outcome.is_err_and(|ended| ended.cause == Cause::ServerAborted) {
+            // The client has all of it. How a stream without a body ended matters to nobody.
+            outcome = Ok(());
+        }
         let left_over = !messages.received.is_empty();
         if let Some(usual) = usual {
             core.buffers.give(std::mem::replace(&mut messages.received, usual));
@@ -214,7 +251,7 @@ impl Passage<'_, '_> {
         facts.sent(download.moved);
         facts.received(messages.upload.moved);
         if outcome.is_err_and(|ended| ended.cause != Cause::ServerAborted) {
-            connection.stream.reset_on_close();
+            server.give_up();
         }
         outcome?;
         sink::end(ends.client, &messages.response_chunks);
@@ -230,36 +267,43 @@ impl Passage<'_, '_> {
         let sent =
             Sent { keep: keep && messages.upload.finished, unread: !messages.upload.finished, ended: rest.err() };
         let keeps_servers = exchange.progress.connection_mode() == ConnectionMode::KeepAlive;
-        if server_reusable && delivered && !left_over && keeps_servers {
-            self.put_by(connection);
+        match server {
+            ServerExchange::Http1(connection) if server_reusable && delivered && !left_over && keeps_servers => {
+                self.put_by(connection);
+            }
+            ServerExchange::Http1(_) => {}
+            ServerExchange::Http2(stream) => {
+                let server = stream.server().clone();
+                drop(stream);
+                self.core.upstreams.rests(&server);
+            }
         }
         Ok(sent)
     }
 
     /// `tcp-response content` rules that do not wait for the response.
-    fn judge_unseen(&mut self, connection: &ServerConnection) -> Result<(), Ended> {
+    fn judge_unseen(&mut self, server: &ServerExchange) -> Result<(), Ended> {
         let Passage { core, exchange, backend, .. } = self;
-        match rules::content_response(core, exchange, backend, &connection.stream, false)? {
+        match rules::content_response(core, exchange, backend, server.socket(), false)? {
             ContentResponse::Accepted => Ok(()),
             ContentResponse::Closed => Err(Ended::new(Cause::ServerAborted, Phase::Headers)),
         }
     }
 
     /// The rules about the response, which may wait. `Ok(true)`: its server's connection is to be closed.
-    async fn judge(&mut self, connection: &ServerConnection, len: usize, patience: &Patience) -> Result<bool, Ended> {
+    async fn judge(&mut self, server: &ServerExchange, len: usize, patience: &Patience) -> Result<bool, Ended> {
         let Passage { core, exchange, backend, slot } = self;
         let is_closed =
-            rules::content_response(core, exchange, backend, &connection.stream, true)? == ContentResponse::Closed;
+            rules::content_response(core, exchange, backend, server.socket(), true)? == ContentResponse::Closed;
         let mut progress = ResponseProgress::default();
-        while let Some(wait) = route::response(core, exchange, backend, slot, Some(&connection.stream), &mut progress)?
-        {
+        while let Some(wait) = route::response(core, exchange, backend, slot, Some(server.socket()), &mut progress)? {
             let Exchange { client, orders, deadline, messages, .. } = &mut **exchange;
             let mut ends = Ends {
                 core,
                 orders,
                 deadline,
                 client: *client,
-                server: &connection.stream,
+                server,
                 patience,
                 abort_on_close: false,
                 relaxed: false,
@@ -281,7 +325,7 @@ impl Passage<'_, '_> {
         }
         let own = self.backend.plan.proxy.http.reuse == Reuse::Never || connection.private;
         if own || !connection.is_shareable() {
-            self.exchange.session.keep_private(connection);
+            self.exchange.session.keep_private(PrivateConnection::Http1(connection));
         } else {
             self.core.upstreams.give(connection);
         }
@@ -289,7 +333,7 @@ impl Passage<'_, '_> {
 
     /// An upgraded connection, or CONNECT: bytes both ways. A server may answer before it has taken the whole request: what
     /// is left of it goes first.
-    async fn tunnel(&mut self, connection: ServerConnection) -> Result<Sent, Ended> {
+    async fn tunnel(&mut self, server: ServerExchange) -> Result<Sent, Ended> {
         let Passage { core, exchange, backend, .. } = self;
         let patience = Patience { ends_with_server: true, ..exchange.patience(backend) };
         exchange.send(core).await?;
@@ -302,8 +346,8 @@ impl Passage<'_, '_> {
         up.moved -= unsent.len() as u64;
         let mut down = Pump::new(Buffer::of(&[&messages.received])).splicing(splice_down);
         messages.lend(&core.buffers);
-        let server = Transport::Connection(&connection.stream);
-        let outcome = tunnel::run(core, orders, deadline, (*client, &mut up), (server, &mut down), &patience).await;
+        let ends = ((*client, &mut up), (server.transport(), &mut down));
+        let outcome = tunnel::run(core, orders, deadline, ends.0, ends.1, &patience).await;
         exchange.facts.received(up.moved);
         exchange.facts.sent(down.moved);
         Ok(Sent { keep: false, unread: false, ended: outcome.err() })
@@ -323,6 +367,35 @@ impl Passage<'_, '_> {
             server: set.and_then(|set| set.server_timeout).or(self.backend.plan.proxy.timeouts.server),
             ..Patience::default()
         }
+    }
+}
+
+/// The body as it is read: a stream has an end of its own, behind all bytes that were announced.
+fn body_of(server: &ServerExchange, framing: Framing) -> Body {
+    match server {
+        ServerExchange::Http1(_) => Body::of(framing),
+        ServerExchange::Http2(stream) if framing.is_empty() && stream.is_read() => Body::Done,
+        ServerExchange::Http2(_) => Body::UntilClose,
+    }
+}
+
+/// Says how the client is told the end of a body that came over a stream.
+fn frame_for_client(exchange: &mut Exchange<'_>, server: &ServerExchange) {
+    let Exchange { client, messages, .. } = exchange;
+    let Messages { input, request, response, .. } = &mut **messages;
+    let is_read = matches!(server, ServerExchange::Http2(stream) if stream.is_read());
+    match (response.framing, client) {
+        (Framing::Tunnel, _) if request.method != Method::Connect => {
+            let key = request.headers.find(input.pinned(), b"sec-websocket-key");
+            response.switch_to_websocket(websocket::accept(key.map_or(&[], |field| field.value)).as_bytes());
+        }
+        // Nothing follows: a client is told so with the head, as gRPC wants it.
+        (Framing::UntilClose, Transport::Http2(_)) if is_read => response.framing = Framing::None,
+        (Framing::UntilClose, Transport::Connection(_)) if request.version >= Version::Http11 => {
+            response.framing = Framing::Chunked;
+            response.headers.add(b"transfer-encoding", b"chunked");
+        }
+        _ => {}
     }
 }
 

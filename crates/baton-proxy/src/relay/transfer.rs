@@ -15,9 +15,10 @@ use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::flow::{Active, Flow, FlowEnds, Stopped};
+use crate::http2_server::StreamFailure;
 use crate::messages::Messages;
 use crate::patience::Patience;
-use crate::stream::Stream;
+use crate::server_exchange::{HeadPart, HeadRoom, ServerExchange};
 use crate::transport::Transport;
 
 /// The two ends of an exchange and who waits at them.
@@ -31,7 +32,7 @@ pub struct Ends<'a> {
     /// The client.
     pub client: Transport<'a>,
     /// The server.
-    pub server: &'a Stream,
+    pub server: &'a ServerExchange,
     /// How long silence may last.
     pub patience: &'a Patience,
     /// Give up when the client closes before the response (`option abortonclose`).
@@ -45,6 +46,10 @@ pub struct Ends<'a> {
 pub enum NoResponse {
     /// The server closed or broke before the first byte.
     Empty,
+    /// It reset the stream.
+    Reset,
+    /// It said that it has not begun with the request.
+    Unprocessed,
     /// It broke in the middle of the head.
     Truncated,
     /// The head is none.
@@ -62,10 +67,23 @@ impl NoResponse {
     /// How the exchange ends that has no other attempt.
     pub fn ended(&self) -> Ended {
         match self {
-            NoResponse::Empty | NoResponse::Truncated => Ended::new(Cause::ServerAborted, Phase::Headers),
+            NoResponse::Empty | NoResponse::Reset | NoResponse::Unprocessed | NoResponse::Truncated => {
+                Ended::new(Cause::ServerAborted, Phase::Headers)
+            }
             NoResponse::Malformed { .. } => Ended::new(Cause::Proxy, Phase::Headers),
             NoResponse::Late => Ended::new(Cause::ServerTimeout, Phase::Headers),
             NoResponse::Ended(ended) => *ended,
+        }
+    }
+}
+
+impl From<StreamFailure> for NoResponse {
+    fn from(failure: StreamFailure) -> NoResponse {
+        match failure {
+            StreamFailure::Unprocessed => NoResponse::Unprocessed,
+            StreamFailure::Reset => NoResponse::Reset,
+            StreamFailure::Lost => NoResponse::Empty,
+            StreamFailure::Malformed => NoResponse::Malformed { at: 0 },
         }
     }
 }
@@ -92,12 +110,11 @@ pub async fn response_head(ends: &mut Ends<'_>, messages: &mut Messages) -> Resu
         }
         let waiting = head_waits(&up, messages, broken);
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
-        let Messages { input, request_chunks, up: out, upload, received, .. } = &mut *messages;
+        let Messages { input, request_chunks, up: out, upload, received, response, .. } = &mut *messages;
         let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
         let event = until(core, ends.orders, ends.deadline, |cx| {
             if !upload.finished && !broken {
-                let way =
-                    FlowEnds { from: client, to: Transport::Connection(server), input, decoder: request_chunks, out };
+                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out };
                 match upload.poll(cx, way, &mut up, core.now()) {
                     // From now on the wait is for the server alone. The deadline set may be the client's: it is looked at anew
                     // when it has passed.
@@ -108,18 +125,18 @@ pub async fn response_head(ends: &mut Ends<'_>, messages: &mut Messages) -> Resu
                     Poll::Pending => {}
                 }
             }
-            match server.poll_read(cx, received.room()) {
-                Poll::Ready(Ok(count)) => return Poll::Ready(HeadEvent::Received(count)),
-                Poll::Ready(Err(_)) => return Poll::Ready(HeadEvent::Received(0)),
-                Poll::Pending => {}
+            if let Poll::Ready(part) = server.poll_head(cx, HeadRoom { received, response }) {
+                return Poll::Ready(HeadEvent::Part(part));
             }
             client.poll_gone(cx, watch).map(HeadEvent::ClientGone)
         })
         .await;
         match event {
-            Ok(HeadEvent::Received(0)) if received.is_empty() => return Err(NoResponse::Empty),
-            Ok(HeadEvent::Received(0)) => return Err(NoResponse::Truncated),
-            Ok(HeadEvent::Received(count)) => {
+            Ok(HeadEvent::Part(HeadPart::Whole(len))) => return Ok(len),
+            Ok(HeadEvent::Part(HeadPart::Failed(failure))) => return Err(NoResponse::from(failure)),
+            Ok(HeadEvent::Part(HeadPart::Bytes(0))) if received.is_empty() => return Err(NoResponse::Empty),
+            Ok(HeadEvent::Part(HeadPart::Bytes(0))) => return Err(NoResponse::Truncated),
+            Ok(HeadEvent::Part(HeadPart::Bytes(count))) => {
                 received.filled(count);
                 parsed_all = false;
             }
@@ -190,7 +207,7 @@ impl InactivityWait {
 }
 
 enum HeadEvent {
-    Received(usize),
+    Part(HeadPart),
     Stopped(Stopped),
     /// The client ended its direction, or reset the connection.
     ClientGone(io::Result<()>),
@@ -212,20 +229,15 @@ pub async fn response_body(ends: &mut Ends<'_>, messages: &mut Messages, downloa
         let (client, server) = (ends.client, ends.server);
         let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !upload.finished && !given_up {
-                let way = FlowEnds {
-                    from: client,
-                    to: Transport::Connection(server),
-                    input,
-                    decoder: request_chunks,
-                    out: up_out,
-                };
+                let way =
+                    FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out: up_out };
                 match upload.poll(cx, way, &mut up, core.now()) {
                     Poll::Ready(Ok(())) | Poll::Pending => {}
                     Poll::Ready(Err(_)) => given_up = true,
                 }
             }
             let way = FlowEnds {
-                from: Transport::Connection(server),
+                from: server.transport(),
                 to: client,
                 input: received,
                 decoder: response_chunks,
@@ -273,14 +285,13 @@ pub async fn rest_of_request(ends: &mut Ends<'_>, messages: &mut Messages) -> Re
         let (client, server) = (ends.client, ends.server);
         let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !refused {
-                let way =
-                    FlowEnds { from: client, to: Transport::Connection(server), input, decoder: request_chunks, out };
+                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out };
                 match ready!(upload.poll(cx, way, &mut up, core.now())) {
                     Err(Stopped::Sink) => refused = true,
                     other => return Poll::Ready(other),
                 }
             }
-            let way = FlowEnds { from: client, to: Transport::Connection(server), input, decoder: request_chunks, out };
+            let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out };
             upload.discard(cx, way, &mut up, core.now())
         })
         .await;

@@ -354,9 +354,18 @@ pub(super) fn run<T>(
     };
     let listener = connection.listener();
     let chosen = server.and_then(Progress::server);
+    let speaks_http2 = exchange.is_some_and(|exchange| exchange.progress.speaks_http2());
     let comes_to_backend = exchange.is_some_and(|exchange| exchange.progress.backend().is_none());
-    let live =
-        Live { core, connection, frontend, backend: about.backend, comes_to_backend, chosen, server: about.server };
+    let live = Live {
+        core,
+        connection,
+        frontend,
+        backend: about.backend,
+        comes_to_backend,
+        chosen,
+        server: about.server,
+        speaks_http2,
+    };
     let mut cx = Context {
         now: core.wall(),
         client: source.or_else(|| connection.source()),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use baton_http2::Counts;
 use baton_kernel::cells::{CellMemory, Cells, LINE_CELLS};
 
 use super::{COUNTERS, Counter, MeasuredRates};
@@ -77,6 +78,35 @@ impl<'a> CoreCounters<'a> {
     pub fn add(self, counter: Counter, amount: u64) {
         let cell = &self.0[counter as usize];
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// Adds what happened on connections that speak HTTP/2. Only for the thread whose core it is.
+    pub fn add_http2(self, counts: Counts) {
+        let add = |counter, count: u32| {
+            if count > 0 {
+                self.add(counter, count.into());
+            }
+        };
+        let Counts {
+            headers,
+            data,
+            settings,
+            resets,
+            go_aways,
+            stream_errors,
+            connection_errors,
+            resets_sent,
+            go_aways_sent,
+        } = counts;
+        add(Counter::Http2Headers, headers);
+        add(Counter::Http2Data, data);
+        add(Counter::Http2Settings, settings);
+        add(Counter::Http2Resets, resets);
+        add(Counter::Http2GoAways, go_aways);
+        add(Counter::Http2StreamErrors, stream_errors);
+        add(Counter::Http2ConnectionErrors, connection_errors);
+        add(Counter::Http2ResetsSent, resets_sent);
+        add(Counter::Http2GoAwaysSent, go_aways_sent);
     }
 
     /// How many idle connections this core has with the server. Only for the thread whose core it is.

@@ -1,9 +1,9 @@
 //! One stream of an HTTP/2 connection as the request path reads and writes it, and what the streams of a connection share.
 //!
 //! The protocol itself is a state machine without I/O ([`baton_http2::Connection`]). Reading, writing and timeouts of the connection are
-//! [`http2`](crate::http2). What a client sends ahead of a server waits in its stream, as much as the stream's window allows: the window
-//! opens as the bytes are taken. What is sent to the client waits in one buffer of the connection. Streams that have more queue up for room in it,
-//! and for the connection's window, and take turns.
+//! [`http2`](crate::http2) for clients, and [`http2_server`](crate::http2_server) for servers. What a peer sends ahead of the other side
+//! waits in its stream, as much as the stream's window allows: the window opens as the bytes are taken. What is sent to the peer waits in one
+//! buffer of the connection. Streams that have more queue up for room in it, and for the connection's window, and take turns.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use baton_http2::{Connection, ErrorCode};
 
 use crate::spare::Spare;
 
-/// Bytes that wait for the client, after which streams are not heard, and the client is not read, until some are gone.
+/// Bytes that wait for the peer, after which streams are not heard, and clients are not read, until some are gone.
 const OUT_MAX: usize = 64 * 1024;
 /// A buffer that has grown larger is not kept for others.
 const OUT_KEPT_MAX: usize = OUT_MAX + 32 * 1024;
@@ -40,7 +40,7 @@ pub struct Http2Shared {
     pool: Rc<OutPool>,
 }
 
-/// What waits for the client: `bytes` from `sent` on.
+/// What waits for the peer: `bytes` from `sent` on.
 #[derive(Debug, Default)]
 struct Out {
     bytes: Vec<u8>,
@@ -97,22 +97,32 @@ impl Http2Shared {
         }
     }
 
+    /// The task that reads and writes is at work: it need not be woken for what is composed now.
+    pub fn is_driven(&self) {
+        self.driver.borrow_mut().take();
+    }
+
     /// This task reads and writes, and is woken when there is something to be done.
     pub fn drive(&self, cx: &Context<'_>) {
         *self.driver.borrow_mut() = Some(cx.waker().clone());
     }
 
-    /// Whether so much waits for the client that no more is said.
+    /// Whether so much waits for the peer that no more is said.
     pub fn is_full(&self) -> bool {
         self.room() == 0
     }
 
-    /// Whether nothing waits for the client.
+    /// Bytes that wait for the peer.
+    pub fn unsent(&self) -> usize {
+        self.out.borrow().len()
+    }
+
+    /// Whether nothing waits for the peer.
     pub fn is_flushed(&self) -> bool {
         self.out.borrow().len() == 0
     }
 
-    /// Writes what waits for the client by `write`, as far as it is taken. Whether some of it was.
+    /// Writes what waits for the peer by `write`, as far as it is taken. Whether some of it was.
     pub fn flush(&self, mut write: impl FnMut(&[u8]) -> Poll<io::Result<usize>>) -> io::Result<bool> {
         let mut out = self.out.borrow_mut();
         let before = out.sent;
@@ -179,21 +189,23 @@ impl Http2Shared {
     }
 }
 
-/// One stream of a connection: the body of a request that comes in, and its response that goes out.
+/// One stream of a connection: the body of a message that comes in, and of one that goes out.
 #[derive(Debug)]
 pub struct Http2Stream {
     id: u32,
     shared: Rc<Http2Shared>,
+    /// The peer is a server: what came of its response is read to its end, however the stream ended.
+    is_of_server: bool,
     /// Bytes that the head takes in its buffer, or the status of a request whose head makes no sense.
     head: Result<usize, u16>,
     /// The request is nothing else.
     ends_with_head: bool,
     received: RefCell<Received>,
-    /// The client, or we, gave it up.
+    /// The peer, or we, gave it up.
     was_reset: Cell<bool>,
-    /// The response is whole.
+    /// What we send is whole.
     is_ended: Cell<bool>,
-    /// Less was sent than could be: the client has to open a window.
+    /// Less was sent than could be: the peer has to open a window.
     awaits_window: Cell<bool>,
     /// Its ticket in the queue for room and for the connection's window; 0: none.
     ticket: Cell<u64>,
@@ -201,7 +213,7 @@ pub struct Http2Stream {
     waker: RefCell<Option<Waker>>,
 }
 
-/// What came of a request's body and was not read yet.
+/// What came of a body and was not read yet.
 #[derive(Debug, Default)]
 struct Received {
     bytes: Vec<u8>,
@@ -217,6 +229,7 @@ impl Http2Stream {
         Http2Stream {
             id,
             shared,
+            is_of_server: false,
             head,
             ends_with_head: ends,
             received: RefCell::new(Received { has_ended: ends, ..Received::default() }),
@@ -226,6 +239,11 @@ impl Http2Stream {
             ticket: Cell::default(),
             waker: RefCell::default(),
         }
+    }
+
+    /// The stream of that number, on which a server was sent a request, which `ends` with its head or does not.
+    pub fn of_request(id: u32, shared: Rc<Http2Shared>, ends: bool) -> Http2Stream {
+        Http2Stream { is_of_server: true, is_ended: Cell::new(ends), ..Http2Stream::new(id, shared, Ok(0), false) }
     }
 
     /// Its number.
@@ -262,20 +280,20 @@ impl Http2Stream {
         self.wake();
     }
 
-    /// The client gave it up, or is gone.
+    /// The peer gave it up, or is gone.
     pub fn receive_reset(&self) {
         self.give_up();
         self.wake();
     }
 
-    /// The client has opened the stream's window.
+    /// The peer has opened the stream's window.
     pub fn receive_window(&self) {
         if self.awaits_window.take() {
             self.wake();
         }
     }
 
-    /// Whether the client, or we, gave it up.
+    /// Whether the peer, or we, gave it up.
     pub fn is_given_up(&self) -> bool {
         self.was_reset.get()
     }
@@ -285,17 +303,35 @@ impl Http2Stream {
         self.ends_with_head
     }
 
+    /// Whether the message ended, without trailers, and all of it was read.
+    pub fn is_read(&self) -> bool {
+        let Received { bytes, trailers, has_ended, .. } = &*self.received.borrow();
+        *has_ended && bytes.is_empty() && trailers.is_empty()
+    }
+
+    /// Ends the message that comes in, at once and without bytes: its head was all.
+    pub fn receive_end(&self) {
+        self.received.borrow_mut().has_ended = true;
+    }
+
     /// Reads some of the body; 0 is its end.
     pub fn poll_read(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        if self.was_reset.get() {
+        if self.was_reset.get() && !self.is_of_server {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
+        match self.read(room) {
+            Some(read) => Poll::Ready(Ok(read)),
+            None if self.was_reset.get() => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            None => self.wait(cx),
+        }
+    }
+
+    /// Reads what is there of the body; 0 is its end. `None`: more is to come.
+    pub fn read(&self, room: &mut [u8]) -> Option<usize> {
         let mut received = self.received.borrow_mut();
         let unread = &received.bytes[received.read..];
         if unread.is_empty() {
-            let has_ended = received.has_ended;
-            drop(received);
-            return if has_ended { Poll::Ready(Ok(0)) } else { self.wait(cx) };
+            return received.has_ended.then_some(0);
         }
         let count = unread.len().min(room.len());
         room[..count].copy_from_slice(&unread[..count]);
@@ -310,10 +346,10 @@ impl Http2Stream {
         }
         drop(received);
         self.shared.compose(|protocol, out| protocol.consumed(self.id, count, out));
-        Poll::Ready(Ok(count))
+        Some(count)
     }
 
-    /// Ready when the client gave it up.
+    /// Ready when the peer gave it up.
     pub fn poll_reset(&self, cx: &Context<'_>) -> Poll<io::Error> {
         if self.was_reset.get() {
             return Poll::Ready(io::ErrorKind::ConnectionReset.into());
@@ -339,7 +375,7 @@ impl Http2Stream {
         }
     }
 
-    /// Sends some bytes of the response's body, as many as windows and the connection's buffer have room for. The response ends with them if
+    /// Sends some bytes of the body, as many as windows and the connection's buffer have room for. The message ends with them if
     /// they are its last, and all are taken.
     pub fn poll_write(&self, cx: &Context<'_>, bytes: &[u8], is_last: bool) -> Poll<io::Result<usize>> {
         if self.was_reset.get() {
@@ -373,7 +409,7 @@ impl Http2Stream {
         Poll::Ready(Ok(sent))
     }
 
-    /// The response is whole; `trailers` lie in `buf`.
+    /// The message is whole; `trailers` lie in `buf`.
     pub fn finish(&self, trailers: &Headers, buf: &[u8]) {
         if self.is_over() {
             return;
@@ -383,7 +419,7 @@ impl Http2Stream {
         self.is_ended.set(true);
     }
 
-    /// Gives the response up, unless it is whole.
+    /// Gives the message up that we send, unless it is whole.
     pub fn reset(&self, code: ErrorCode) {
         if !self.is_over() {
             self.shared.compose(|protocol, out| protocol.reset(self.id, code, out));
@@ -417,14 +453,16 @@ impl Http2Stream {
         self.was_reset.get() || self.is_ended.get()
     }
 
-    fn wake(&self) {
+    /// Wakes the task of the exchange.
+    pub fn wake(&self) {
         let waker = self.waker.borrow_mut().take();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    fn wait<T>(&self, cx: &Context<'_>) -> Poll<T> {
+    /// The task of the exchange waits for what happens to the stream.
+    pub fn wait<T>(&self, cx: &Context<'_>) -> Poll<T> {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());

@@ -84,6 +84,29 @@ impl<'a> Transport<'a> {
         }
     }
 
+    /// Whether nothing more comes, as far as that is known without reading: a stream tells its end together with its last bytes.
+    pub fn is_read(self) -> bool {
+        match self {
+            Transport::Connection(_) => false,
+            Transport::Http2(stream) => stream.is_read(),
+        }
+    }
+
+    /// Reads what is there already of a stream's body. `None`: nothing is, or it is a connection.
+    pub fn read(self, room: &mut [u8]) -> Option<usize> {
+        match self {
+            Transport::Connection(_) => None,
+            Transport::Http2(stream) => stream.read(room),
+        }
+    }
+
+    /// The message is whole: a stream is told so, with the trailers, which lie in `buf`.
+    pub fn finish(self, trailers: &Headers, buf: &[u8]) {
+        if let Transport::Http2(stream) = self {
+            stream.finish(trailers, buf);
+        }
+    }
+
     /// Fields that came after the body, of a stream that was read to its end; a chunk decoder has those of HTTP/1.
     pub fn take_trailers(self) -> Headers {
         match self {

@@ -17,6 +17,8 @@ use crate::stream::{RecordPool, Stream, Tls};
 pub struct ServerTlsContext {
     /// For connections, and for health checks.
     pub connector: Arc<Connector>,
+    /// For connections that HTTP/1 is to be spoken over (`ws`), where others offer HTTP/2.
+    http1: Option<Arc<Connector>>,
     /// `sni`.
     sni: Option<Expr>,
 }
@@ -39,7 +41,9 @@ impl ServerTlsContext {
         let sni =
             settings.sni.as_deref().map(|text| Expr::compile(text, RulePosition::BackendRequest, files)).transpose();
         let sni = sni.map_err(|fault| format!("'sni' : {}", fault.message))?;
-        Ok(Some(Arc::new(ServerTlsContext { connector, sni })))
+        let offers_http2 = settings.alpn.iter().flatten().any(|name| name == "h2");
+        let http1 = offers_http2.then(|| Arc::new(connector.with_protocols(Some(&["http/1.1".to_owned()]))));
+        Ok(Some(Arc::new(ServerTlsContext { connector, http1, sni })))
     }
 
     /// Whether a connection needs to know what `sni` gives.
@@ -54,7 +58,7 @@ impl ServerTlsContext {
         Some(name.into())
     }
 
-    /// Lets `stream` begin a handshake.
+    /// Lets `stream` begin a handshake, which offers nothing but HTTP/1 if that `is_http1`.
     ///
     /// # Errors
     /// When no server could have the name.
@@ -63,8 +67,10 @@ impl ServerTlsContext {
         stream: &mut Stream,
         name: Option<&str>,
         records: Rc<RecordPool>,
+        is_http1: bool,
     ) -> Result<Begun, rustls::Error> {
-        let Target { config, name, identity, edition } = self.connector.target(name)?;
+        let connector = self.http1.as_ref().filter(|_| is_http1).unwrap_or(&self.connector);
+        let Target { config, name, identity, edition } = connector.target(name)?;
         stream.secure(Tls::new(UnbufferedClientConnection::new(config, name)?, None, records));
         Ok(Begun { identity, edition })
     }

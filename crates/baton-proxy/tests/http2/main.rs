@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")]
 
 mod client;
+mod server;
+mod servers;
 #[path = "../support/mod.rs"]
 mod support;
 

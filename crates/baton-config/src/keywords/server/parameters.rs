@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
-use baton_model::{Address, AgentSettings, Family, InitState, MarkedDown, MarkedUp, Observe, OnError, SendProxy};
+use baton_model::{
+    Address, AgentSettings, Family, InitState, MarkedDown, MarkedUp, Observe, OnError, SendProxy, WebSocketProtocol,
+};
 use baton_rules::suggestion;
 use rustc_hash::FxHashMap;
 
@@ -91,7 +93,12 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("pool-max-conn", 1, pool_max_conn, "Maximum number of idle connections."),
     row("pool-purge-delay", 1, pool_purge_delay, "Interval at which half of the unneeded idle connections is closed."),
     row("port", 1, port, "Port for health checks."),
-    row("proto", 1, proto, "Protocol of connections: 'h1' in 'mode http', 'none' in 'mode tcp'."),
+    row(
+        "proto",
+        1,
+        proto,
+        "Protocol of connections: 'h1' or 'h2' in 'mode http', 'none' in 'mode tcp'; otherwise ALPN decides, or it is 'h1'.",
+    ),
     row("proxy-v2-options", 1, proxy_options, "What a PROXY header of version 2 has besides addresses."),
     row("redir", 1, redir, "Redirect GET and HEAD requests to this prefix instead of forwarding them."),
     row("rise", 1, rise, "Successful health checks until the server is up."),
@@ -127,7 +134,12 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("weight", 1, weight, "Share of the load, 0 to 256."),
     none("log-proto", 1, "it configures logging over TCP, which is not supported yet"),
     none("pool-low-conn", 1, "threads never take idle connections from each other"),
-    none("ws", 1, "connections to servers are always HTTP/1"),
+    row(
+        "ws",
+        1,
+        websockets,
+        "Protocol of WebSockets to the server: 'h1', 'h2', or 'auto', which prefers 'h1' where ALPN decides.",
+    ),
     later("namespace", 1),
 ];
 
@@ -218,8 +230,8 @@ fn protocol(call: &mut Call<'_, '_>, at: usize) -> Option<&'static str> {
     let (name, text) = (call.line.word(at).to_owned(), call.line.word(at + 1).to_owned());
     let known = ["h1", "h2", "fcgi", "none"].into_iter().find(|known| *known == text);
     match known {
-        Some("h2" | "fcgi") => {
-            let message = format!("'{name} {text}' is not supported yet: connections to servers are HTTP/1");
+        Some("fcgi") => {
+            let message = format!("'{name} {text}' is not supported yet: connections to servers are HTTP/1 or HTTP/2");
             call.error(at + 1, "not-yet", message);
             None
         }
@@ -230,7 +242,7 @@ fn protocol(call: &mut Call<'_, '_>, at: usize) -> Option<&'static str> {
         }
         None => {
             let message = format!("'{name}' :  unknown MUX protocol '{text}'.");
-            call.error_with(at + 1, "bad-value", message, suggestion(&text, ["h1", "none"]));
+            call.error_with(at + 1, "bad-value", message, suggestion(&text, ["h1", "h2", "none"]));
             None
         }
     }
@@ -238,6 +250,25 @@ fn protocol(call: &mut Call<'_, '_>, at: usize) -> Option<&'static str> {
 
 fn proto(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
     server.proto = protocol(call, at);
+    1
+}
+
+fn websockets(server: &mut ServerDraft, call: &mut Call<'_, '_>, at: usize) -> usize {
+    let text = call.line.word(at + 1).to_owned();
+    server.server.websockets = match text.as_str() {
+        "auto" => WebSocketProtocol::Auto,
+        "h1" => WebSocketProtocol::H1,
+        "h2" => WebSocketProtocol::H2,
+        "" => {
+            call.error(at + 1, "missing-argument", "'ws' : missing value.".into());
+            return 1;
+        }
+        _ => {
+            let message = format!("'ws' :  unknown value '{text}'.");
+            call.error_with(at + 1, "bad-value", message, suggestion(&text, ["auto", "h1", "h2"]));
+            return 1;
+        }
+    };
     1
 }
 

@@ -413,14 +413,9 @@ fn settings(
     }
     made.oldest = made.oldest.or(defaults.oldest);
     made.newest = made.newest.or(defaults.newest);
-    if around.http && strip(&mut made.alpn) {
-        let message = format!(
-            "'server {}/{}' : 'alpn' : h2 is not offered, HTTP/2 to servers is not supported yet",
-            around.backend, server.server.name
-        );
-        let mut diagnostic = late(line, Severity::Notice, "no-effect", 0, message);
-        diagnostic.columns = None;
-        context.report.add(diagnostic);
+    // Without it, HTTP/1 would be spoken to a server that has agreed on HTTP/2.
+    if around.http && server.proto == Some("h1") {
+        strip(&mut made.alpn);
     }
     if made.oldest.is_some() && made.newest.is_some() && made.oldest > made.newest {
         let message = format!(
@@ -457,14 +452,11 @@ fn settings(
     made
 }
 
-/// Takes out what Baton does not speak with servers.
-fn strip(alpn: &mut Option<Vec<String>>) -> bool {
-    let Some(names) = alpn else { return false };
-    let before = names.len();
+/// Takes HTTP/2 out.
+fn strip(alpn: &mut Option<Vec<String>>) {
+    let Some(names) = alpn else { return };
     names.retain(|name| name != "h2");
-    let less = names.len() < before;
     if names.is_empty() {
         *alpn = None;
     }
-    less
 }

@@ -9,7 +9,7 @@ use baton_model::{Address, Algorithm, Mode, Observe, Proxy, Server, ServerTarget
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
 use baton_proxy::{BackendPlan, Counter, CounterBlock, Generation};
 
-use super::frontend::{TLS, address};
+use super::frontend::{HTTP2, TLS, address};
 use super::table::SERVERS_TOGETHER;
 use super::{Column, ObjectKind, RESPONSES, StatFilter, StatRow, TRAFFIC};
 use crate::control::Control;
@@ -112,8 +112,13 @@ pub(super) fn backend(
     line.count(&plan.figures.counters, TLS);
     if is_http {
         let total = |counter| plan.figures.counters.total(counter);
-        line.set(Column::H1TotalConnections, Value::U64(total(Counter::Connects)));
-        line.set(Column::H1TotalStreams, Value::U64(total(Counter::Connects) + total(Counter::Reuses)));
+        let requests = total(Counter::Connects) + total(Counter::Reuses);
+        let others = |all: u64, ours| Value::U64(all.saturating_sub(total(ours)));
+        line.set(Column::H1TotalConnections, others(total(Counter::Connects), Counter::Http2Connections));
+        line.set(Column::H1TotalStreams, others(requests, Counter::Http2Streams));
+        line.set(Column::H2OpenConnections, Value::gauge(plan.figures.http2_open.load(Ordering::Relaxed)));
+        line.set(Column::H2BackendOpenStreams, Value::gauge(plan.figures.http2_streams.load(Ordering::Relaxed)));
+        line.count(&plan.figures.counters, HTTP2);
     }
     let word = if active + backups > 0 || states.is_empty() { "UP" } else { "DOWN" };
     let status = match wanted.is_up || wanted.no_maintenance {

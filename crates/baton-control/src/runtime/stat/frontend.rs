@@ -75,7 +75,7 @@ pub(super) const TLS: &[(Column, Counter)] = &[
 ];
 
 /// Counters of connections with HTTP/2.
-const HTTP2: &[(Column, Counter)] = &[
+pub(super) const HTTP2: &[(Column, Counter)] = &[
     (Column::H2HeadersRcvd, Counter::Http2Headers),
     (Column::H2DataRcvd, Counter::Http2Data),
     (Column::H2SettingsRcvd, Counter::Http2Settings),

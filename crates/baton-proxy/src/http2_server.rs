@@ -1,0 +1,588 @@
+//! A connection to a server that speaks HTTP/2: it carries several requests at a time.
+//!
+//! As with clients ([`http2`](crate::http2)), the protocol is a state machine in a crate of its own, and one task reads and writes the
+//! connection. What an exchange is lent is one stream of it, a [`ServerStream`]: the request's head is sent by it, the bodies pass as over any
+//! [`Transport`](crate::transport::Transport), and the response's head comes out of it.
+//!
+//! ```text
+//!             ┌─ send ──▶ Connection ──▶ out ──▶ server
+//! exchange ──▶│
+//!             └─ ServerStream ◀── heads, Http2Stream ◀── Connection ◀── server
+//! ```
+//!
+//! Who may have a stream of which connection is for the [`pool`](crate::pool). A connection that is *retired* gets no new stream and is closed
+//! when its last one is gone: because its server announced the end (GOAWAY), because a reload or an operator does not want it any more, or
+//! because it is not needed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use baton_http::{Framing, Headers, Limits, Method, ResponseHead, ResponseTo};
+use baton_http2::{
+    Config, Connection as Protocol, Counts, ErrorCode, Event, NotOpened, RequestPseudo, Role, Violation,
+};
+use baton_model::ServerProtocol;
+
+use crate::buffer::{Buffer, BufferPool};
+use crate::clock::Clock;
+use crate::server_connection::ServerConnection;
+use crate::state::{BackendFigures, Counter};
+use crate::transport::{Http2Shared, Http2Stream, OutPool};
+
+/// Reads of one turn, before other connections get theirs.
+const ROUNDS_PER_TURN: usize = 16;
+/// Bytes that wait for a server, after which nothing more is read of it: what it makes us answer has no other bound.
+const UNSENT_MAX: usize = 256 * 1024;
+/// Heads of responses that are kept for the next ones.
+const HEADS_KEPT_MAX: usize = 8;
+
+/// What a core lends to a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionMemory {
+    /// Which core it is.
+    pub core: usize,
+    /// Its time.
+    pub clock: Rc<Clock>,
+    /// For what is read.
+    pub buffers: Rc<BufferPool>,
+    /// For what waits.
+    pub outs: Rc<OutPool>,
+}
+
+/// A connection to a server that carries several requests.
+#[derive(Debug)]
+pub struct Http2Server {
+    /// The socket, and what it was opened for.
+    pub connection: ServerConnection,
+    shared: Rc<Http2Shared>,
+    memory: ConnectionMemory,
+    /// Where it is counted.
+    figures: Arc<BackendFigures>,
+    /// One client alone may use it.
+    is_private: bool,
+    /// How long a server may take nothing of what waits for it.
+    patience: Option<Duration>,
+    streams: RefCell<BTreeMap<u32, Rc<InFlight>>>,
+    /// Streams that exchanges have, also those on which nothing was sent yet.
+    lent: Cell<usize>,
+    /// The most of them, by our own configuration.
+    most: usize,
+    /// Requests it has carried.
+    requests: Cell<u32>,
+    /// The session whose requests it carries now, where sessions do not share connections that are in use (`http-reuse safe`).
+    owner: Cell<Option<usize>>,
+    is_retired: Cell<bool>,
+    is_closed: Cell<bool>,
+    /// The protocol cannot go on.
+    is_failed: Cell<bool>,
+    /// When its last stream ended.
+    idle_since: Cell<Instant>,
+    /// When something came last.
+    heard: Cell<Instant>,
+    /// Since when nothing is taken of what waits.
+    stuck_since: Cell<Instant>,
+    /// Exchanges that wait for the server's first SETTINGS.
+    waiting: RefCell<Vec<Waker>>,
+    spare_heads: RefCell<Vec<ReceivedHead>>,
+}
+
+/// A request in work.
+#[derive(Debug)]
+struct InFlight {
+    stream: Http2Stream,
+    /// What the heads that come are judged by.
+    to: ResponseTo,
+    limits: Limits,
+    heads: RefCell<VecDeque<ReceivedHead>>,
+    failure: Cell<Option<StreamFailure>>,
+}
+
+/// The head of a response that came: its bytes, and the places of its fields in them.
+#[derive(Debug, Default)]
+struct ReceivedHead {
+    bytes: Vec<u8>,
+    head: ResponseHead,
+}
+
+/// Why no response comes on a stream.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StreamFailure {
+    /// The server certainly has not begun with the request: it said so (GOAWAY, REFUSED_STREAM).
+    Unprocessed,
+    /// The server reset the stream.
+    Reset,
+    /// The connection ended.
+    Lost,
+    /// What came is no response.
+    Malformed,
+}
+
+/// A request's head, as HTTP/2 sends it.
+#[derive(Clone, Copy, Debug)]
+pub struct Http2Request<'a, F> {
+    /// Instead of a request line.
+    pub pseudo: RequestPseudo<'a>,
+    /// The fields.
+    pub fields: F,
+    /// Nothing follows it.
+    pub ends: bool,
+    /// What the response is judged by.
+    pub to: ResponseTo,
+    /// How long the response's head may be.
+    pub limits: Limits,
+}
+
+impl ServerConnection {
+    /// Whether HTTP/2 is spoken on it: by `proto`, or because it was agreed on.
+    pub fn is_http2(&self) -> bool {
+        match self.protocol.or(self.config.proto) {
+            Some(protocol) => protocol == ServerProtocol::H2,
+            None => self.stream.facts().is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2")),
+        }
+    }
+}
+
+impl Http2Server {
+    /// Begins to speak HTTP/2 over a new connection.
+    pub fn begin(
+        connection: ServerConnection,
+        config: &Config,
+        figures: &Arc<BackendFigures>,
+        (is_private, patience): (bool, Option<Duration>),
+        memory: ConnectionMemory,
+    ) -> Rc<Http2Server> {
+        let most = config.settings.max_concurrent_streams as usize;
+        let shared = Rc::new(Http2Shared::new(Protocol::new(Role::Client, config.clone()), memory.outs.clone()));
+        shared.compose(|protocol, out| protocol.open(out));
+        let now = memory.clock.now();
+        figures.counters.add(memory.core, Counter::Http2Connections, 1);
+        figures.http2_open.fetch_add(1, Ordering::Relaxed);
+        let server = Rc::new(Http2Server {
+            connection,
+            shared,
+            memory,
+            figures: figures.clone(),
+            is_private,
+            patience,
+            streams: RefCell::default(),
+            lent: Cell::new(0),
+            most,
+            requests: Cell::new(0),
+            owner: Cell::new(None),
+            is_retired: Cell::new(false),
+            is_closed: Cell::new(false),
+            is_failed: Cell::new(false),
+            idle_since: Cell::new(now),
+            heard: Cell::new(now),
+            stuck_since: Cell::new(now),
+            waiting: RefCell::default(),
+            spare_heads: RefCell::default(),
+        });
+        tokio::task::spawn_local(drive(Driver(server.clone())));
+        server
+    }
+
+    /// A stream for one exchange; nothing is sent by that.
+    pub fn lend(self: &Rc<Self>) -> ServerStream {
+        self.lent.set(self.lent.get() + 1);
+        self.requests.set(self.requests.get().saturating_add(1));
+        ServerStream { server: self.clone(), at: None }
+    }
+
+    /// Requests that it has carried, with those in work.
+    pub fn requests(&self) -> u32 {
+        self.requests.get()
+    }
+
+    /// Whether another request may be sent: the connection is to stay, and server and configuration allow one more.
+    pub fn has_room(&self) -> bool {
+        self.is_usable() && self.lent.get() < self.most.min(self.shared.look(Protocol::streams_max))
+    }
+
+    /// Whether requests may be sent over it, now or when others have ended.
+    pub fn is_usable(&self) -> bool {
+        let has_requests_left = || {
+            let most = self.connection.config.max_reuse;
+            most.is_none_or(|most| self.requests.get() <= most)
+        };
+        !self.is_retired.get() && !self.is_closed.get() && has_requests_left() && self.shared.look(Protocol::may_go_on)
+    }
+
+    /// Whether no request is in work.
+    pub fn is_idle(&self) -> bool {
+        self.lent.get() == 0
+    }
+
+    /// Since when, if that is so.
+    pub fn idle_since(&self) -> Instant {
+        self.idle_since.get()
+    }
+
+    /// Whether one client alone may use it.
+    pub fn is_private(&self) -> bool {
+        self.is_private
+    }
+
+    /// Whether it is closed.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// The session that has it for itself.
+    pub fn owner(&self) -> Option<usize> {
+        self.owner.get().filter(|_| !self.is_idle())
+    }
+
+    /// Lets a session have it for itself, as long as one of its requests is in work.
+    pub fn set_owner(&self, session: usize) {
+        self.owner.set(Some(session));
+    }
+
+    /// Takes no new requests: it is closed when those in work have ended.
+    pub fn retire(&self) {
+        if !self.is_retired.replace(true) {
+            self.shared.wake();
+        }
+    }
+
+    /// Once in a while: bounds are renewed, and a server that takes nothing is given up.
+    pub fn look_after(&self, now: Instant) {
+        self.shared.compose(|protocol, _| protocol.refill());
+        let is_stuck = !self.shared.is_flushed();
+        if is_stuck && self.patience.is_some_and(|limit| self.stuck_since.get() + limit <= now) {
+            self.is_failed.set(true);
+            self.retire();
+        }
+        if self.is_idle() && !self.is_usable() {
+            self.retire();
+        }
+    }
+
+    /// A request has waited for its response in vain. If nothing at all has come since it was sent, the connection may be broken: it gets no
+    /// new ones.
+    pub fn has_timed_out(&self, sent: Instant) {
+        if self.heard.get() <= sent {
+            self.retire();
+        }
+    }
+
+    /// Writes what waits, and reads. Ready when the connection is over.
+    fn poll(&self, cx: &mut Context<'_>, input: &mut Option<Buffer>) -> Poll<()> {
+        let stream = &self.connection.stream;
+        for _ in 0..ROUNDS_PER_TURN {
+            self.shared.is_driven();
+            if let Some(input) = input
+                && !self.is_failed.get()
+                && self.take_events(input).is_err()
+            {
+                self.is_failed.set(true);
+                self.end_all(|_| StreamFailure::Lost);
+            }
+            let is_over = self.is_failed.get() || self.is_retired.get() && self.is_idle();
+            if is_over && !self.is_failed.get() {
+                self.shared.compose(|protocol, out| protocol.end_drain(out));
+            }
+            self.count();
+            self.shared.drive(cx);
+            match self.shared.flush(|bytes| stream.poll_write(cx, bytes)) {
+                Err(_) => return Poll::Ready(()),
+                Ok(true) => self.stuck_since.set(self.memory.clock.now()),
+                Ok(false) => {}
+            }
+            if is_over {
+                // What it was told about it is a courtesy: nothing is waited for.
+                return Poll::Ready(());
+            }
+            if self.shared.unsent() >= UNSENT_MAX {
+                return Poll::Pending;
+            }
+            if ready!(self.read(cx, input)).is_err() {
+                return Poll::Ready(());
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Reads some bytes.
+    fn read(&self, cx: &mut Context<'_>, input: &mut Option<Buffer>) -> Poll<io::Result<()>> {
+        let (stream, buffers) = (&self.connection.stream, &self.memory.buffers);
+        let has_input = input.as_ref().is_some_and(|input| !input.is_empty());
+        if !has_input {
+            // One that has to wait holds no buffer.
+            if let Some(input) = input.take() {
+                buffers.give(input);
+            }
+            if self.is_idle() {
+                self.shared.compose(|protocol, _| protocol.shrink());
+            }
+            ready!(stream.poll_readable(cx));
+        }
+        let input = input.get_or_insert_with(|| buffers.take_large());
+        match ready!(stream.poll_read(cx, input.room())) {
+            Ok(0) => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            Ok(count) => {
+                input.filled(count);
+                self.heard.set(self.memory.clock.now());
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Takes what came.
+    fn take_events(&self, input: &mut Buffer) -> Result<(), Violation> {
+        loop {
+            let received = self.shared.compose(|protocol, out| protocol.receive(input, out))?;
+            let consumed = received.consumed;
+            let Some(event) = received.event else {
+                input.consume(consumed);
+                return Ok(());
+            };
+            self.take_event(event);
+            input.consume(consumed);
+        }
+    }
+
+    fn take_event(&self, event: Event<'_>) {
+        let at = |stream: u32| self.streams.borrow().get(&stream).cloned();
+        match event {
+            Event::Head { stream, ends } => self.take_head(stream, ends),
+            Event::Interim { stream } => self.take_head(stream, false),
+            Event::HeadTooLarge { stream, .. } => {
+                at(stream).inspect(|at| at.fail(StreamFailure::Malformed));
+            }
+            Event::Data { stream, bytes, ends } => {
+                at(stream).inspect(|at| at.stream.receive(bytes, ends));
+            }
+            Event::Trailers { stream } => {
+                let mut trailers = Headers::new();
+                self.shared.look(|protocol| protocol.head().to_trailers(&mut trailers));
+                at(stream).inspect(|at| at.stream.receive_trailers(trailers));
+            }
+            Event::Reset { stream, code } => {
+                let is_refused = code == ErrorCode::REFUSED_STREAM;
+                let failure = if is_refused { StreamFailure::Unprocessed } else { StreamFailure::Reset };
+                at(stream).inspect(|at| at.fail(failure));
+            }
+            Event::Failed { stream, .. } => {
+                at(stream).inspect(|at| at.fail(StreamFailure::Malformed));
+            }
+            Event::Settings => {
+                self.waiting.take().into_iter().for_each(Waker::wake);
+                let streams: Vec<_> = self.streams.borrow().values().cloned().collect();
+                streams.iter().for_each(|at| at.stream.receive_window());
+                self.shared.pass_on();
+            }
+            Event::Window { stream: 0 } => self.shared.pass_on(),
+            Event::Window { stream } => {
+                at(stream).inspect(|at| at.stream.receive_window());
+            }
+            Event::GoAway { last, .. } => {
+                self.is_retired.set(true);
+                self.end_some(last.saturating_add(1), |_| StreamFailure::Unprocessed);
+            }
+            Event::Pong { .. } => {}
+        }
+    }
+
+    /// The head of a response, interim or final.
+    fn take_head(&self, stream: u32, ends: bool) {
+        let Some(at) = self.streams.borrow().get(&stream).cloned() else { return };
+        let mut received = self.spare_heads.borrow_mut().pop().unwrap_or_default();
+        let ReceivedHead { bytes, head } = &mut received;
+        let made = self.shared.look(|protocol| {
+            let decoded = protocol.head();
+            bytes.clear();
+            bytes.extend_from_slice(decoded.arena());
+            decoded.to_response(bytes, b"", head, at.to, &at.limits)
+        });
+        if made.is_err() {
+            return at.fail(StreamFailure::Malformed);
+        }
+        if head.framing == Framing::Tunnel && at.to.method != Method::Connect {
+            return at.fail(StreamFailure::Malformed);
+        }
+        at.heads.borrow_mut().push_back(received);
+        if ends {
+            at.stream.receive_end();
+        }
+        at.stream.wake();
+    }
+
+    /// Ends what is in work.
+    fn end_all(&self, why: impl Fn(u32) -> StreamFailure) {
+        self.end_some(0, why);
+    }
+
+    fn end_some(&self, first: u32, why: impl Fn(u32) -> StreamFailure) {
+        let streams: Vec<_> = self.streams.borrow().range(first..).map(|(id, at)| (*id, at.clone())).collect();
+        streams.iter().for_each(|(id, at)| at.fail(why(*id)));
+    }
+
+    /// Adds what happened to the counters of the backend (`h2_*` of `show stat`).
+    fn count(&self) {
+        let counts = self.shared.compose(|protocol, _| protocol.take_counts());
+        if counts == Counts::default() {
+            return;
+        }
+        self.figures.counters.of(self.memory.core).add_http2(counts);
+    }
+}
+
+impl InFlight {
+    fn fail(&self, failure: StreamFailure) {
+        if self.failure.get().is_none() {
+            self.failure.set(Some(failure));
+        }
+        self.stream.receive_reset();
+    }
+}
+
+/// The task of a connection, which leaves nothing in work however it ends.
+struct Driver(Rc<Http2Server>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let server = &self.0;
+        server.is_closed.set(true);
+        server.end_all(|_| StreamFailure::Lost);
+        server.waiting.take().into_iter().for_each(Waker::wake);
+        server.count();
+        server.figures.http2_open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn drive(driver: Driver) {
+    let server = &driver.0;
+    let mut input = None;
+    poll_fn(|cx| server.poll(cx, &mut input)).await;
+    if let Some(input) = input {
+        server.memory.buffers.give(input);
+    }
+    server.connection.stream.shutdown_write();
+}
+
+/// One stream of a connection, for one exchange, which gives it back however it ends.
+#[derive(Debug)]
+pub struct ServerStream {
+    server: Rc<Http2Server>,
+    at: Option<Rc<InFlight>>,
+}
+
+impl ServerStream {
+    /// Whose it is.
+    pub fn server(&self) -> &Rc<Http2Server> {
+        &self.server
+    }
+
+    /// The stream; `None` before something was sent.
+    pub fn stream(&self) -> Option<&Http2Stream> {
+        self.at.as_ref().map(|at| &at.stream)
+    }
+
+    /// Sends the head of the request.
+    ///
+    /// # Errors
+    /// The server does not take it: nothing was sent.
+    pub fn send<'a, F>(&mut self, request: Http2Request<'a, F>) -> Result<(), NotOpened>
+    where
+        F: Iterator<Item = (&'a [u8], &'a [u8])>,
+    {
+        let Http2Request { pseudo, fields, ends, to, limits } = request;
+        let server = &self.server;
+        if server.is_closed() || server.is_failed.get() {
+            return Err(NotOpened::Ending);
+        }
+        let was_flushed = server.shared.is_flushed();
+        let id = server.shared.compose(|protocol, out| protocol.send_request(pseudo, fields, ends, out))?;
+        if was_flushed {
+            server.stuck_since.set(server.memory.clock.now());
+        }
+        let stream = Http2Stream::of_request(id, server.shared.clone(), ends);
+        let at = Rc::new(InFlight { stream, to, limits, heads: RefCell::default(), failure: Cell::default() });
+        server.streams.borrow_mut().insert(id, at.clone());
+        server.figures.counters.add(server.memory.core, Counter::Http2Streams, 1);
+        server.figures.http2_streams.fetch_add(1, Ordering::Relaxed);
+        self.at = Some(at);
+        Ok(())
+    }
+
+    /// The next head of the response, whose bytes are put into `received`: how many they are.
+    pub fn poll_head(
+        &self,
+        cx: &Context<'_>,
+        received: &mut Buffer,
+        response: &mut ResponseHead,
+    ) -> Poll<Result<usize, StreamFailure>> {
+        let Some(at) = &self.at else { return Poll::Ready(Err(StreamFailure::Unprocessed)) };
+        let Some(mut head) = at.heads.borrow_mut().pop_front() else {
+            return match at.failure.get() {
+                Some(failure) => Poll::Ready(Err(failure)),
+                None => at.stream.wait(cx),
+            };
+        };
+        let len = head.bytes.len();
+        let Some(room) = received.room().get_mut(..len) else {
+            return Poll::Ready(Err(StreamFailure::Malformed));
+        };
+        room.copy_from_slice(&head.bytes);
+        received.filled(len);
+        std::mem::swap(response, &mut head.head);
+        let mut spare = self.server.spare_heads.borrow_mut();
+        if spare.len() < HEADS_KEPT_MAX {
+            spare.push(head);
+        }
+        Poll::Ready(Ok(len))
+    }
+
+    /// Whether the stream has ended with the response's head.
+    pub fn is_read(&self) -> bool {
+        self.at.as_ref().is_none_or(|at| at.stream.is_read())
+    }
+
+    /// Ready when the server's SETTINGS are known: whether it takes WebSockets (RFC 8441), or that it is gone.
+    pub fn poll_takes_websockets(&self, cx: &Context<'_>) -> Poll<bool> {
+        let server = &self.server;
+        if server.is_closed() || server.is_failed.get() {
+            return Poll::Ready(false);
+        }
+        match server
+            .shared
+            .look(|protocol| protocol.has_settings().then(|| protocol.peer_settings().enable_connect_protocol))
+        {
+            Some(takes) => Poll::Ready(takes),
+            None => {
+                server.waiting.borrow_mut().push(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for ServerStream {
+    fn drop(&mut self) {
+        let server = &self.server;
+        if let Some(at) = &self.at {
+            at.stream.release();
+            server.streams.borrow_mut().remove(&at.stream.id());
+            server.figures.http2_streams.fetch_sub(1, Ordering::Relaxed);
+        }
+        server.lent.set(server.lent.get() - 1);
+        if server.is_idle() {
+            server.owner.set(None);
+            server.idle_since.set(server.memory.clock.now());
+            if server.is_retired.get() || !server.is_usable() {
+                server.is_retired.set(true);
+                server.shared.wake();
+            }
+        }
+    }
+}

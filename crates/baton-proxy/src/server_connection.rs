@@ -1,0 +1,116 @@
+//! An established connection to a server, and what it carries of a client.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use baton_model::{Address, Proxy, Server, ServerProtocol, diff};
+
+use crate::balance::ServerState;
+use crate::proxy_protocol::Addresses;
+use crate::stream::Stream;
+use crate::upstream::dialer;
+use crate::upstream::{Agreed, ServerTlsContext, is_same};
+
+/// An established connection to a server.
+#[derive(Debug)]
+pub struct ServerConnection {
+    /// The socket.
+    pub stream: Stream,
+    /// Whose it is.
+    pub server: Arc<ServerState>,
+    /// The settings it was opened with.
+    pub config: Arc<Server>,
+    /// What is spoken over it, where it was opened for that: otherwise its server's settings say it, or what ALPN has negotiated.
+    pub protocol: Option<ServerProtocol>,
+    /// TLS over it.
+    pub encryption: Option<Agreed>,
+    /// The name that was asked for (SNI): requests for another one go elsewhere.
+    pub name: Option<Box<str>>,
+    /// The client's addresses that it carries: requests with other ones need another connection. `None`: it carries none.
+    pub client: Option<Box<Addresses>>,
+    /// Requests it carried before the current one.
+    pub requests: u32,
+    /// It was authenticated for one client.
+    pub private: bool,
+    /// Since when it is idle.
+    pub idle_since: Instant,
+}
+
+impl ServerConnection {
+    /// Whether a request for `config` may go over it: a reload may have changed where the server is and how it is spoken to, and
+    /// a runtime command whom to trust.
+    pub fn fits(&self, config: &Arc<Server>, encryption: Option<&Arc<ServerTlsContext>>) -> bool {
+        is_same(self.encryption.as_ref(), encryption)
+            && (Arc::ptr_eq(&self.config, config) || !diff::reconnects(&self.config, config))
+    }
+
+    /// Whether it was encrypted by files that hold the same still.
+    pub fn is_current(&self) -> bool {
+        self.encryption.as_ref().is_none_or(Agreed::is_current)
+    }
+
+    /// Whether other clients may use it too: it does not carry one client's address.
+    pub fn is_shareable(&self) -> bool {
+        self.client.is_none()
+    }
+}
+
+/// What a connection to `server` carries of a client's addresses: in a PROXY header, as its source, or as its destination. `None`:
+/// nothing.
+pub fn carried(server: &Server, backend: &Proxy, addresses: impl FnOnce() -> Addresses) -> Option<Addresses> {
+    let with_port = dialer::source_of(server, backend).and_then(|source| source.use_client);
+    let to_destination = server.address.depends_on_client();
+    if !server.send_proxy.is_on() && with_port.is_none() && !to_destination {
+        return None;
+    }
+    let Addresses { source, destination } = addresses();
+    if server.send_proxy.is_on() {
+        return Some(Addresses { source, destination });
+    }
+    let source = with_port.and_then(|with_port| {
+        let port = |source: SocketAddr| if with_port { source.port() } else { 0 };
+        source.map(|source| SocketAddr::new(source.ip(), port(source)))
+    });
+    let place = || server.address.for_client(&|| destination);
+    let destination = to_destination.then(place).flatten().and_then(|place| match place {
+        Address::Inet(place) => Some(place),
+        Address::Unix(_) | Address::Abstract(_) | Address::Fd(_) => None,
+    });
+    Some(Addresses { source, destination })
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_model::{Role, SendProxy, SourceAddress};
+
+    use super::*;
+
+    #[test]
+    fn what_connections_carry_of_their_client() {
+        let check = |server: &Server, backend: &Proxy, expect: &str| {
+            let address = |text: &str| text.parse().ok();
+            let client = Addresses { source: address("192.0.2.1:1000"), destination: address("192.0.2.9:80") };
+            let show = |address: Option<SocketAddr>| address.map_or("-".to_owned(), |address| address.to_string());
+            let found = carried(server, backend, || client)
+                .map(|Addresses { source, destination }| format!("{} {}", show(source), show(destination)));
+            assert_eq!(found.as_deref().unwrap_or("nothing"), expect);
+        };
+        let server = |address: &str| Server::new("s", 1, Address::Inet(address.parse().expect("an address")));
+        let uses = |with_port| {
+            let ip = std::net::Ipv4Addr::UNSPECIFIED.into();
+            Some(SourceAddress { ip, ports: (0, 0), use_client: Some(with_port), interface: None })
+        };
+        let plain = Proxy::new("b", Role::Backend);
+        let mut transparent = Proxy::new("b", Role::Backend);
+        transparent.source_address = uses(true);
+        check(&server("192.0.2.2:80"), &plain, "nothing");
+        check(&server("192.0.2.2:80"), &transparent, "192.0.2.1:1000 -");
+        check(&server("192.0.2.2:0"), &plain, "- 192.0.2.2:80");
+        let mut own = server("192.0.2.2:80");
+        own.source_address = uses(false);
+        check(&own, &transparent, "192.0.2.1:0 -");
+        own.send_proxy = SendProxy::V1;
+        check(&own, &plain, "192.0.2.1:1000 192.0.2.9:80");
+    }
+}
