@@ -134,11 +134,7 @@ impl History {
                 what = format!("{what}: refused: {}", reason.trim_end());
                 true
             }
-            Changed::Certificates(_)
-            | Changed::Done(_)
-            | Changed::Servers(_)
-            | Changed::Discovered(_)
-            | Changed::Version(_) => false,
+            Changed::Certificates(_) | Changed::Done | Changed::Discovered(_) | Changed::Version(_) => false,
         };
         self.push(ChangeRecord { at_s, what, by, is_refused });
     }
@@ -231,17 +227,17 @@ mod tests {
             let last = history.changes().next().expect("one");
             assert_eq!((&*last.what, last.is_refused, last.at_s), (expect, is_refused, 7));
         };
-        check(Changed::Done(None), "counters cleared", false);
+        check(Changed::Done, "counters cleared", false);
         check(Changed::Refused("No.\n".into()), "counters cleared: refused: No.", true);
         check(reload(&[], true), "reload without a difference", false);
         check(reload(&["a", "b"], true), "a; b", false);
         check(reload(&["a", "b", "c", "d", "e", "f"], true), "a; b; c; d; and 2 more", false);
         check(reload(&[], false), "reload refused: ", true);
         for _ in 0..60 {
-            history.note(pending(), &Changed::Done(None), 8);
+            history.note(pending(), &Changed::Done, 8);
         }
         assert_eq!(history.changes().count(), CHANGES_MAX);
-        history.note(None, &Changed::Done(None), 9);
+        history.note(None, &Changed::Done, 9);
         assert!(history.changes().all(|change| change.at_s == 8), "what is of no interest is not noted");
     }
 }

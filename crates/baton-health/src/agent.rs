@@ -203,7 +203,12 @@ impl Shared {
         server.set_agent_report(CheckReport { health, rise: LIMIT, fall: LIMIT, ..report.statistics(failed) });
         let now = Some((report.status, health));
         if task.logged.replace(now) != now && task.log_checks == LogChecks::On && report.status != Status::Checked {
-            self.log(key, Severity::Notice, text::agent_line(&key.0, &key.1, report, health), Some(Severity::Info));
+            self.log(
+                key,
+                Severity::Notice,
+                text::agent_line(task.subject().logged(), report, health),
+                Some(Severity::Info),
+            );
         }
         let is_held = match report.status {
             Status::L7Ok => false,
@@ -226,9 +231,7 @@ impl Shared {
         let left = server.hold(is_held, Instant::now());
         self.tell();
         if let Some(left) = left {
-            // What is in maintenance is not up for anybody.
-            let is_logged = !server.admin().in_maintenance();
-            self.spread(subject, server.health(), is_logged.then_some(why), &left, 0);
+            self.spread(subject, server.health(), why, &left, 0);
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) enum CheckEvent {
 pub(crate) enum CheckEffect {
     /// Ask the server; then [`CheckEvent::Probed`].
     Probe,
-    /// `option log-health-checks` wants this line.
+    /// `option log-health-checks` wants this line, which begins with the server.
     Log(String),
     /// Statistics show this from now on.
     Publish(CheckReport),
@@ -72,7 +72,6 @@ const HARDLY_LATE: Duration = Duration::from_millis(20);
 /// The check of a server.
 #[derive(Debug)]
 pub(crate) struct Check {
-    key: Key,
     settings: CheckSettings,
     log_checks: LogChecks,
     /// `spread-checks`, in percent.
@@ -97,16 +96,16 @@ enum Stage {
 impl Check {
     /// A check that is due now.
     pub fn new(
-        key: Key,
+        key: &Key,
         settings: CheckSettings,
         log_checks: LogChecks,
         spread: u32,
         health: Health,
         now: Instant,
     ) -> Check {
-        let random = Random::new(&key);
+        let random = Random::new(key);
         let stage = Stage::Waiting { due: now };
-        Check { key, settings, log_checks, spread, health, failed: 0, logged: None, random, stage }
+        Check { settings, log_checks, spread, health, failed: 0, logged: None, random, stage }
     }
 
     /// Goes on with what another process counted.
@@ -219,8 +218,7 @@ impl Check {
         let mut effects = Vec::new();
         let now = Some((report.status, report.code, self.health.counter()));
         if self.log_checks == LogChecks::On && std::mem::replace(&mut self.logged, now) != now {
-            let line = text::check_line(&self.key.0, &self.key.1, &report, &self.health.words());
-            effects.push(CheckEffect::Log(line));
+            effects.push(CheckEffect::Log(text::check_result(&report, &self.health.words())));
         }
         self.settle(report, state, server, &mut effects);
         effects
@@ -287,7 +285,7 @@ mod tests {
 
     fn check_of(settings: CheckSettings) -> Check {
         let health = Health::new(&settings);
-        Check::new(("app".into(), "s1".into()), settings, LogChecks::Off, 0, health, Instant::now())
+        Check::new(&("app".into(), "s1".into()), settings, LogChecks::Off, 0, health, Instant::now())
     }
 
     /// Events as words with the millisecond they come at: `due`, `maint`, `ok`, `bad`, `errors`, `gone`. After each the effects, and when the
@@ -388,8 +386,8 @@ mod tests {
     #[test]
     fn a_result_is_logged_when_it_is_another_one() {
         let health = Health::new(&settings());
-        let logging = Check::new(("app".into(), "s1".into()), settings(), LogChecks::On, 0, health, Instant::now());
-        let line = "Health check for server app/s1 succeeded, reason: Layer4 check passed, status: 3/3 UP.";
+        let logging = Check::new(&("app".into(), "s1".into()), settings(), LogChecks::On, 0, health, Instant::now());
+        let line = "succeeded, reason: Layer4 check passed, status: 3/3 UP.";
         check(
             logging,
             &[(1_000, "ok"), (1_100, "ok")],

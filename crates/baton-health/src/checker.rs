@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use baton_kernel::process;
 use baton_model::{CheckSettings, Model, Observe, Proxy, Role, Server};
 use baton_proxy::Registry;
-use baton_proxy::balance::{BackendState, CheckReport, HealthState, ServerState};
+use baton_proxy::balance::{Admin, BackendState, CheckReport, HealthState, ServerState, Transition};
 use baton_proxy::supervise;
 use baton_rules::CheckFiles;
 use rustc_hash::FxHashMap;
@@ -26,11 +26,11 @@ use crate::orders::AgentOrder;
 use crate::plan::{self, Origin, Plan};
 use crate::probe::probe;
 use crate::script::Script;
-use crate::shared::{Event, Follower, Severity, Shared, Subject, copy_admin, copy_all};
+use crate::shared::{Event, Follower, Severity, Shared, Subject, admin_events, copy_all};
 use crate::sockets::Sockets;
-use crate::text::{LogChecks, Why};
+use crate::text::{self, DnsNews, LogChecks, Why};
 use crate::vip::{self, VirtualAddresses};
-use crate::{Prober, Report};
+use crate::{Prober, Report, Status};
 
 /// Runs the checks of a model. Lives in a `LocalSet` of the control thread; dropping it ends all checks.
 pub struct Checker {
@@ -54,6 +54,19 @@ pub struct ChangedBackend {
     pub proxy: Arc<Proxy>,
     /// Its state, which has the servers of `proxy` already.
     pub state: Arc<BackendState>,
+}
+
+/// Another administrative state of a server, which it has already.
+#[derive(Clone, Copy, Debug)]
+pub struct AdminMove<'a> {
+    /// As it was.
+    pub before: Admin,
+    /// What followed.
+    pub left: &'a Transition,
+    /// Its backend is a `listen` section.
+    pub is_listen: bool,
+    /// What DNS has to do with it.
+    pub dns: Option<DnsNews<'a>>,
 }
 
 /// A backend and its checks, by server.
@@ -121,6 +134,8 @@ impl Checker {
             news: Notify::new(),
             orders: RefCell::default(),
             ordered: Notify::new(),
+            unreachable: RefCell::default(),
+            unreached: Notify::new(),
             sockets: RefCell::default(),
             turns_since: Instant::now(),
             node: RefCell::new(Rc::from(hostname.as_str())),
@@ -293,18 +308,27 @@ impl Checker {
         fresh
     }
 
-    /// Copies the administrative state of a server to those who track it; to be called after somebody changed it.
-    pub fn track_admin(&self, server: &ServerState, now: Instant) {
-        let Some(backend) = server.backend() else { return };
-        let key = (Arc::clone(backend.name()), Arc::clone(server.name()));
-        self.shared.copy_to_followers(&key, server, copy_admin, now, 0);
+    /// A server is in another administrative state than before: passes it on to those who track the server, and gives what is to be logged
+    /// of all of them.
+    pub fn admin_changed(&self, server: &ServerState, moved: AdminMove<'_>, now: Instant) -> Vec<Event> {
+        let AdminMove { before, left, is_listen, dns } = moved;
+        let Some(key) = key_of(server) else { return Vec::new() };
+        let mut events = admin_events(&Subject { key: &key, server, is_listen }, before, left, dns);
+        // What an address is found for is said of its own server alone.
+        let dns = dns.filter(|dns| matches!(dns, DnsNews::Lost(_)));
+        self.shared.spread_admin((&key, server), dns, now, 0, &mut events);
+        events
     }
 
-    /// Copies the health of a server to those who track it; to be called after somebody changed it.
-    pub fn track_health(&self, server: &ServerState, now: Instant) {
-        let Some(backend) = server.backend() else { return };
-        let key = (Arc::clone(backend.name()), Arc::clone(server.name()));
-        self.shared.copy_to_followers(&key, server, copy_all, now, 0);
+    /// An operator has decided whether a server is up: logs that, and passes it on to those who track the server.
+    pub fn health_forced(&self, server: &ServerState, left: &Transition, is_listen: bool) {
+        let Some(key) = key_of(server) else { return };
+        self.shared.spread(&Subject { key: &key, server, is_listen }, server.health(), Why::Operator, left, 0);
+    }
+
+    /// Logs what there is to say of servers.
+    pub fn log(&self, events: Vec<Event>) {
+        events.into_iter().for_each(&self.shared.log);
     }
 
     /// Whether servers went up or down, or checks failed, since this was asked last.
@@ -332,6 +356,17 @@ impl Checker {
     pub fn ordered(&self) -> impl Future<Output = ()> + use<> {
         let shared = Rc::clone(&self.shared);
         async move { shared.ordered.notified().await }
+    }
+
+    /// Servers found by DNS, by backend and name, to which a check could not connect since this was asked last.
+    pub fn take_unreachable(&self) -> impl Iterator<Item = (Arc<str>, Arc<str>)> + use<> {
+        self.shared.unreachable.take().into_iter()
+    }
+
+    /// Ready when there are such servers. For one waiter.
+    pub fn unreached(&self) -> impl Future<Output = ()> + use<> {
+        let shared = Rc::clone(&self.shared);
+        async move { shared.unreached.notified().await }
     }
 
     /// Failed checks are counted anew (`clear counters all`).
@@ -407,7 +442,7 @@ impl Checker {
         for backend in changed {
             for (server, state) in servers(backend) {
                 let key = (Arc::clone(&backend.proxy.name), Arc::clone(&server.name));
-                self.shared.copy_to_followers(&key, &state, copy_all, now, 0);
+                self.shared.copy_to_followers(&key, &state, now, 0);
             }
         }
     }
@@ -443,6 +478,10 @@ fn servers(backend: &ChangedBackend) -> impl Iterator<Item = (&Arc<Server>, Arc<
         let same = states.get(at).filter(|state| *state.name() == server.name).cloned();
         Some((server, same.or_else(|| state.server(&server.name))?))
     })
+}
+
+fn key_of(server: &ServerState) -> Option<Key> {
+    Some((Arc::clone(server.backend()?.name()), Arc::clone(server.name())))
 }
 
 /// A server without a check is up, unless it tracks another one.
@@ -481,7 +520,7 @@ impl Task {
         let settings = &server.check;
         let log_checks = if proxy.check.log { LogChecks::On } else { LogChecks::Off };
         let health = recalled_health(settings, recalled);
-        let check = Check::new(key.clone(), settings.clone(), log_checks, spread, health, Instant::now());
+        let check = Check::new(&key, settings.clone(), log_checks, spread, health, Instant::now());
         let check = match old.filter(|old| Arc::ptr_eq(&old.task.server, &state)) {
             Some(old) => check.after(&old.task.check.borrow()),
             None => check.with_failed(recalled.map_or(0, |kept| kept.failed)),
@@ -550,6 +589,9 @@ async fn run(shared: Rc<Shared>, task: Rc<Task>) {
                 sockets: sockets.as_deref(),
             };
             let mut report = probe(&task.plan, &subject).await;
+            if matches!(report.status, Status::L4Timeout | Status::L4Connection) {
+                shared.not_reached(&task.key, &task.server);
+            }
             if report.status.verdict() != Verdict::Failed {
                 shared.ask_for_vips(&task, &mut report).await;
             }
@@ -591,7 +633,10 @@ impl Shared {
         for effect in effects {
             match effect {
                 CheckEffect::Probe => is_asked = true,
-                CheckEffect::Log(line) => self.log(&task.key, Severity::Notice, line, Some(Severity::Info)),
+                CheckEffect::Log(result) => {
+                    let line = text::check_line(task.subject().logged(), &result);
+                    self.log(&task.key, Severity::Notice, line, Some(Severity::Info));
+                }
                 CheckEffect::Publish(report) => {
                     let failed = report.failed;
                     if task.server.set_check_report(report).failed != failed {

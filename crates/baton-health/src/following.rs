@@ -68,9 +68,9 @@ impl<T: Clone> Following<T> {
         self.followers.contains_key(tracked)
     }
 
-    /// Who follows a server.
+    /// Who follows a server: who came last first, as HAProxy has them.
     pub fn of(&self, tracked: &Key) -> Vec<(Key, T)> {
-        self.followers.get(tracked).map(|followers| followers.values().cloned().collect()).unwrap_or_default()
+        self.followers.get(tracked).map(|followers| followers.values().rev().cloned().collect()).unwrap_or_default()
     }
 
     /// Whether nobody follows anybody.
@@ -99,11 +99,11 @@ mod tests {
         let of = |following: &Following<usize>, tracked: &str| -> Vec<usize> {
             following.of(&key(tracked)).into_iter().map(|(_, number)| number).collect()
         };
-        assert_eq!((of(&following, "a/1"), of(&following, "b/1")), (vec![0, 1, 2], vec![3]));
+        assert_eq!((of(&following, "a/1"), of(&following, "b/1")), (vec![2, 1, 0], vec![3]));
         following.forget("b");
         assert_eq!((of(&following, "a/1"), of(&following, "b/1")), (vec![1], vec![3]));
         following.follow(key("a/1"), key("b/1"), 4);
-        assert_eq!(of(&following, "a/1"), [1, 4]);
+        assert_eq!(of(&following, "a/1"), [4, 1]);
         assert!(following.is_followed(&key("a/1")) && !following.is_followed(&key("b/2")));
         following.leave(&key("b/1"));
         following.leave(&key("b/7"));

@@ -58,7 +58,7 @@ pub fn judge_bytes(bytes: &[u8]) {
 mod tests;
 
 pub use agent::agent_health;
-pub use checker::{ChangedBackend, Checker, Recalled};
+pub use checker::{AdminMove, ChangedBackend, Checker, Recalled};
 pub use orders::AgentOrder;
 pub use prober::{Prober, VipQuestion};
 pub use report::{Report, Status};

@@ -455,9 +455,23 @@ fn a_server_follows_the_one_it_tracks() {
         assert!(bench.line().await.starts_with("Server other/t1 is UP via app/s1. 1 active"));
         let admin = Admin { maintenance: true, ..Admin::default() };
         let now = Instant::now();
-        bench.server("app", "s1").set_admin(admin, now);
-        bench.checker.track_admin(&bench.server("app", "s1"), now);
+        let moved = |admin| {
+            let server = bench.server("app", "s1");
+            let (before, left) = (server.admin(), server.set_admin(admin, now).expect("another state"));
+            let moved = AdminMove { before, left: &left, is_listen: false, dns: None };
+            let events = bench.checker.admin_changed(&server, moved, now);
+            events.into_iter().map(|event| event.text).collect::<Vec<_>>()
+        };
+        let lines = moved(admin);
+        assert!(lines[0].starts_with("Server app/s1 is going DOWN for maintenance. 0 active"), "{lines:?}");
+        assert_eq!(lines[1], "backend app has no server available!");
+        assert!(
+            lines[2].starts_with("Server other/t1 is going DOWN for maintenance via app/s1. 0 active"),
+            "{lines:?}"
+        );
         assert!(bench.server("other", "t1").admin().maintenance_inherited);
+        let lines = moved(Admin::default());
+        assert_eq!(lines[1], "Server other/t1 is UP/READY (leaving maintenance).");
     });
 }
 
@@ -497,8 +511,10 @@ fn a_server_that_is_added_follows_too_and_leaves_running_checks_alone() {
         model.global.spread_checks = 50;
         bench.checker.apply(&model, |name| bench.backends.get(name).cloned(), [], []);
         assert_ne!(bench.checker.task_of("app", "s1"), task);
-        bench.server("app", "s1").set_admin(Admin { maintenance: true, ..Admin::default() }, Instant::now());
-        bench.checker.track_admin(&bench.server("app", "s1"), Instant::now());
+        let (server, now) = (bench.server("app", "s1"), Instant::now());
+        let left = server.set_admin(Admin { maintenance: true, ..Admin::default() }, now).expect("another state");
+        let moved = AdminMove { before: Admin::default(), left: &left, is_listen: false, dns: None };
+        bench.checker.admin_changed(&server, moved, now);
         assert!(bench.server("app", "t1").admin().maintenance_inherited, "it is followed still");
     });
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_config::Severity;
-use baton_dns::{Cause, LossReason, ServerChange};
+use baton_dns::{Cause, ServerChange};
 use baton_model::Level;
-use baton_proxy::balance::Transition;
 
 use super::Control;
 use crate::discovery::NameEvent;
@@ -18,6 +17,13 @@ impl Control {
     /// A name server responded, or a rule asks for an address.
     pub(crate) fn hear_of_name(&mut self, event: NameEvent) {
         self.line.names_mut().take(event, Instant::now());
+    }
+
+    /// Looks for servers that checks could not connect to.
+    pub(crate) fn look_for_unreached(&mut self) {
+        let unreached = self.line.checker().take_unreachable();
+        let now = Instant::now();
+        unreached.for_each(|(backend, server)| self.line.names_mut().unreached(&backend, &server, now));
     }
 
     /// When a name is due.
@@ -58,20 +64,12 @@ impl Control {
     fn say_discovered(&self, one: &DiscoveredChange) {
         let notice = |text: String| self.messages.event_for(&one.change.backend, Severity::Warning, Level(5), &text);
         moved(&one.change).into_iter().for_each(notice);
-        let Some(left) = &one.transition else { return };
-        let after = one.server.admin();
-        match (one.before.unresolved, after.unresolved) {
-            (true, false) if !after.in_maintenance() => {
-                back(&one.change, one.server.config().found_host()).into_iter().for_each(notice);
-            }
-            (false, true) if !one.before.in_maintenance() => {
-                let text = gone(&one.change, left);
-                self.messages.event_for(&one.change.backend, Severity::Warning, Level(1), &text);
-                if left.active + left.backups == 0 {
-                    self.say_no_server(&one.change.backend);
-                }
-            }
-            _ => {}
+        self.line.checker().log(one.events.clone());
+        let DiscoveredChange { change, server, before, .. } = one;
+        let is_back = before.unresolved && !server.admin().unresolved && !server.admin().in_maintenance();
+        if is_back && change.cause != Cause::Additional {
+            let ServerChange { backend, server, .. } = change;
+            notice(format!("Server {backend}/{server} administratively READY thanks to valid DNS answer."));
         }
     }
 }
@@ -95,29 +93,4 @@ fn moved(change: &ServerChange) -> Vec<String> {
         lines.push(format!("{backend}/{server} changed its FQDN from {from} to {to} by 'SRV record'"));
     }
     lines
-}
-
-/// What is said of a server that has an address again.
-fn back(change: &ServerChange, host: Option<&str>) -> Vec<String> {
-    let ServerChange { backend, server, cause, .. } = change;
-    let host = host.unwrap_or_default();
-    let mut lines = vec![format!("Server {backend}/{server} ('{host}') is UP/READY (resolves again).")];
-    if *cause != Cause::Additional {
-        lines.push(format!("Server {backend}/{server} administratively READY thanks to valid DNS answer."));
-    }
-    lines
-}
-
-/// What is said of a server that lost its address.
-fn gone(change: &ServerChange, left: &Transition) -> String {
-    let ServerChange { backend, server, cause, .. } = change;
-    let why = match cause {
-        Cause::Lost(reason) => reason.text(),
-        Cause::Response(_) | Cause::Cache | Cause::Additional => LossReason::NoAddress.text(),
-    };
-    let Transition { active, backups, sessions, requeued, remaining } = left;
-    format!(
-        "Server {backend}/{server} is going DOWN for maintenance ({why}). {active} active and {backups} backup servers left. \
-         {sessions} sessions active, {requeued} requeued, {remaining} remaining in queue."
-    )
 }

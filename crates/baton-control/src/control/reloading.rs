@@ -152,11 +152,9 @@ impl Control {
                     let outside = reading.task.outside.clone();
                     match self.take_from(change, &outside).await {
                         Changed::Reload(outcome) => Ok(*outcome),
-                        Changed::Done(_)
-                        | Changed::Servers(_)
-                        | Changed::Discovered(_)
-                        | Changed::Version(_)
-                        | Changed::Certificates(_) => Err("it was not a reload".into()),
+                        Changed::Done | Changed::Discovered(_) | Changed::Version(_) | Changed::Certificates(_) => {
+                            Err("it was not a reload".into())
+                        }
                         Changed::Refused(reason) => Err(reason),
                     }
                 }

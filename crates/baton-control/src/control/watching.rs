@@ -23,8 +23,7 @@ impl Control {
                 match self.take(Change::Certificates(transaction)).await {
                     Changed::Certificates(report) => self.certificates.looked(&looked, &report, Instant::now()),
                     Changed::Reload(_)
-                    | Changed::Done(_)
-                    | Changed::Servers(_)
+                    | Changed::Done
                     | Changed::Discovered(_)
                     | Changed::Version(_)
                     | Changed::Refused(_) => Vec::new(),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use baton_dns::ServerChange;
 use baton_model::{Author, Field, Object, Setting};
-use baton_proxy::balance::{Admin, HealthState, ServerState, Transition};
+use baton_proxy::balance::{HealthState, ServerState};
 use baton_proxy::core::{ConnectionId, Order, ServerMark};
 use baton_proxy::{Command, FrontendPlan, FrontendService, Workers};
 use baton_rules::{PatternChange, Reference, VariableLine};
@@ -159,26 +159,14 @@ pub(crate) enum Changed {
     Reload(Box<Outcome>),
     /// Of certificates.
     Certificates(Report),
-    /// It is done, with what followed from another state of a server.
-    Done(Option<Transition>),
-    /// It is done, and several servers are in another state by it.
-    Servers(Vec<MovedServer>),
+    /// It is done.
+    Done,
     /// DNS has changed these servers.
     Discovered(Vec<DiscoveredChange>),
     /// A version of a map or of an ACL was begun.
     Version(u32),
     /// Nothing was changed, for this reason.
     Refused(String),
-}
-
-/// A server that is in another administrative state than before.
-pub(crate) struct MovedServer {
-    /// Which.
-    pub server: Arc<ServerState>,
-    /// As it was.
-    pub before: Admin,
-    /// What followed.
-    pub transition: Transition,
 }
 
 impl ChangeLine {
@@ -190,13 +178,11 @@ impl ChangeLine {
                 self.set_of_line(&server, value, by, workers).await
             }
             Change::Override { server, value, by } => {
-                return Changed::Done(self.override_server(&server, value, by, Instant::now()));
+                self.override_server(&server, value, by, Instant::now());
+                Ok(())
             }
             Change::OverridesCleared { object, field } => {
-                match self.clear_overrides(object.as_ref(), field, outside, workers).await {
-                    Ok(moved) => return Changed::Servers(moved),
-                    Err(reason) => Err(reason),
-                }
+                self.clear_overrides(object.as_ref(), field, outside, workers).await
             }
             Change::Health { server, is_checked, by } => {
                 self.set_health_checks(&server, is_checked, by, outside, workers).await
@@ -225,20 +211,19 @@ impl ChangeLine {
                 Ok(())
             }
             Change::HealthForced(server, health) => {
-                let now = Instant::now();
-                let transition = server.force_health(health, false, now);
-                self.checker.track_health(&server, now);
-                return Changed::Done(transition);
+                self.force_health(&server, health, false);
+                Ok(())
             }
             Change::AgentForced { server, is_up } => {
-                let now = Instant::now();
                 server.set_agent_report(self.checker.forced_agent(&server, is_up));
                 let health = if is_up { HealthState::Up } else { server.checked_health() };
-                let transition = server.force_health(health, !is_up, now);
-                self.checker.track_health(&server, now);
-                return Changed::Done(transition);
+                self.force_health(&server, health, !is_up);
+                Ok(())
             }
-            Change::Agent { server, settings } => return self.obey_agent(&server, settings, workers).await,
+            Change::Agent { server, settings } => {
+                self.obey_agent(&server, settings, workers).await;
+                Ok(())
+            }
             Change::DynamicCookie { backend, wanted } => self.set_dynamic_cookie(&backend, wanted, workers).await,
             Change::Patterns(reference, change) => return self.change_patterns(&reference, change),
             Change::VariableSet { line, is_stopping, .. } => {
@@ -269,7 +254,7 @@ impl ChangeLine {
                 Ok(())
             }
         };
-        outcome.map_or_else(Changed::Refused, |()| Changed::Done(None))
+        outcome.map_or_else(Changed::Refused, |()| Changed::Done)
     }
 
     /// Seals session tickets by one more key of a file.

@@ -11,12 +11,11 @@ use baton_rules::Files;
 use baton_tls::Connectors;
 
 use super::ChangeLine;
-use super::change::MovedServer;
 use super::servers::{is_pointed_to, put_in_force};
 use crate::environment::Outside;
 
 impl ChangeLine {
-    /// Drops overrides. Gives the servers that are in another state by it.
+    /// Drops overrides. Servers that are in another state by it are logged.
     ///
     /// # Errors
     /// There is no such override, or a server cannot come back or go; nothing is changed.
@@ -26,7 +25,7 @@ impl ChangeLine {
         field: Option<Field>,
         outside: &Outside,
         workers: &Workers,
-    ) -> Result<Vec<MovedServer>, String> {
+    ) -> Result<(), String> {
         let used = self.registry.overrides();
         let mut next = Overrides::clone(&used);
         let cleared = next.clear(object, field);
@@ -47,11 +46,11 @@ impl ChangeLine {
         if cleared.iter().any(|(_, field)| matches!(field, Field::Fqdn | Field::Address)) {
             self.settle_names(Instant::now());
         }
-        let moved = self.settle_servers(&cleared, Instant::now());
+        self.settle_servers(&cleared, Instant::now());
         self.settle_limits();
         self.open_cleared(&cleared, workers).await;
         self.untold.extend(cleared);
-        Ok(moved)
+        Ok(())
     }
 
     /// Servers that get the name of the file again have their addresses until name servers give others.
@@ -124,10 +123,9 @@ impl ChangeLine {
     }
 
     /// Has servers as is in force of them now.
-    fn settle_servers(&self, cleared: &[(Object, Field)], now: Instant) -> Vec<MovedServer> {
-        let Some(generation) = self.generation.as_deref() else { return Vec::new() };
+    fn settle_servers(&self, cleared: &[(Object, Field)], now: Instant) {
+        let Some(generation) = self.generation.as_deref() else { return };
         let overrides = self.registry.overrides();
-        let mut moved = Vec::new();
         let mut last = None;
         for (object, _) in cleared {
             if last == Some(object) {
@@ -137,14 +135,10 @@ impl ChangeLine {
             let Object::Server { backend, server } = object else { continue };
             let plan = generation.backends.get(backend);
             let Some(server) = plan.and_then(|plan| plan.state.server(server)) else { continue };
-            let (config, before) = (server.config(), server.admin());
+            let config = server.config();
             let effective = overrides.server(backend, &config);
             server.set_weight(effective.weight, now);
-            if let Some(transition) = server.set_admin(server.admin_with(&config, effective), now) {
-                self.checker.track_admin(&server, now);
-                moved.push(MovedServer { server, before, transition });
-            }
+            self.set_admin(&server, server.admin_with(&config, effective), now);
         }
-        moved
     }
 }

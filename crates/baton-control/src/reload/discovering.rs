@@ -6,10 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_dns::ServerChange;
+use baton_dns::{Cause, LossReason, ServerChange};
+use baton_health::Event;
+use baton_health::text::DnsNews;
 use baton_model::{Discovered, DiscoveredServer, Proxy, Server};
 use baton_proxy::Workers;
-use baton_proxy::balance::{Admin, ServerState, Transition};
+use baton_proxy::balance::{Admin, ServerState};
 
 use super::ChangeLine;
 use crate::discovery::NameResolver;
@@ -24,8 +26,16 @@ pub(crate) struct DiscoveredChange {
     pub server: Arc<ServerState>,
     /// As it was.
     pub before: Admin,
-    /// What followed from another state.
-    pub transition: Option<Transition>,
+    /// What is to be logged of another state, also of those who track it.
+    pub events: Vec<Event>,
+}
+
+/// Why a server lost its address.
+fn lost(change: &ServerChange) -> &'static str {
+    match &change.cause {
+        Cause::Lost(reason) => reason.text(),
+        Cause::Response(_) | Cause::Cache | Cause::Additional => LossReason::NoAddress.text(),
+    }
 }
 
 /// Servers as DNS has them.
@@ -89,16 +99,18 @@ impl ChangeLine {
             let before = server.admin();
             // No request goes to an address that is not there any more.
             let is_gone = next.servers.iter().any(|one| one.name == change.server && is_lost(one));
-            let transition = match is_gone && !before.unresolved {
-                true => self.set_unresolved(&server, true, now),
-                false => None,
-            };
-            changed.push(DiscoveredChange { change, server, before, transition });
+            let mut one = DiscoveredChange { change, server, before, events: Vec::new() };
+            if is_gone && !before.unresolved {
+                one.events = self.set_unresolved(&one.server, true, Some(DnsNews::Lost(lost(&one.change))), now);
+            }
+            changed.push(one);
         }
         self.replace_servers(&Arc::new(next), workers).await;
         for one in &mut changed {
             if one.server.admin().unresolved && !is_lost(&one.server.config()) {
-                one.transition = self.set_unresolved(&one.server, false, now);
+                let config = one.server.config();
+                let host = config.found_host().unwrap_or_default();
+                one.events = self.set_unresolved(&one.server, false, Some(DnsNews::Found(host)), now);
             }
         }
         done.extend(changed);
@@ -123,12 +135,15 @@ impl ChangeLine {
         std::mem::take(&mut self.untold_discovered)
     }
 
-    fn set_unresolved(&self, server: &ServerState, unresolved: bool, now: Instant) -> Option<Transition> {
-        let transition = server.set_admin(Admin { unresolved, ..server.admin() }, now);
-        if transition.is_some() {
-            self.checker.track_admin(server, now);
-        }
-        transition
+    /// Gives what is to be logged.
+    fn set_unresolved(
+        &self,
+        server: &ServerState,
+        unresolved: bool,
+        dns: Option<DnsNews<'_>>,
+        now: Instant,
+    ) -> Vec<Event> {
+        self.move_admin(server, Admin { unresolved, ..server.admin() }, dns, now)
     }
 
     /// Another configuration is in use: its names are looked up, and what is known of others is forgotten.
@@ -153,7 +168,8 @@ impl ChangeLine {
             let Some(plan) = generation.backends.get(&proxy.name) else { continue };
             for server in proxy.servers.iter().filter(|server| server.looked_up().is_some() && !is_lost(server)) {
                 if let Some(state) = plan.state.server(&server.name).filter(|state| state.admin().unresolved) {
-                    self.set_unresolved(&state, false, now);
+                    // The reload says what it changes.
+                    self.set_unresolved(&state, false, None, now);
                 }
             }
         }

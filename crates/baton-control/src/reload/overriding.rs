@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_model::{Author, EndedOverride, Field, Object, Override, Overrides, Server, Setting};
+use baton_health::text::DnsNews;
+use baton_health::{AdminMove, Event};
+use baton_model::{Author, EndedOverride, Object, Override, Overrides, Role, Server, Setting};
 use baton_proxy::Workers;
-use baton_proxy::balance::{ServerState, Transition};
+use baton_proxy::balance::{Admin, HealthState, ServerState};
 
-use super::change::MovedServer;
-use super::{ChangeLine, Changed, Ready};
+use super::{ChangeLine, Ready};
 use crate::handover;
 use crate::handover::memory::{ProcessMemory, TicketKey};
 use crate::overrides::OverrideRecord;
@@ -17,15 +18,9 @@ use crate::tickets::{self, wall_seconds};
 
 impl ChangeLine {
     /// An operator sets a field of a server: that is so from now on, over reloads and in processes after this one, until the file
-    /// changes that field. Gives what followed from another state.
-    pub(crate) fn override_server(
-        &mut self,
-        server: &Arc<ServerState>,
-        value: Setting,
-        by: Author,
-        now: Instant,
-    ) -> Option<Transition> {
-        let backend = server.backend()?;
+    /// changes that field. What followed from another state is logged.
+    pub(crate) fn override_server(&mut self, server: &Arc<ServerState>, value: Setting, by: Author, now: Instant) {
+        let Some(backend) = server.backend() else { return };
         let config = server.config();
         let object = Object::server(backend.name(), server.name());
         let field = value.field();
@@ -37,36 +32,50 @@ impl ChangeLine {
         });
         self.untold.push((object, field));
         server.set_weight(effective.weight, now);
-        let transition = server.set_admin(server.admin_with(&config, effective), now);
-        if transition.is_some() {
-            self.checker.track_admin(server, now);
+        self.set_admin(server, server.admin_with(&config, effective), now);
+    }
+
+    /// A server has this administrative state from now on: logs that, and has those who track it follow.
+    pub(super) fn set_admin(&self, server: &ServerState, admin: Admin, now: Instant) {
+        self.checker.log(self.move_admin(server, admin, None, now));
+    }
+
+    /// As [`ChangeLine::set_admin`]; gives what is to be logged.
+    pub(super) fn move_admin(
+        &self,
+        server: &ServerState,
+        admin: Admin,
+        dns: Option<DnsNews<'_>>,
+        now: Instant,
+    ) -> Vec<Event> {
+        let before = server.admin();
+        let (Some(left), Some(backend)) = (server.set_admin(admin, now), server.backend()) else { return Vec::new() };
+        let moved = AdminMove { before, left: &left, is_listen: self.is_listen(backend.name()), dns };
+        self.checker.admin_changed(server, moved, now)
+    }
+
+    /// An operator decides whether a server is up: logs that, and has those who track it follow.
+    pub(super) fn force_health(&self, server: &ServerState, health: HealthState, is_held: bool) {
+        if let (Some(left), Some(backend)) = (server.force_health(health, is_held, Instant::now()), server.backend()) {
+            self.checker.health_forced(server, &left, self.is_listen(backend.name()));
         }
-        transition
+    }
+
+    /// Whether a backend is a `listen` section.
+    pub(crate) fn is_listen(&self, backend: &str) -> bool {
+        self.model.backend(backend).is_some_and(|proxy| proxy.role == Role::Listen)
     }
 
     /// The agent of a server says how it is to be: as if an operator had set that, until the agent says otherwise.
-    pub(super) async fn obey_agent(
-        &mut self,
-        server: &Arc<ServerState>,
-        settings: Vec<Setting>,
-        workers: &Workers,
-    ) -> Changed {
-        let mut moved = Vec::new();
+    pub(super) async fn obey_agent(&mut self, server: &Arc<ServerState>, settings: Vec<Setting>, workers: &Workers) {
         for value in settings {
             if value.field().is_of_line() {
                 // A server that is gone meanwhile is nobody's.
                 let _ = self.set_of_line(server, value, Author::agent(), workers).await;
                 continue;
             }
-            let before = server.admin();
-            let is_state = value.field() == Field::State;
-            if let Some(transition) = self.override_server(server, value, Author::agent(), Instant::now())
-                && is_state
-            {
-                moved.push(MovedServer { server: Arc::clone(server), before, transition });
-            }
+            self.override_server(server, value, Author::agent(), Instant::now());
         }
-        Changed::Servers(moved)
     }
 
     /// Overrides of another process, for the first configuration, before it is prepared: servers that were added are part of it.

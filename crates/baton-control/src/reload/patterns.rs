@@ -43,7 +43,7 @@ impl ChangeLine {
 
     pub(super) fn change_patterns(&self, reference: &Reference, change: PatternChange) -> Changed {
         match reference.live().change_patterns(change) {
-            Ok(None) => Changed::Done(None),
+            Ok(None) => Changed::Done,
             Ok(Some(version)) => Changed::Version(version),
             Err(refusal) => Changed::Refused(match refusal {
                 PatternRefusal::NotFound => "Key not found.".into(),

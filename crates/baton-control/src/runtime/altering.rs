@@ -1,8 +1,6 @@
 //! What commands that change something have at hand, and how what they want is done: a command reads its words and looks at what is in
 //! use; a [`Change`] of them goes down the change path, and the reply says what came of it.
 
-use baton_model::Setting;
-
 use crate::certificates::Pending;
 use crate::control::Control;
 use crate::operators::answer::CommandResponse;
@@ -47,29 +45,15 @@ impl From<Change> for Altering {
 
 /// Does what a command asks for, and says what came of it.
 pub(super) async fn alter(control: &mut Control, Altering { change, also, done }: Altering) -> CommandResponse {
-    let about = match &change {
-        Change::Override { server, value: Setting::State(_), .. } => Some((server.clone(), Some(server.admin()))),
-        Change::HealthForced(server, _) | Change::AgentForced { server, .. } => Some((server.clone(), None)),
-        _ => None,
-    };
     match control.take(change).await {
-        Changed::Done(Some(left)) => match about {
-            Some((server, Some(before))) => control.say_state(&server, before, &left),
-            Some((server, None)) => control.say_health(&server, &left),
-            None => {}
-        },
-        Changed::Servers(moved) => {
-            moved.iter().for_each(|one| control.say_state(&one.server, one.before, &one.transition));
-        }
-        Changed::Done(None) | Changed::Discovered(_) | Changed::Certificates(_) | Changed::Reload(_) => {}
+        Changed::Done | Changed::Discovered(_) | Changed::Certificates(_) | Changed::Reload(_) => {}
         Changed::Version(version) => return CommandResponse::info(format!("New version created: {version}")),
         Changed::Refused(reason) => return CommandResponse::error(reason),
     }
     match also {
         None => done,
         Some(change) => match control.take(change).await {
-            Changed::Done(_)
-            | Changed::Servers(_)
+            Changed::Done
             | Changed::Discovered(_)
             | Changed::Version(_)
             | Changed::Certificates(_)

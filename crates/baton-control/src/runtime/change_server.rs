@@ -141,7 +141,8 @@ fn state(server: Arc<ServerState>, wanted: State, call: &Call) -> Altering {
     let admin = match wanted {
         State::Ready => AdminState { maintenance: false, drain: false },
         State::Drain => AdminState { maintenance: false, drain: true },
-        State::Maint => AdminState { maintenance: true, ..admin(&server) },
+        // As in HAProxy, who leaves it is not drained any more.
+        State::Maint => AdminState { maintenance: true, drain: false },
     };
     Change::Override { server, value: Setting::State(admin), by: call.by.clone() }.into()
 }

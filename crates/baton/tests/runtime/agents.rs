@@ -16,8 +16,8 @@ use crate::support::{PATIENCE, Proxy};
 use crate::table::{Table, cell, table};
 
 /// An agent that says what it is told to say. It ends with the test's process.
-struct Agent {
-    port: u16,
+pub struct Agent {
+    pub port: u16,
     says: Arc<Mutex<Vec<u8>>>,
     /// How often it was asked, and answered.
     asked: Arc<AtomicU32>,
@@ -25,7 +25,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(says: &[u8]) -> Agent {
+    pub fn start(says: &[u8]) -> Agent {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let agent = Agent {
             port: listener.local_addr().expect("it is bound").port(),
@@ -55,7 +55,7 @@ impl Agent {
     }
 
     /// From now on it says this, and has said it: twice, for what was said before may still have been on its way.
-    fn says(&self, text: &[u8]) {
+    pub fn says(&self, text: &[u8]) {
         *self.says.lock().unwrap() = text.to_vec();
         let before = self.asked.load(Ordering::SeqCst);
         let end = Instant::now() + PATIENCE;
@@ -147,7 +147,7 @@ const COLUMNS: [&str; 15] = [
 ];
 
 /// A running program, and what it logs.
-struct Observed {
+pub struct Observed {
     folder: tempfile::TempDir,
     log: UdpSocket,
     _program: Box<dyn std::any::Any>,
@@ -170,11 +170,11 @@ impl Observed {
         Observed { folder, log, _program: program }
     }
 
-    fn haproxy(backends: &str) -> Observed {
+    pub fn haproxy(backends: &str) -> Observed {
         Observed::start(backends, |text, folder| Box::new(Haproxy::start(text, &folder.join("admin.sock"))))
     }
 
-    fn baton(backends: &str) -> Observed {
+    pub fn baton(backends: &str) -> Observed {
         Observed::start(backends, |text, _| Box::new(Proxy::start(text)))
     }
 
@@ -182,16 +182,16 @@ impl Observed {
         self.folder.path().join("admin.sock")
     }
 
-    fn command(&self, command: &str) -> String {
+    pub fn command(&self, command: &str) -> String {
         socat(&self.socket(), format!("{command}\n"))
     }
 
-    fn stats(&self) -> Table {
+    pub fn stats(&self) -> Table {
         table(&self.command("show stat"))
     }
 
     /// A server's columns, and its line of `show servers state` without times, address and port.
-    fn server(&self, stats: &Table, backend: &str, server: &str) -> Vec<String> {
+    pub fn server(&self, stats: &Table, backend: &str, server: &str) -> Vec<String> {
         // A check under way is marked by a star.
         let column = |name: &&str| cell(stats, backend, server, name).trim_start_matches("* ").to_owned();
         let mut seen: Vec<String> =
@@ -213,22 +213,23 @@ impl Observed {
 
     /// What was logged of servers and backends until nothing comes any more, by backend, without durations.
     fn logged(&self) -> BTreeMap<String, Vec<String>> {
+        let mut lines = self.lines();
+        // HAProxy repeats this with every weight that an agent says.
+        lines.values_mut().for_each(|lines| lines.retain(|line| !line.ends_with("remains in forced drain mode.")));
+        lines
+    }
+
+    /// As [`Observed::logged`], with every line.
+    pub fn lines(&self) -> BTreeMap<String, Vec<String>> {
         let mut lines: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut packet = [0; 4096];
         while let Ok(length) = self.log.recv(&mut packet) {
             let text = String::from_utf8_lossy(&packet[..length]).into_owned();
             let (priority, line) = (&text[..5], text.split_once(": ").map_or("", |(_, line)| line.trim_end()));
-            let Some(name) = line
-                .strip_prefix("Server ")
-                .and_then(|rest| rest.split('/').next())
-                .or_else(|| line.strip_prefix("Agent check for server ").and_then(|rest| rest.split('/').next()))
-            else {
+            let subject = ["Server ", "Backup Server ", "Agent check for server "].iter();
+            let Some(name) = subject.filter_map(|text| line.strip_prefix(text)?.split('/').next()).next() else {
                 continue;
             };
-            // HAProxy repeats this with every weight that an agent says.
-            if line.ends_with("remains in forced drain mode.") {
-                continue;
-            }
             let line = match line.split_once("check duration: ") {
                 Some((before, after)) => format!("{before}{}", after.split_once("ms").map_or("", |(_, rest)| rest)),
                 None => line.to_owned(),

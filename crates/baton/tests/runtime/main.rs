@@ -33,5 +33,6 @@ mod table;
 mod tables;
 mod tools;
 mod top;
+mod tracking;
 mod unresolved;
 mod words;

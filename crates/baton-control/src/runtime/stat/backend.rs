@@ -16,6 +16,8 @@ use crate::control::Control;
 use crate::operators::figures::{self, ObjectKey, ObjectSample};
 use crate::runtime::field::Value;
 
+/// The longest chain of servers that track servers.
+const TRACKED_MAX: usize = 16;
 /// Counters of backends and servers.
 const COUNTED: &[(Column, Counter)] = &[
     (Column::Stot, Counter::Sessions),
@@ -172,7 +174,7 @@ pub(super) fn server(
         line.set(Column::Stot, Value::U64(attempts));
     }
     let limit = |limit: u32| if limit == 0 { Value::None } else { Value::U32(limit) };
-    line.set(Column::Status, Value::text(status(state, config)));
+    line.set(Column::Status, Value::text(status(control, plan, state, config)));
     line.set(Column::Qcur, Value::U32(state.queued()));
     line.set(Column::Qmax, Value::U32(state.queued_max()));
     line.set(Column::Qlimit, limit(config.maxqueue));
@@ -185,7 +187,10 @@ pub(super) fn server(
     line.set(Column::Bck, Value::U32(config.backup.into()));
     line.set(Column::Lastchg, seconds(now.saturating_duration_since(state.changed())));
     line.set(Column::Throttle, state.throttle().map_or(Value::None, Value::U32));
-    line.set(Column::Tracked, config.check.track.as_deref().map_or(Value::None, |track| tracked(plan, track)));
+    line.set(
+        Column::Tracked,
+        config.check.track.as_deref().map_or(Value::None, |track| Value::text(tracked_name(&plan.proxy.name, track))),
+    );
     if config.check.enabled {
         checks(&mut line, state, config, &state.check_report(), now);
     }
@@ -266,20 +271,28 @@ fn agent(line: &mut StatRow, state: &ServerState) {
     }
 }
 
-/// The words of the status column: what it is, and the way it is on after a check that disagrees.
-fn status(state: &ServerState, config: &Server) -> String {
+/// The words of the status column: what it is, and the way it is on after a check that disagrees. Of one that tracks another server, those are
+/// that one's checks and agent.
+fn status(control: &Control, plan: &BackendPlan, state: &ServerState, config: &Server) -> String {
     let admin = state.admin();
-    if admin.maintenance || admin.unresolved || admin.maintenance_inherited {
-        if admin.unresolved {
-            return "MAINT (resolution)".into();
-        }
-        let via = config.check.track.as_deref().filter(|_| admin.maintenance_inherited && !admin.maintenance);
-        return match via {
-            Some(track) => format!("MAINT (via {track})"),
+    if admin.unresolved {
+        return "MAINT (resolution)".into();
+    }
+    if admin.maintenance || admin.maintenance_inherited {
+        return match config.check.track.as_deref().filter(|_| admin.maintenance_inherited) {
+            Some(track) => format!("MAINT (via {})", tracked_name(&plan.proxy.name, track)),
             None => "MAINT".into(),
         };
     }
-    let report = state.check_report();
+    let Some((decisive, its_config)) = decisive(control, plan, config) else {
+        return unmaintained(state, state, config);
+    };
+    unmaintained(state, &decisive, &its_config)
+}
+
+/// The words of a server that is not in maintenance, by the checks and the agent of this one.
+fn unmaintained(state: &ServerState, decisive: &ServerState, config: &Server) -> String {
+    let report = decisive.check_report();
     let is_checked = config.check.enabled;
     let (health, rise, fall) = match report.status.is_empty() {
         true => (config.check.rise, config.check.rise, config.check.fall),
@@ -287,14 +300,15 @@ fn status(state: &ServerState, config: &Server) -> String {
     };
     let most = (rise + fall).saturating_sub(1);
     let has_agent = config.has_running_agent();
+    let is_draining = state.admin().is_draining();
     let word = match state.health() {
-        HealthState::Down if has_agent && agent_health(&state.agent_report()) == 0 => return "DOWN (agent)".into(),
+        HealthState::Down if has_agent && agent_health(&decisive.agent_report()) == 0 => return "DOWN (agent)".into(),
         HealthState::Down if is_checked && health > 0 => return format!("DOWN {health}/{rise}"),
         HealthState::Down => return "DOWN".into(),
         HealthState::Stopping => "NOLB",
-        HealthState::Up if admin.is_draining() && has_agent => return "DRAIN (agent)".into(),
-        HealthState::Up if admin.is_draining() => "DRAIN",
-        HealthState::Up if !is_checked && config.check.track.is_none() => return "no check".into(),
+        HealthState::Up if is_draining && has_agent => return "DRAIN (agent)".into(),
+        HealthState::Up if is_draining => "DRAIN",
+        HealthState::Up if !is_checked => return "no check".into(),
         HealthState::Up => "UP",
     };
     match is_checked && health < most {
@@ -303,17 +317,33 @@ fn status(state: &ServerState, config: &Server) -> String {
     }
 }
 
+/// The server at the end of those that a server tracks; `None`: it tracks none.
+fn decisive(control: &Control, plan: &BackendPlan, config: &Server) -> Option<(Arc<ServerState>, Arc<Server>)> {
+    let mut backend = Arc::clone(&plan.proxy.name);
+    let mut track = config.check.track.clone()?;
+    for _ in 0..TRACKED_MAX {
+        let (name, server) = match track.split_once('/') {
+            Some((name, server)) => (Arc::from(name), server),
+            None => (Arc::clone(&backend), &*track),
+        };
+        let state = control.line.generation()?.backends.get(&name)?.state.server(server)?;
+        let config = state.config();
+        match &config.check.track {
+            None => return Some((state, config)),
+            Some(next) => (backend, track) = (name, next.clone()),
+        }
+    }
+    None
+}
+
 /// The weight in use: less than its own while it starts slowly.
 fn weight(state: &ServerState) -> u32 {
     if state.is_usable() { state.effective_weight().min(state.weight()) } else { state.weight() }
 }
 
 /// The tracked server with its backend.
-fn tracked(plan: &BackendPlan, track: &str) -> Value {
-    match track.contains('/') {
-        true => Value::text(track),
-        false => Value::text(format!("{}/{track}", plan.proxy.name)),
-    }
+fn tracked_name(backend: &str, track: &str) -> String {
+    if track.contains('/') { track.to_owned() } else { format!("{backend}/{track}") }
 }
 
 fn seconds(time: std::time::Duration) -> Value {
