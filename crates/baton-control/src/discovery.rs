@@ -2,6 +2,7 @@
 //! waits for them. What follows for servers is a `Change` like any other.
 
 mod exchange;
+mod secure;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,8 +11,13 @@ use std::time::Instant;
 
 use baton_dns::{Ask, Discovery, Heard, NameServerCounters, ServerChange};
 use baton_model::{Discovered, Model, NameServer, Resolvers};
+use baton_proxy::Refused;
 use baton_proxy::{NameRequest, Registry};
+use baton_rules::Files;
+use baton_tls::Connectors;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+
+pub(crate) use self::secure::SecureNameServers;
 
 /// Responses that wait to be taken; further ones wait in their sockets.
 const HEARD_MAX: usize = 1024;
@@ -28,6 +34,7 @@ pub struct NameResolver {
     ticket: u64,
     /// `maxconn` of name servers, and the places for connections.
     places: HashMap<SocketAddr, (usize, Arc<Semaphore>)>,
+    secure: SecureNameServers,
 }
 
 /// Something happened to a name.
@@ -51,12 +58,36 @@ impl NameResolver {
             waiting: HashMap::new(),
             ticket: 0,
             places: HashMap::new(),
+            secure: SecureNameServers::default(),
         }
+    }
+
+    /// Prepares TLS with the name servers of a configuration.
+    ///
+    /// # Errors
+    /// All of which the words cannot work.
+    pub(crate) fn prepare(
+        &self,
+        model: &Model,
+        connectors: Connectors<'_>,
+        files: &dyn Files,
+    ) -> Result<SecureNameServers, Vec<Refused>> {
+        self.secure.prepare(model, connectors, files)
+    }
+
+    /// Uses it from now on.
+    pub(crate) fn secure(&mut self, prepared: SecureNameServers) {
+        self.secure = prepared;
     }
 
     /// Takes up a configuration.
     pub(crate) fn apply(&mut self, model: &Model, discovered: &Discovered, now: Instant) {
         self.discovery.apply(model, discovered, now);
+    }
+
+    /// A check could not connect to a server: it may be elsewhere by now.
+    pub(crate) fn unreached(&mut self, backend: &str, server: &str, now: Instant) {
+        self.discovery.unreachable(backend, server, now);
     }
 
     /// The next thing that happens.
@@ -102,8 +133,8 @@ impl NameResolver {
     pub(crate) fn step(&mut self, now: Instant) {
         let mut ids = exchange::Ids::default();
         for ask in self.discovery.step(now, &mut || ids.next()) {
-            let places = self.places(&ask);
-            tokio::spawn(exchange::run(ask, places, self.sender.clone()));
+            let means = exchange::Means { places: self.places(&ask), tls: self.secure.of(&ask.server) };
+            tokio::spawn(exchange::run(ask, means, self.sender.clone()));
         }
         for found in self.discovery.found() {
             if let Some(reply) = self.waiting.remove(&found.ticket) {

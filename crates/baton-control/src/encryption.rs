@@ -209,6 +209,9 @@ fn object(source: &Source, model: &Model) -> String {
         return format!("bind {}", bind.place());
     }
     let mut servers = model.with_peers().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)));
-    let server = servers.find(|(_, server)| is_here(&server.line));
-    server.map_or_else(|| "TLS".into(), |(proxy, server)| format!("server {}/{}", proxy.name, server.name))
+    if let Some((proxy, server)) = servers.find(|(_, server)| is_here(&server.line)) {
+        return format!("server {}/{}", proxy.name, server.name);
+    }
+    let name_server = model.with_name_servers().find(|server| is_here(&server.line));
+    name_server.map_or_else(|| "TLS".into(), |server| format!("nameserver {}", server.name))
 }

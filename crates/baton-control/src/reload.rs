@@ -40,7 +40,7 @@ use crate::apart::Apart;
 use crate::capacity::Capacity;
 use crate::certificates::Upcoming;
 use crate::direct::{Direct, Foreseen, Foresight};
-use crate::discovery::NameResolver;
+use crate::discovery::{NameResolver, SecureNameServers};
 use crate::encryption::{self, TlsShared};
 use crate::environment::Outside;
 use crate::handover;
@@ -161,6 +161,7 @@ pub struct Ready {
     listeners: listeners::PreparedListeners,
     encryption: encryption::PreparedTls,
     peers: PreparedPeers,
+    name_servers: SecureNameServers,
     /// Servers that were added at run time and cannot be used with it.
     pub left_out: Vec<String>,
 }
@@ -173,6 +174,7 @@ pub struct Open {
     open: listeners::Published,
     encryption: encryption::PreparedTls,
     peers: PreparedPeers,
+    name_servers: SecureNameServers,
 }
 
 impl Ready {
@@ -487,20 +489,22 @@ impl ChangeLine {
         priority::yield_cpu();
         let (used, files) = (self.generation.as_deref(), (outside as &dyn Files, encryption.connectors()));
         let peers = self.peers.prepare(&model, encryption.connectors(), outside);
+        let name_servers = self.names.prepare(&model, encryption.connectors(), outside);
         let generation = Generation::prepare(used, (model.clone(), &rules), maxconn, &self.registry, files, now);
-        let prepared = match (generation, peers) {
-            (Ok(generation), Ok(peers)) => Ok((generation, peers)),
-            (Ok(_), Err(reasons)) | (Err(reasons), Ok(_)) => Err(reasons),
-            (Err(mut reasons), Err(more)) => {
-                reasons.extend(more);
-                Err(reasons)
-            }
-        };
+        let prepared = both(generation, both(peers, name_servers));
         match (prepared, self.listeners.prepare(&model)) {
-            (Ok((mut generation, peers)), Ok(listeners)) => {
+            (Ok((mut generation, (peers, name_servers))), Ok(listeners)) => {
                 generation.idle_max = idle;
                 let configuration = Configuration { asked, model, rules };
-                Ok(Ready { configuration, generation, listeners, encryption, peers, left_out: Vec::new() })
+                Ok(Ready {
+                    configuration,
+                    generation,
+                    listeners,
+                    encryption,
+                    peers,
+                    name_servers,
+                    left_out: Vec::new(),
+                })
             }
             (Ok(_), Err(reasons)) => {
                 self.read = Some((model, encryption));
@@ -568,14 +572,14 @@ impl ChangeLine {
     /// # Errors
     /// Only when the system takes back what it granted a moment ago (see [`Listeners::publish`]); everything is as before then.
     pub(crate) fn let_in(&mut self, ready: Ready) -> Result<Open, Refused> {
-        let Ready { configuration, generation, listeners, encryption, peers, left_out: _ } = ready;
+        let Ready { configuration, generation, listeners, encryption, peers, name_servers, left_out: _ } = ready;
         let open = self.listeners.publish(listeners)?;
-        Ok(Open { configuration, generation, open, encryption, peers })
+        Ok(Open { configuration, generation, open, encryption, peers, name_servers })
     }
 
     /// Hands the configuration to every core. It cannot fail.
     pub async fn commit(&mut self, open: Open, workers: &Workers) {
-        let Open { configuration, mut generation, mut open, encryption, peers } = open;
+        let Open { configuration, mut generation, mut open, encryption, peers, name_servers } = open;
         let Configuration { asked, model, rules } = configuration;
         open.frontends.iter_mut().for_each(|open| encryption.arm(open));
         let of_peers = open.peers.iter().map(|open| (open.id, encryption.acceptor(&open.section, &open.bind)));
@@ -610,6 +614,7 @@ impl ChangeLine {
         self.started.get_or_insert_with(|| Arc::new(Model { global: model.global.clone(), ..Model::default() }));
         (self.asked, self.model, self.rules) = (asked, model, rules);
         self.server_ids.forget();
+        self.names.secure(name_servers);
         self.settle_names(Instant::now());
         self.settle_limits();
         self.settle_frontends();
@@ -750,6 +755,18 @@ fn afford(model: &Model, cores: usize) -> Result<Capacity, Refused> {
         ),
         source: Source::default(),
     })
+}
+
+/// What two steps have prepared, or all reasons against either.
+fn both<A, B>(one: Result<A, Vec<Refused>>, other: Result<B, Vec<Refused>>) -> Result<(A, B), Vec<Refused>> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok((one, other)),
+        (Ok(_), Err(reasons)) | (Err(reasons), Ok(_)) => Err(reasons),
+        (Err(mut reasons), Err(more)) => {
+            reasons.extend(more);
+            Err(reasons)
+        }
+    }
 }
 
 fn no_listener() -> Refused {

@@ -66,6 +66,8 @@ enum Event {
     HealthNews,
     /// The agent of a server wants it otherwise.
     AgentOrder,
+    /// A check could not connect to a server that is found by DNS.
+    ServerUnreached,
     /// An orphan that the kernel gave to this process has ended.
     OrphanEnded,
     Loaded(Result<Found, Lost>),
@@ -150,6 +152,7 @@ impl Control {
                 Event::Direct(answer) => self.step_direct(answer),
                 Event::Name(event) => self.hear_of_name(event),
                 Event::LinesLost | Event::HealthNews | Event::AgentOrder => {}
+                Event::ServerUnreached => self.look_for_unreached(),
                 Event::OrphanEnded => reap_orphans(),
                 Event::HardStop(number) => {
                     self.leave_direct();
@@ -228,7 +231,8 @@ impl Control {
             }
         };
         let (reading, servant) = (self.readings.task(), &self.servant);
-        let (news, ordered) = (self.line.checker().news(), self.line.checker().ordered());
+        let checker = self.line.checker();
+        let (news, ordered, unreached) = (checker.news(), checker.ordered(), checker.unreached());
         let lost_mail = self.messages.mail().lost();
         let (runtime, direct, names) = self.line.sources();
         let certificates = &mut self.certificates;
@@ -271,6 +275,7 @@ impl Control {
             () = losses::happened() => Event::LinesLost,
             () = health => Event::HealthNews,
             () = ordered => Event::AgentOrder,
+            () = unreached => Event::ServerUnreached,
             () = lost_mail => Event::LinesLost,
             () = time => Event::Time,
         }

@@ -322,6 +322,27 @@ impl Discovery {
         section.due = Some(now);
     }
 
+    /// A check could not connect to a server, which may have moved: its name is looked up again, unless the last response is young enough for a
+    /// rule, too.
+    pub fn unreachable(&mut self, backend: &str, server: &str, now: Instant) {
+        let Some(subject) = self
+            .backends
+            .get(backend)
+            .and_then(|backend| backend.subjects.iter().find(|subject| &*subject.server == server))
+        else {
+            return;
+        };
+        let section = self.sections.iter_mut().find(|other| other.settings.name == subject.resolution.resolvers);
+        let Some(section) = section else { return };
+        // The address of a service may come from its host.
+        let host = subject.known.service.as_ref().and_then(|service| host_key(service, subject.prefers_v6()));
+        let key = host.filter(|key| section.names.contains_key(key)).unwrap_or_else(|| subject.key());
+        let Some(entry) = section.names.get_mut(&key) else { return };
+        if entry.lookup.refresh(&section.settings.hold, now) {
+            section.due = Some(now);
+        }
+    }
+
     /// The sections in the order of the files, with their name servers and what is counted of them.
     pub fn sections(&self) -> impl Iterator<Item = (&Arc<Resolvers>, &[NameServerCounters])> {
         self.sections.iter().map(|section| (&section.settings, &section.counters[..]))

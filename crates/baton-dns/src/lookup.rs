@@ -195,6 +195,21 @@ impl Lookup {
         }
     }
 
+    /// Looks it up now, unless the last valid response is younger than `hold valid`, or a look-up is under way or failed a moment ago. Gives whether
+    /// it does.
+    pub fn refresh(&mut self, hold: &HoldTimes, now: Instant) -> bool {
+        if self.is_fresh(hold, now) {
+            return false;
+        }
+        match &mut self.phase {
+            Phase::Ready(ready) if ready.attempt == 1 && !ready.is_fallback => {
+                ready.at = now.min(ready.at);
+                true
+            }
+            Phase::Ready(_) | Phase::Asking(_) => false,
+        }
+    }
+
     /// Name servers are others: what is under way begins anew.
     pub fn restart(&mut self, now: Instant) {
         self.phase = Phase::Ready(first(&self.key, now));

@@ -433,6 +433,45 @@ fn rules_get_addresses_in_turn_and_names_are_not_asked_again_too_soon() {
 }
 
 #[test]
+fn a_server_that_a_check_does_not_reach_is_looked_up_again() {
+    let settings = settings(|r| (r.hold.valid, r.resolve) = (Duration::from_secs(2), Duration::from_secs(60)));
+    let mut world = World::new(settings, &["app.test", "_app._tcp.test"]);
+    world.addresses("app.test", "10.0.0.1");
+    world.say("_app._tcp.test", RecordType::Srv, services("h.test:80="));
+    world.addresses("h.test", "10.0.0.9");
+    let asked = |world: &mut World, server: &str| {
+        world.asked.clear();
+        let now = world.now;
+        world.discovery.unreachable("app", server, now);
+        world.run(100);
+        world.asked.iter().map(|(_, query)| query.clone()).collect::<Vec<_>>().join(", ")
+    };
+    world.run(1000);
+    assert_eq!(asked(&mut world, "s1"), "", "the last response is young enough");
+    world.run(1000);
+    assert_eq!(asked(&mut world, "s1"), "app.test A");
+    assert_eq!(asked(&mut world, "s1"), "");
+    assert_eq!(asked(&mut world, "s2"), "h.test A", "the host of a service");
+    assert_eq!((asked(&mut world, "s3"), asked(&mut world, "s4")), (String::new(), String::new()), "nobody knows it");
+    // It moves, and is found at once.
+    world.run(2000);
+    world.addresses("app.test", "10.0.0.2");
+    world.changes();
+    assert_eq!(asked(&mut world, "s1"), "app.test A");
+    assert_eq!(world.changes(), ["4500 s1 10.0.0.1 -> 10.0.0.2 (n1)"]);
+    // Nobody responds: what is tried again has its time.
+    world.run(2000);
+    world.silence("app.test");
+    world.asked.clear();
+    for _ in 0..30 {
+        let now = world.now;
+        world.discovery.unreachable("app", "s1", now);
+        world.run(100);
+    }
+    assert_eq!(world.asked.len(), 3, "{:?}", world.asked);
+}
+
+#[test]
 fn a_section_without_name_servers_has_nothing_to_do() {
     let mut world = World::new(settings(|r| r.servers.clear()), &["app.test"]);
     world.run(10_000);

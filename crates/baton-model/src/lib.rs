@@ -72,7 +72,7 @@ pub use overrides::{
 pub use peers::{Peer, PeersSection};
 pub use process::{Capability, CpuMap, Process};
 pub use proxy::{Mode, Model, PIPES_USUAL, Proxy, Role, StateFile};
-pub use resolvers::{HoldTimes, NameServer, Resolution, Resolvers};
+pub use resolvers::{HoldTimes, NameServer, Resolution, Resolvers, constant_name};
 pub use ring::{Ring, RingServer, SyslogFraming};
 pub use rule::{Rule, Ruleset, Service};
 pub use send_proxy::{ProxyProtocol, SendProxy};

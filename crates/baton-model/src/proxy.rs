@@ -63,6 +63,13 @@ impl Model {
         self.proxies.iter().chain(self.peers.iter().map(|section| &section.proxy))
     }
 
+    /// All servers that connections with TLS may be opened to: those of backends, peers and name servers.
+    pub fn with_name_servers(&self) -> impl Iterator<Item = &Arc<Server>> {
+        let name_servers = self.resolvers.iter().flat_map(|section| &section.servers);
+        let of_proxies = self.with_peers().flat_map(|proxy| &proxy.servers);
+        of_proxies.chain(name_servers.filter_map(|server| server.tls.as_ref()))
+    }
+
     /// The proxy with a backend's role of that name.
     pub fn backend(&self, name: &str) -> Option<&Arc<Proxy>> {
         self.proxies.iter().find(|proxy| proxy.role.is_backend() && &*proxy.name == name)

@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Family, Source, SourceAddress};
+use crate::{Family, Server, Source, SourceAddress};
 
 /// A `resolvers` section.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Resolvers {
     /// Its name, for `resolvers NAME` of servers and for `do-resolve`.
     pub name: Arc<str>,
@@ -28,7 +28,7 @@ pub struct Resolvers {
 }
 
 /// A name server.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NameServer {
     /// Its name, unique in the section.
     pub name: Arc<str>,
@@ -40,12 +40,14 @@ pub struct NameServer {
     pub source: Option<SourceAddress>,
     /// `maxconn` of one that is asked by TCP: connections at a time; 0 is no limit.
     pub maxconn: u32,
+    /// `ssl` of one that is asked by TCP: the words about TLS, as those of a server named `SECTION/NAME`.
+    pub tls: Option<Arc<Server>>,
 }
 
 impl NameServer {
     /// One that is asked by UDP.
     pub fn new(name: impl Into<Arc<str>>, address: SocketAddr) -> NameServer {
-        NameServer { name: name.into(), address, is_stream: false, source: None, maxconn: 0 }
+        NameServer { name: name.into(), address, is_stream: false, source: None, maxconn: 0, tls: None }
     }
 }
 
@@ -133,6 +135,13 @@ impl Resolution {
     pub fn is_near(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| is_within(address, *network))
     }
+}
+
+/// The name that `str(NAME)` gives; `None`: the expression is another one.
+pub fn constant_name(expression: &str) -> Option<&str> {
+    let name = expression.strip_prefix("str(")?.strip_suffix(')')?;
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+    is_name.then_some(name)
 }
 
 fn is_within(address: IpAddr, (network, bits): (IpAddr, u8)) -> bool {

@@ -356,8 +356,7 @@ impl Acceptors {
             let lines = index.contexts();
             lines.into_iter().flat_map(move |line| named_files(&overlaid(&tls.options, &line), source))
         });
-        let servers = model.with_peers().flat_map(|proxy| &proxy.servers);
-        let servers = servers.filter_map(|server| Some((server.any_tls()?, &server.line)));
+        let servers = model.with_name_servers().filter_map(|server| Some((server.any_tls()?, &server.line)));
         let of_servers = servers.flat_map(|(tls, source)| {
             let named = [("ca-file", &tls.ca_file), ("crl-file", &tls.crl_file)];
             named.into_iter().filter_map(move |(word, path)| Some((path.clone()?, word, source.clone())))

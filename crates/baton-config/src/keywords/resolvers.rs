@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Family, NameServer, NetAddress, Resolution, Resolvers, Source};
+use baton_model::{Address, Family, GlobalTls, NameServer, NetAddress, Resolution, Resolvers, Source, constant_name};
 use baton_rules::{nearest, suggestion};
 
 use crate::address::{self, Port, Text};
 use crate::diagnostic::Severity;
 use crate::keywords::Parameter;
-use crate::keywords::server::parameter as row;
-use crate::keywords::source::source_words;
+use crate::keywords::server::tls::{self, JudgedFiles, Surroundings};
+use crate::keywords::server::{of_name_server, parameter as row};
 use crate::lower::{Call, Context, Draft, Prefix, ServerDraft, late};
 use crate::syntax::{Line, Section};
 use crate::values::Unit;
@@ -68,7 +68,7 @@ pub(crate) fn section(section: &Section, context: &mut Context<'_>) {
         match line.word(0) {
             "nameserver" => {
                 let call = &mut Call::new(line, 1, Prefix::None, "nameserver", context);
-                if let Some(server) = name_server(&named, call) {
+                if let Some(server) = name_server(&draft.name, &named, call) {
                     named.push((Arc::clone(&server.name), line.number));
                     draft.servers.push(server);
                 }
@@ -99,8 +99,8 @@ pub(crate) fn section(section: &Section, context: &mut Context<'_>) {
     context.resolvers.push(draft);
 }
 
-/// `nameserver ID ADDRESS:PORT`.
-fn name_server(known: &[(Arc<str>, u32)], call: &mut Call<'_, '_>) -> Option<NameServer> {
+/// `nameserver ID ADDRESS:PORT …`.
+fn name_server(section: &Arc<str>, known: &[(Arc<str>, u32)], call: &mut Call<'_, '_>) -> Option<NameServer> {
     let (name, place) = (call.arg(0), call.arg(1));
     if place.is_empty() {
         call.expects(call.args().min(1), "<name> and <addr>[:<port>] as arguments");
@@ -146,7 +146,7 @@ fn name_server(known: &[(Arc<str>, u32)], call: &mut Call<'_, '_>) -> Option<Nam
     };
     let mut server = NameServer { is_stream, ..NameServer::new(name, address) };
     match is_stream {
-        true => stream_words(&mut server, call)?,
+        true => stream_words(section, &mut server, call)?,
         false if call.arg(2).is_empty() => {}
         false => {
             let message = format!(
@@ -160,44 +160,37 @@ fn name_server(known: &[(Arc<str>, u32)], call: &mut Call<'_, '_>) -> Option<Nam
     Some(server)
 }
 
-/// What stands behind the address of a name server that is asked over TCP: `source`, `maxconn`. `None`: an error.
-fn stream_words(server: &mut NameServer, call: &mut Call<'_, '_>) -> Option<()> {
-    let mut at = call.first + 2;
-    loop {
-        match call.line.word(at) {
-            "" => return Some(()),
-            "source" => {
-                let (source, used) = source_words(call, at + 1, false);
-                let source = source?;
-                if source.use_client.is_some() {
-                    let message =
-                        format!("'nameserver {}' : 'usesrc' is about clients, of which there are none", server.name);
-                    call.error(at, "bad-value", message);
-                    return None;
-                }
-                server.source = Some(source);
-                at += 1 + used;
-            }
-            "maxconn" => {
-                let text = call.line.word(at + 1);
-                let Ok(limit) = text.parse() else {
-                    let message = format!("'nameserver {}' : 'maxconn' expects a number (was '{text}').", server.name);
-                    call.error(at + 1, "bad-value", message);
-                    return None;
-                };
-                server.maxconn = limit;
-                at += 2;
-            }
-            word => {
-                let message = format!(
-                    "'nameserver {}' : '{word}' is not supported: only 'maxconn' and 'source' are",
-                    server.name
-                );
-                call.error_with(at, "not-yet", message, suggestion(word, ["maxconn", "source"]));
-                return None;
-            }
-        }
+/// What stands behind the address of a name server that is asked over TCP: `source`, `maxconn`, `ssl` and its companions. `None`: an error.
+fn stream_words(section: &Arc<str>, server: &mut NameServer, call: &mut Call<'_, '_>) -> Option<()> {
+    let mut words = of_name_server(section, &server.name, call, call.first + 2)?;
+    if words.server.source_address.as_ref().is_some_and(|source| source.use_client.is_some()) {
+        let message = format!("'nameserver {}' : 'usesrc' is about clients, of which there are none", server.name);
+        call.error(call.first + 2, "bad-value", message);
+        return None;
     }
+    if let Some(sni) = words.tls.sni().filter(|sni| constant_name(sni).is_none()) {
+        let message = format!("'nameserver {}' : 'sni {sni}' is not constant: write str(NAME)", server.name);
+        call.error(call.first + 2, "bad-value", message);
+        return None;
+    }
+    (server.source, server.maxconn) = (words.server.source_address.clone(), words.server.maxconn);
+    if words.tls.on {
+        words.server.name = format!("{section}/{}", server.name).into();
+        words.server.address.target = Address::Inet(server.address).into();
+        call.context.name_servers.push(NameServerWords {
+            section: Arc::clone(section),
+            name: Arc::clone(&server.name),
+            words,
+        });
+    }
+    Some(())
+}
+
+/// A name server that is asked over TLS.
+pub(crate) struct NameServerWords {
+    section: Arc<str>,
+    name: Arc<str>,
+    words: ServerDraft,
 }
 
 /// `parse-resolv-conf`.
@@ -441,7 +434,29 @@ fn add_default(servers: Vec<NameServer>, context: &mut Context<'_>) {
 }
 
 /// The sections for the model. As in HAProxy there is always a `default`, unless the system has no name servers.
-pub(crate) fn finish(context: &mut Context<'_>) -> Vec<Arc<Resolvers>> {
+pub(crate) fn finish(
+    global: &GlobalTls,
+    files: &mut JudgedFiles<'_>,
+    context: &mut Context<'_>,
+) -> Vec<Arc<Resolvers>> {
+    for NameServerWords { section, name, mut words } in std::mem::take(&mut context.name_servers) {
+        let Some(line) = words.line.clone() else { continue };
+        let mut around = Surroundings {
+            global,
+            backend: &section,
+            http: false,
+            is_http_check: false,
+            steps: &[],
+            files,
+            last: None,
+        };
+        tls::judge(&mut words, &line, &mut around, context);
+        let mut sections = context.resolvers.iter_mut().filter(|other| other.name == section);
+        let server = sections.find_map(|section| section.servers.iter_mut().find(|server| server.name == name));
+        if let Some(server) = server {
+            server.tls = Some(words.server.share());
+        }
+    }
     if !context.resolvers.iter().any(|section| &*section.name == Resolvers::DEFAULT)
         && let Ok(servers) = read_system_servers(context)
         && !servers.is_empty()

@@ -36,7 +36,7 @@ pub(crate) fn server(draft: &mut Draft, call: &mut Call<'_, '_>) {
     server.server.name = Arc::from(name);
     if named(name, call, call.first)
         && place(&mut server, draft, call, call.first + 1)
-        && parameters(&mut server, draft, call, call.first + 2)
+        && parameters(&mut server, &draft.proxy.name, call, call.first + 2)
     {
         add(draft, server, call);
     }
@@ -63,7 +63,7 @@ pub(crate) fn template(draft: &mut Draft, call: &mut Call<'_, '_>) {
     server.server.name = Arc::from(prefix);
     if !named(prefix, call, call.first)
         || !place(&mut server, draft, call, call.first + 2)
-        || !parameters(&mut server, draft, call, call.first + 3)
+        || !parameters(&mut server, &draft.proxy.name, call, call.first + 3)
     {
         return;
     }
@@ -81,7 +81,7 @@ pub(crate) fn template(draft: &mut Draft, call: &mut Call<'_, '_>) {
 pub(crate) fn default_server(draft: &mut Draft, call: &mut Call<'_, '_>) {
     let mut server = draft.default_server.clone();
     server.line = None;
-    if parameters(&mut server, draft, call, call.first) {
+    if parameters(&mut server, &draft.proxy.name, call, call.first) {
         if server.tls.ready != server.tls.on {
             server.tls.ready = server.tls.on;
         }
@@ -90,6 +90,43 @@ pub(crate) fn default_server(draft: &mut Draft, call: &mut Call<'_, '_>) {
 }
 
 /// The words from one on, which all servers of a template share.
+/// What stands on the line of a name server that is asked over TCP, from that word on. `None`: an error.
+pub(crate) fn of_name_server(
+    section: &Arc<str>,
+    name: &str,
+    call: &mut Call<'_, '_>,
+    from: usize,
+) -> Option<ServerDraft> {
+    let mut server = ServerDraft::new();
+    server.line = Some(call.line.clone());
+    server.server.line = call.line.source();
+    server.server.name = Arc::from(name);
+    let mut at = from;
+    while let Some(row) = INDEX.get(call.line.word(at)) {
+        let word = row.name;
+        match word {
+            _ if tls::is_about_traffic(word) => {}
+            "maxconn" | "source" => {}
+            "namespace"
+            | "proto"
+            | "proxy-v2-options"
+            | "send-proxy"
+            | "send-proxy-v2"
+            | "send-proxy-v2-ssl"
+            | "send-proxy-v2-ssl-cn"
+            | "socks4"
+            | "tcp-ut"
+            | "tfo" => {
+                call.error(at, "not-yet", format!("'nameserver {name}' : '{word}' is not supported for name servers"));
+                return None;
+            }
+            _ => call.warn(at, "no-effect", format!("'nameserver {name}' : '{word}' has no effect on a name server")),
+        }
+        at += 1 + row.args;
+    }
+    parameters(&mut server, section, call, from).then_some(server)
+}
+
 fn written(call: &Call<'_, '_>, from: usize) -> Written {
     Written(quoted((from..call.line.words.len()).map(|at| call.line.word(at))).into())
 }
@@ -174,9 +211,9 @@ fn place(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, word:
 }
 
 /// Reads the words behind the address. False when one of them is at fault; the rest of the line is then not read.
-fn parameters(server: &mut ServerDraft, draft: &Draft, call: &mut Call<'_, '_>, from: usize) -> bool {
+fn parameters(server: &mut ServerDraft, proxy: &Arc<str>, call: &mut Call<'_, '_>, from: usize) -> bool {
     let mut about = match server.line {
-        Some(_) => Subject::Server(draft.proxy.name.clone(), server.server.name.clone()),
+        Some(_) => Subject::Server(proxy.clone(), server.server.name.clone()),
         None => Subject::Nothing,
     };
     let mut valid = true;

@@ -68,7 +68,7 @@ pub(crate) fn finish(global: GlobalDraft, mut drafts: Vec<Draft>, context: &mut 
     tracking(&drafts, context);
     model.crt_stores = std::mem::take(&mut context.tls.stores).into_iter().map(Arc::new).collect();
     resolvers::check_names(&drafts, context);
-    model.resolvers = resolvers::finish(context);
+    model.resolvers = resolvers::finish(&model.global.tls, &mut judged, context);
     model.mailers = mail::finish(&model.proxies, context);
     model.rings = ring::finish(&mut context.rings);
     let mut peers = std::mem::take(&mut context.peers);

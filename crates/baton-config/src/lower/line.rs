@@ -15,6 +15,7 @@ use crate::Options;
 use crate::diagnostic::{Report, Severity};
 use crate::environment::Environment;
 use crate::keywords::peers::PeersDraft;
+use crate::keywords::resolvers::NameServerWords;
 use crate::keywords::ring::Rings;
 use crate::keywords::tls::{self, FilePaths};
 use crate::keywords::userlist::UserListDraft;
@@ -50,6 +51,8 @@ pub(crate) struct Context<'a> {
     pub localpeer: Option<String>,
     /// `resolvers` sections so far.
     pub resolvers: Vec<Resolvers>,
+    /// Name servers of them that are asked over TLS.
+    pub name_servers: Vec<NameServerWords>,
     /// `mailers` sections, with the line of each.
     pub mailers: Vec<(Line, Mailers)>,
     /// `userlist` sections so far.
@@ -104,6 +107,7 @@ impl<'a> Context<'a> {
             in_peers: false,
             localpeer: None,
             resolvers: Vec::new(),
+            name_servers: Vec::new(),
             mailers: Vec::new(),
             userlists: Vec::new(),
             users: Vec::new(),

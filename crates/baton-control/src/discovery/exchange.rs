@@ -10,10 +10,14 @@ use baton_model::{NameServer, SourceAddress};
 
 use baton_dns::message::{self, Outcome};
 use baton_dns::{Ask, Heard, Query, QueryKey, Report};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use baton_tls::Target;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpSocket, UdpSocket};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout_at;
+use tokio_rustls::TlsConnector;
+
+use super::secure::SecureNameServer;
 
 /// Bytes in front of a message over TCP that say how long it is.
 const LENGTH: usize = 2;
@@ -36,6 +40,14 @@ impl Ids {
         }
         self.drawn.pop().unwrap_or_default()
     }
+}
+
+/// What belongs to a name server that is asked over TCP.
+pub(super) struct Means {
+    /// Places for connections, of one that has `maxconn`.
+    pub places: Option<Arc<Semaphore>>,
+    /// `ssl`.
+    pub tls: Option<Arc<SecureNameServer>>,
 }
 
 /// Queries that wait for responses.
@@ -94,12 +106,12 @@ impl Waiting {
     }
 }
 
-/// Sends queries, and reports what becomes of each until its time is over. `places` limits connections to the name server.
-pub(super) async fn run(ask: Ask, places: Option<Arc<Semaphore>>, heard: mpsc::Sender<Heard>) {
+/// Sends queries, and reports what becomes of each until its time is over.
+pub(super) async fn run(ask: Ask, means: Means, heard: mpsc::Sender<Heard>) {
     let Ask { server, payload, until, queries } = ask;
     let mut waiting = Waiting { server: Arc::clone(&server.name), queries, heard };
     let outcome = match server.is_stream {
-        true => in_its_place(&mut waiting, &server, places, until).await,
+        true => in_its_place(&mut waiting, &server, means, until).await,
         false => by_udp(&mut waiting, server.address, payload, until).await,
     };
     if outcome.is_err() {
@@ -108,12 +120,8 @@ pub(super) async fn run(ask: Ask, places: Option<Arc<Semaphore>>, heard: mpsc::S
 }
 
 /// Asks by TCP as soon as there is room for a connection; without one in time there is no response.
-async fn in_its_place(
-    waiting: &mut Waiting,
-    server: &NameServer,
-    places: Option<Arc<Semaphore>>,
-    until: Instant,
-) -> io::Result<()> {
+async fn in_its_place(waiting: &mut Waiting, server: &NameServer, means: Means, until: Instant) -> io::Result<()> {
+    let Means { places, tls } = means;
     let _place = match &places {
         None => None,
         Some(places) => match timeout_at(until.into(), places.acquire()).await {
@@ -121,7 +129,8 @@ async fn in_its_place(
             Err(_) => return Ok(()),
         },
     };
-    by_tcp(waiting, server.address, server.source.as_ref(), until).await
+    let way = Way { source: server.source.as_ref(), tls: tls.as_deref() };
+    by_tcp(waiting, server.address, way, until).await
 }
 
 async fn by_udp(waiting: &mut Waiting, address: SocketAddr, payload: u16, until: Instant) -> io::Result<()> {
@@ -143,7 +152,7 @@ async fn by_udp(waiting: &mut Waiting, address: SocketAddr, payload: u16, until:
             let mut other =
                 Waiting { server: Arc::clone(&waiting.server), queries: vec![again], heard: waiting.heard.clone() };
             tokio::spawn(async move {
-                if by_tcp(&mut other, address, None, until).await.is_err() {
+                if by_tcp(&mut other, address, Way::default(), until).await.is_err() {
                     other.give_up().await;
                 }
             });
@@ -152,14 +161,9 @@ async fn by_udp(waiting: &mut Waiting, address: SocketAddr, payload: u16, until:
     Ok(())
 }
 
-async fn by_tcp(
-    waiting: &mut Waiting,
-    address: SocketAddr,
-    source: Option<&SourceAddress>,
-    until: Instant,
-) -> io::Result<()> {
+async fn by_tcp(waiting: &mut Waiting, address: SocketAddr, way: Way<'_>, until: Instant) -> io::Result<()> {
     let exchange = async {
-        let mut stream = connect(address, source).await?;
+        let mut stream = connect(address, way).await?;
         let mut bytes = Vec::new();
         for (_, query) in &waiting.queries {
             let query = query.write(u16::MAX);
@@ -180,7 +184,18 @@ async fn by_tcp(
     timeout_at(until.into(), exchange).await.unwrap_or(Ok(()))
 }
 
-async fn connect(address: SocketAddr, source: Option<&SourceAddress>) -> io::Result<TcpStream> {
+/// How a name server is asked over TCP.
+#[derive(Clone, Copy, Default)]
+struct Way<'a> {
+    source: Option<&'a SourceAddress>,
+    tls: Option<&'a SecureNameServer>,
+}
+
+/// A connection to a name server.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+async fn connect(address: SocketAddr, Way { source, tls }: Way<'_>) -> io::Result<Box<dyn Stream>> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if let Some(SourceAddress { ip, ports, interface, .. }) = source {
         if let Some(interface) = interface {
@@ -189,5 +204,8 @@ async fn connect(address: SocketAddr, source: Option<&SourceAddress>) -> io::Res
         socket.set_reuseaddr(true)?;
         socket.bind(SocketAddr::new(*ip, ports.0))?;
     }
-    socket.connect(address).await
+    let stream = socket.connect(address).await?;
+    let Some(tls) = tls else { return Ok(Box::new(stream)) };
+    let Target { config, name, .. } = tls.target()?;
+    Ok(Box::new(TlsConnector::from(config).connect(name, stream).await?))
 }

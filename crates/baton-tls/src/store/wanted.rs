@@ -36,9 +36,8 @@ impl<'a> Wanted<'a> {
     /// All that a model says, in its order.
     pub fn of(model: &'a Model) -> Wanted<'a> {
         let binds = model.with_peers().flat_map(|proxy| &proxy.binds);
-        let others = model.with_peers().flat_map(|proxy| {
-            proxy.servers.iter().filter_map(|server| Some((server.any_tls()?.crt.as_deref()?, &server.line)))
-        });
+        let servers = model.with_name_servers();
+        let others = servers.filter_map(|server| Some((server.any_tls()?.crt.as_deref()?, &server.line)));
         let GlobalTls { extra, issuers_chain_path, skip_self_issued_ca, .. } = &model.global.tls;
         Wanted {
             binds: binds.filter_map(|bind| Some((bind.options.tls.as_ref()?, &bind.source))).collect(),

@@ -62,6 +62,11 @@ pub(super) fn missing(word: &str) -> Option<&'static str> {
     })
 }
 
+/// Whether a word is about TLS with a server, and not with its checks alone.
+pub(super) fn is_about_traffic(word: &str) -> bool {
+    !word.contains("check") && PARAMETERS.iter().any(|row| row.name == word)
+}
+
 pub(super) static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("alpn", 1, alpn, "ALPN protocols to offer."),
     row("ca-file", 1, ca_file, "Trusted CA certificates: a file, a directory, or `@system-ca`."),
@@ -327,6 +332,13 @@ impl<'f> JudgedFiles<'f> {
         let files = self.files?;
         let judge = || Authority::load(path, files).err().map(|fault| fault.about(word, path));
         self.known.entry((word, path.to_owned())).or_insert_with(judge).clone()
+    }
+}
+
+impl TlsWords {
+    /// `sni`, as it is written.
+    pub fn sni(&self) -> Option<&str> {
+        self.settings.sni.as_deref()
     }
 }
 

@@ -5,6 +5,7 @@ mod moving;
 mod name_server;
 mod renaming;
 mod resolving;
+mod secure;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use self::name_server::{Knot, Manner, Scripted};
+use self::name_server::{HOSTILE, Knot, Manner, Scripted};
 use crate::peers::{Both, socat};
 use crate::support::{PATIENCE, Proxy, free_address, until};
 
@@ -172,16 +173,7 @@ fn a_hostile_name_server_changes_nothing() {
     let socket = folder.path().join("admin.sock");
     let has = |address: &str| servers(&socket)[0].starts_with(&format!("app s1 {address} "));
     until("it has its address", || has("127.0.0.41"));
-    for (manner, name) in [
-        (Manner::Silent, "timeout"),
-        (Manner::Garbage, "invalid"),
-        (Manner::OtherId, "outdated"),
-        (Manner::OtherQuestion, "invalid"),
-        (Manner::OtherPort, "timeout"),
-        (Manner::Fails, "other"),
-        (Manner::Refuses, "refused"),
-        (Manner::Nx, "nx"),
-    ] {
+    for (manner, name) in HOSTILE {
         let before = counter(&socket, name);
         dns.behave(manner);
         until(&format!("{manner:?} is counted"), || counter(&socket, name) > before + 3);

@@ -7,6 +7,7 @@ use std::thread;
 
 use super::name_server::Scripted;
 use super::{config, get, origin, servers};
+use crate::peers::socat;
 use crate::support::{PATIENCE, Proxy, free_address, until};
 
 /// What happened at an origin.
@@ -87,4 +88,26 @@ fn a_request_in_flight_is_not_touched_and_an_idle_connection_to_an_address_that_
     }
     // Nobody uses the connection again.
     assert_eq!(events.recv_timeout(PATIENCE), Ok(Seen::Closed(1)));
+}
+
+#[test]
+fn a_server_that_a_check_does_not_reach_is_looked_up_at_once() {
+    let dns = Scripted::start();
+    dns.addresses("app.test", &["127.0.0.103"]);
+    let port = free_address().port();
+    origin(format!("127.0.0.104:{port}").parse().expect("an address"));
+    let (web, folder) = (free_address(), tempfile::tempdir().expect("a folder for the test"));
+    let backend = format!(
+        "backend app\n server s1 app.test:{port} resolvers r init-addr none resolve-prefer ipv4 check inter 50ms fall 1 rise 1\n"
+    );
+    let text = config(folder.path(), web, dns.address, &backend);
+    // Nothing but a check makes it look again.
+    let text = text.replace("timeout resolve 100ms", "timeout resolve 1h\n hold valid 200ms");
+    let proxy = Proxy::start(&text);
+    let socket = folder.path().join("admin.sock");
+    until("nobody is there", || proxy.said().contains("Server app/s1 is DOWN"));
+    dns.addresses("app.test", &["127.0.0.104"]);
+    until("it is found where it is", || servers(&socket)[0].starts_with("app s1 127.0.0.104 2"));
+    let passed = || socat(&socket, "show stat app 4 -1\n").contains(",L4OK,");
+    until("it is reached", passed);
 }

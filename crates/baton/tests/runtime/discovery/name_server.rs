@@ -132,6 +132,18 @@ pub enum Manner {
     Refuses,
 }
 
+/// What a hostile name server does, each with the counter of `show resolvers` that has it.
+pub const HOSTILE: [(Manner, &str); 8] = [
+    (Manner::Silent, "timeout"),
+    (Manner::Garbage, "invalid"),
+    (Manner::OtherId, "outdated"),
+    (Manner::OtherQuestion, "invalid"),
+    (Manner::OtherPort, "timeout"),
+    (Manner::Fails, "other"),
+    (Manner::Refuses, "refused"),
+    (Manner::Nx, "nx"),
+];
+
 /// A name server of one zone whose records are tables, by UDP and TCP.
 pub struct Scripted {
     pub address: SocketAddr,

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::name_server::{Knot, Manner, Scripted};
+use super::name_server::{HOSTILE, Knot, Manner, Scripted};
 use super::{counter, get, origin};
 use crate::peers::Both;
 use crate::support::{PATIENCE, Proxy, free_address, until};
@@ -165,16 +165,7 @@ fn a_name_is_looked_up_once_for_hold_valid_and_delays_nobody_else() {
 
     // Name servers that do what none should.
     let socket = folder.path().join("admin.sock");
-    for (manner, name) in [
-        (Manner::Silent, "timeout"),
-        (Manner::Garbage, "invalid"),
-        (Manner::OtherId, "outdated"),
-        (Manner::OtherQuestion, "invalid"),
-        (Manner::OtherPort, "timeout"),
-        (Manner::Fails, "other"),
-        (Manner::Refuses, "refused"),
-        (Manner::Nx, "nx"),
-    ] {
+    for (manner, name) in HOSTILE {
         dns.behave(manner);
         let before = counter(&socket, name);
         assert_eq!(ask(at.v4, "x", &format!("{manner:?}.test")), "200 before", "{manner:?}");
