@@ -86,14 +86,6 @@ impl LiveState for LiveCheck<'_> {
         baton_kernel::stream::is_local(address)
     }
 
-    fn proxy_header_value(&self, _: u8) -> Option<&[u8]> {
-        None
-    }
-
-    fn default_backend(&self) -> Option<&str> {
-        None
-    }
-
     // An expression of a check that names a table is refused when the file is read.
     fn table(&self, _: &str) -> Option<Arc<Table>> {
         None

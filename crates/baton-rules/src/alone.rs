@@ -1,7 +1,7 @@
 //! An evaluation without a connection: what the file and operators set variables of the process to; and for fuzz targets.
 
 use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use baton_tables::{Now, Table};
 
 use crate::capture::Captures;
 use crate::context::{Context, Listener, ProxyName};
-use crate::live::{Endpoint, Figure, LiveState};
+use crate::live::{Figure, LiveState};
 use crate::log::{LogSource, NoLog, UniqueId};
 use crate::process::ProcessVariables;
 use crate::rules::ProxyRules;
@@ -92,20 +92,8 @@ impl LiveState for NoState {
         None
     }
 
-    fn address(&self, _: Endpoint) -> Option<SocketAddr> {
-        None
-    }
-
     fn is_local(&self, _: IpAddr) -> bool {
         false
-    }
-
-    fn proxy_header_value(&self, _: u8) -> Option<&[u8]> {
-        None
-    }
-
-    fn default_backend(&self) -> Option<&str> {
-        None
     }
 
     fn table(&self, _: &str) -> Option<Arc<Table>> {

@@ -11,17 +11,23 @@ pub trait LiveState {
     /// A figure.
     fn figure(&self, figure: Figure<'_>) -> Option<i64>;
 
-    /// An end of a connection, whatever rules made of `src` and `dst`.
-    fn address(&self, endpoint: Endpoint) -> Option<SocketAddr>;
+    /// An end of a connection, whatever rules made of `src` and `dst`; without a connection there is none.
+    fn address(&self, _endpoint: Endpoint) -> Option<SocketAddr> {
+        None
+    }
 
     /// Whether this is an address of the system.
     fn is_local(&self, address: IpAddr) -> bool;
 
-    /// The value of this type that came with the PROXY header of the client's connection.
-    fn proxy_header_value(&self, kind: u8) -> Option<&[u8]>;
+    /// The value of this type that came with the PROXY header of the client's connection; without a client there is none.
+    fn proxy_header_value(&self, _kind: u8) -> Option<&[u8]> {
+        None
+    }
 
-    /// The name of the frontend's `default_backend`.
-    fn default_backend(&self) -> Option<&str>;
+    /// The name of the frontend's `default_backend`; without a frontend there is none.
+    fn default_backend(&self) -> Option<&str> {
+        None
+    }
 
     /// The stick table of that name.
     fn table(&self, name: &str) -> Option<Arc<Table>>;

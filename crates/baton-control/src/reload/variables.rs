@@ -1,7 +1,7 @@
 //! Variables of the process on the change path: what the file and operators set them to, and what other processes and the master learn of them.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use baton_model::Model;
 use baton_proxy::{BackendPlan, FrontendPlan, Generation, PlanFigures, ProcessFacts, Registry};
 use baton_rules::{
-    Alone, BackendFigure, CompiledRules, Endpoint, Figure, FrontendFigure, KeptProcessVariable, LiveState,
-    ProcessFigure, Sample, ServerFigure, VariableLine,
+    Alone, BackendFigure, CompiledRules, Figure, FrontendFigure, KeptProcessVariable, LiveState, ProcessFigure, Sample,
+    ServerFigure, VariableLine,
 };
 use baton_tables::{Now, Table};
 
@@ -155,20 +155,8 @@ impl LiveState for LiveProcess<'_> {
         }
     }
 
-    fn address(&self, _: Endpoint) -> Option<SocketAddr> {
-        None
-    }
-
     fn is_local(&self, address: IpAddr) -> bool {
         baton_kernel::stream::is_local(address)
-    }
-
-    fn proxy_header_value(&self, _: u8) -> Option<&[u8]> {
-        None
-    }
-
-    fn default_backend(&self) -> Option<&str> {
-        None
     }
 
     fn table(&self, name: &str) -> Option<Arc<Table>> {
