@@ -17,7 +17,7 @@ use jiff::tz::TimeZone;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 /// Mails that wait for a mail server.
 const MAILS_MAX: usize = 128;
@@ -172,9 +172,14 @@ impl Queue {
 async fn deliver_all(queue: Rc<Queue>, lost: Rc<LostMail>) {
     while let Some(mail) = queue.next() {
         let date = date(Timestamp::now(), TimeZone::system());
-        let delivered = timeout(queue.timeout, deliver(queue.address, &mail, &date)).await;
+        let until = tokio::time::Instant::now() + queue.timeout;
+        let delivered = timeout_at(until, deliver(queue.address, &mail, &date)).await;
         let reason = match delivered {
-            Ok(Ok(())) => continue,
+            Ok(Ok(stream)) => {
+                // It has the mail, whatever it says now.
+                let _ = timeout_at(until, quit(stream)).await;
+                continue;
+            }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("it did not take the mail within {} s", queue.timeout.as_secs_f32()),
         };
@@ -188,17 +193,19 @@ fn date(at: Timestamp, zone: TimeZone) -> String {
 }
 
 /// Delivers a mail by SMTP (RFC 5321).
-async fn deliver(address: SocketAddr, mail: &Mail, date: &str) -> io::Result<()> {
+async fn deliver(address: SocketAddr, mail: &Mail, date: &str) -> io::Result<BufReader<TcpStream>> {
     let mut stream = BufReader::new(TcpStream::connect(address).await?);
     expect(&mut stream, '2').await?;
     for (command, class) in mail.commands(date) {
         stream.get_mut().write_all(command.as_bytes()).await?;
         expect(&mut stream, class).await?;
     }
-    // It has the mail, whatever it says now.
-    let _ = stream.get_mut().write_all(b"QUIT\r\n").await;
-    let _ = expect(&mut stream, '2').await;
-    Ok(())
+    Ok(stream)
+}
+
+async fn quit(mut stream: BufReader<TcpStream>) -> io::Result<()> {
+    stream.get_mut().write_all(b"QUIT\r\n").await?;
+    expect(&mut stream, '2').await
 }
 
 impl Mail {
