@@ -21,6 +21,8 @@ pub(super) const fn row(
 
 const POLLER: &str = "Baton always uses epoll";
 const INTERNAL: &str = "it tunes HAProxy internals that Baton does not have";
+const CLIENT: &str =
+    "it is about the HTTP client of Lua scripts and of the command `httpclient`, which Baton does not have";
 const COMPRESSION: &str = "it configures compression, which is not supported yet";
 
 pub(crate) static KEYWORDS: &[Keyword] = &[
@@ -256,10 +258,10 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("zero-warning", "", zero_warning, "Warnings refuse the configuration."),
     none("busy-polling", GLOBAL, "…", POLLER),
     none("expose-experimental-directives", GLOBAL, "…", "there are no experimental directives"),
-    none("httpclient.resolvers.id", GLOBAL, "…", INTERNAL),
-    none("httpclient.resolvers.prefer", GLOBAL, "…", INTERNAL),
-    none("httpclient.ssl.ca-file", GLOBAL, "…", INTERNAL),
-    none("httpclient.ssl.verify", GLOBAL, "…", INTERNAL),
+    none("httpclient.resolvers.id", GLOBAL, "…", CLIENT),
+    none("httpclient.resolvers.prefer", GLOBAL, "…", CLIENT),
+    none("httpclient.ssl.ca-file", GLOBAL, "…", CLIENT),
+    none("httpclient.ssl.verify", GLOBAL, "…", CLIENT),
     none("lua-prepend-path", GLOBAL, "…", "Lua is not supported yet"),
     none("maxcompcpuusage", GLOBAL, "…", COMPRESSION),
     none("maxcomprate", GLOBAL, "…", COMPRESSION),

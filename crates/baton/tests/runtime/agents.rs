@@ -10,9 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::peers::socat;
 use crate::support::haproxy::Haproxy;
-use crate::support::{PATIENCE, Proxy};
+use crate::support::{PATIENCE, Proxy, until};
 use crate::table::{Table, cell, table};
 
 /// An agent that says what it is told to say. It ends with the test's process.
@@ -440,4 +443,64 @@ fn what_an_agent_said_and_what_an_operator_set_of_it_survive_a_reload() {
         (status("s"), status("t")),
         (["no check", "10"].map(String::from), ["no check", "10"].map(String::from))
     );
+}
+
+#[test]
+fn what_an_agent_said_outlives_takeovers_and_crashes() {
+    let (busy, draining) = (Agent::start(b"down 30% maxconn:5 #busy\n"), Agent::start(b"drain\n"));
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let text = format!(
+        "global\n nbthread 1\n stats socket {folder}/admin.sock level admin\n max-spread-checks 20ms\ndefaults\n mode http\n \
+         timeout connect 3s\n timeout client 3s\n timeout server 3s\nfrontend f\n bind {folder}/front.sock\n \
+         default_backend b0\nbackend b0\n server s 127.0.0.1:9 weight 10 maxconn 20 agent-check agent-port {} agent-inter 50ms\n \
+         server t 127.0.0.1:9 weight 10 agent-check agent-port {} agent-inter 50ms\n server u 127.0.0.1:9 track b0/s\n",
+        busy.port,
+        draining.port,
+        folder = folder.path().display(),
+    );
+    let command = |command: &str| socat(&folder.path().join("admin.sock"), format!("{command}\n"));
+    let seen = || {
+        let stats = table(&command("show stat"));
+        let one = |server: &str| {
+            ["status", "weight", "slim"].map(|name| cell(&stats, "b0", server, name).to_owned()).join(" ")
+        };
+        ["s", "t", "u"].map(one).join(", ")
+    };
+    let pid = || {
+        let text = command("show info");
+        let line = text.lines().find_map(|line| line.strip_prefix("Pid: "));
+        line.and_then(|pid| pid.parse::<i32>().ok()).unwrap_or_default()
+    };
+    const SAID: &str = "DOWN (agent) 3 5, DRAIN (agent) 10 , DOWN (agent) 10 ";
+    let mut master = Proxy::begin(&[], &text, &["-W"]);
+    master.serves();
+    until("the agents are obeyed", || seen() == SAID);
+    // From now on they say nothing: what they said is what there is.
+    let asked = [&busy, &draining].map(|agent| agent.asked.load(Ordering::SeqCst));
+    [&busy, &draining].iter().for_each(|agent| *agent.says.lock().unwrap() = Vec::new());
+    let is_asked = |agent: &Agent, before: u32| agent.asked.load(Ordering::SeqCst) > before + 2;
+    until("they are asked again", || is_asked(&busy, asked[0]) && is_asked(&draining, asked[1]));
+    assert_eq!(seen(), SAID);
+    let overrides = command("show overrides");
+    assert!(overrides.contains("b0/s maxconn 5 (file: 20)") && overrides.contains("b0/t state drain"), "{overrides}");
+    let first = pid();
+    kill(Pid::from_raw(first), Signal::SIGKILL).expect("it runs");
+    until("another worker serves", || ![0, first].contains(&pid()));
+    until("as the agents said, after a crash", || seen() == SAID);
+    assert_eq!(command("show overrides"), overrides);
+    // An operator's word lasts as long.
+    assert_eq!(command("set server b0/t agent-send hello"), "\n");
+    let next = master.replace(&["-W"]);
+    until("the former one leaves", || master.has_ended());
+    until("as the agents said, in another process", || seen() == SAID);
+    until("it is sent", || draining.received.lock().unwrap().as_slice() == b"hello");
+    let second = pid();
+    kill(Pid::from_raw(second), Signal::SIGKILL).expect("it runs");
+    until("another worker serves again", || ![0, first, second].contains(&pid()));
+    until("as the agents said, after both", || seen() == SAID);
+    // They have the last word as before.
+    *busy.says.lock().unwrap() = b"up 100% maxconn:20\n".to_vec();
+    *draining.says.lock().unwrap() = b"ready\n".to_vec();
+    until("they speak again", || seen() == "no check 10 20, no check 10 , no check 10 ");
+    drop(next);
 }
