@@ -137,6 +137,7 @@ pub const SECTIONS: &[SectionKind] = &[
     section("cache", Status::NotYet, "A cache of responses."),
     section("fcgi-app", Status::NotYet, "An application that speaks FastCGI."),
     section("http-errors", Status::Done, "A group of error pages."),
+    section("healthcheck", Status::NotYet, "Health checks that several backends share (HAProxy 3.x)."),
     section("log-forward", Status::NotYet, "Receives and forwards syslog messages."),
     section("mailers", Status::Done, "Mail servers that get mail about servers."),
     section("namespace_list", Status::NotYet, "Network namespaces."),

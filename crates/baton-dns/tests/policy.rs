@@ -458,7 +458,7 @@ fn a_server_that_a_check_does_not_reach_is_looked_up_again() {
     world.addresses("app.test", "10.0.0.2");
     world.changes();
     assert_eq!(asked(&mut world, "s1"), "app.test A");
-    assert_eq!(world.changes(), ["4500 s1 10.0.0.1 -> 10.0.0.2 (n1)"]);
+    assert_eq!(world.changes(), ["4600 s1 10.0.0.1 -> 10.0.0.2 (n1)"]);
     // Nobody responds: what is tried again has its time.
     world.run(2000);
     world.silence("app.test");

@@ -221,7 +221,13 @@ impl Scrape {
         let count = some.len();
         let [_, backends, servers, _] = &mut self.objects;
         for state in some {
-            let row = reader.server(&walk.plan, state);
+            let mut row = reader.server(&walk.plan, state);
+            let report = state.check_report();
+            if state.admin().in_maintenance() && !report.status.is_empty() && state.config().check.enabled {
+                // As from HAProxy: the table has nothing of checks then, and the metrics have this.
+                let ms = u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX);
+                row.set(Column::CheckDuration, Value::U64(ms));
+            }
             let text = |column| match row.value(column) {
                 Value::Text(text) => text.as_str(),
                 _ => "",
@@ -229,7 +235,12 @@ impl Scrape {
             if let Some(at) = state_of(ObjectKind::Server, text(Column::Status)) {
                 walk.census.states[at] += 1;
             }
-            if let Some(at) = check_of(text(Column::CheckStatus)) {
+            // The last result counts in maintenance, too.
+            let result = match report.status {
+                "" => text(Column::CheckStatus),
+                result => result,
+            };
+            if let Some(at) = check_of(result) {
                 walk.census.checks[at] += 1;
             }
             let is_left_out = self.query.no_maintenance && state.admin().in_maintenance();

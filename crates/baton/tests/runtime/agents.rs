@@ -471,7 +471,7 @@ fn what_an_agent_said_outlives_takeovers_and_crashes() {
         let line = text.lines().find_map(|line| line.strip_prefix("Pid: "));
         line.and_then(|pid| pid.parse::<i32>().ok()).unwrap_or_default()
     };
-    const SAID: &str = "DOWN (agent) 3 5, DRAIN (agent) 10 , DOWN (agent) 10 ";
+    const SAID: &str = "DOWN (agent) 3 5, DRAIN (agent) 10 , DOWN (agent) 1 ";
     let mut master = Proxy::begin(&[], &text, &["-W"]);
     master.serves();
     until("the agents are obeyed", || seen() == SAID);
@@ -501,6 +501,6 @@ fn what_an_agent_said_outlives_takeovers_and_crashes() {
     // They have the last word as before.
     *busy.says.lock().unwrap() = b"up 100% maxconn:20\n".to_vec();
     *draining.says.lock().unwrap() = b"ready\n".to_vec();
-    until("they speak again", || seen() == "no check 10 20, no check 10 , no check 10 ");
+    until("they speak again", || seen() == "no check 10 20, no check 10 , no check 1 ");
     drop(next);
 }

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 use std::thread;
 
 use baton_control::ask::{Whom, ask};
@@ -16,6 +17,7 @@ use baton_prove::{Origin, OriginOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::agents::Agent;
 use crate::peers::{Both, socat};
 use crate::support::{Proxy, free_address, until};
 use crate::table::{cell, table};
@@ -33,14 +35,21 @@ fn config(folder: &Path, [metrics, web, tcp]: [SocketAddr; 3], origin: SocketAdd
          server up {origin} check inter 50ms cookie one maxconn 40 maxqueue 7 pool-max-conn 5\n \
          server down 127.0.0.1:9 check inter 50ms fall 1 backup\n server maint {origin} disabled\n server unchecked {origin} weight 3\n\
          backend rawback\n mode tcp\n server s {origin}\n\
+         backend agents\n server s {origin} agent-check agent-port {busy} agent-inter 50ms\n \
+         server d {origin} agent-check agent-port {draining} agent-inter 50ms\n server t {origin} track agents/s\n\
          backend dead\n server x 127.0.0.1:9 check inter 50ms fall 1\n\
          backend empty\n stick-table type string len 10 size 77\n\
          listen through\n bind {}/through.sock\n stick-table type ip size 1k expire 1m\n server s {origin}\n\
          listen off\n disabled\n bind 127.0.0.1:9\n",
         folder.display(),
-        folder.display()
+        folder.display(),
+        busy = AGENTS[0].port,
+        draining = AGENTS[1].port,
     )
 }
+
+/// What they say, they say to every program.
+static AGENTS: LazyLock<[Agent; 2]> = LazyLock::new(|| [Agent::start(b"down 30% #busy\n"), Agent::start(b"drain\n")]);
 
 /// Families that differ, each with its reason.
 const DIFFERENT_TYPES: &[(&str, &str)] = &[
@@ -112,6 +121,8 @@ fn is_settled(socket: &Path) -> bool {
     let status = |proxy, server| cell(&stat, proxy, server, "status");
     status("dead", "x") == "DOWN"
         && status("app", "down") == "DOWN"
+        && status("agents", "t") == "DOWN (agent)"
+        && status("agents", "d") == "DRAIN (agent)"
         && cell(&stat, "app", "up", "check_status") == "L4OK"
 }
 
@@ -130,7 +141,11 @@ pub fn both() -> (Both, [[SocketAddr; 3]; 2], baton_prove::OriginHandle) {
 
 #[test]
 fn families_and_series_are_haproxys() {
-    let (_both, places, _origin) = both();
+    let (both, places, _origin) = both();
+    // Its last check counts all the same.
+    for socket in [both.haproxy("admin.sock"), both.baton("admin.sock")] {
+        assert_eq!(socat(&socket, "set server dead/x state maint\n"), "\n");
+    }
     let read = places.map(|[metrics, web, _]| {
         for path in ["/", "/a"] {
             assert!(

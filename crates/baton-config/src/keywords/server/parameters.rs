@@ -34,6 +34,9 @@ const fn later(name: &'static str, args: usize) -> Parameter<ServerDraft> {
     Parameter { name, args, status: Status::NotYet, doc: "", apply: nothing }
 }
 
+/// As haproxy 3.2 was seen to do: over HTTP/1 its checks ask the server to close.
+const CHECK_REUSE: &str = "a check opens a connection of its own; HAProxy 3.2, too, reuses none of HTTP/1 for checks";
+
 static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("addr", 1, addr, "Address for health checks."),
     row("agent-addr", 1, agent_addr, "Address of the agent (default: where the server is checked)."),
@@ -134,6 +137,9 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("weight", 1, weight, "Share of the load, 0 to 256."),
     none("log-proto", 1, "it configures logging over TCP, which is not supported yet"),
     none("pool-low-conn", 1, "threads never take idle connections from each other"),
+    none("check-pool-conn-name", 1, CHECK_REUSE),
+    none("check-reuse-pool", 0, CHECK_REUSE),
+    none("no-check-reuse-pool", 0, CHECK_REUSE),
     row(
         "ws",
         1,
