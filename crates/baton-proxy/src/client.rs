@@ -146,8 +146,7 @@ impl Client {
     /// Ends our direction and reads what still comes, for a moment: closing with unread bytes would reset the connection
     /// and the client might lose the response that is on its way.
     pub async fn linger(&mut self, core: &Core) {
-        // Nobody else's place is worth it: then only what came already is read.
-        self.read_to_end(core, if self.is_full(core) { Duration::ZERO } else { LINGER_MAX }, false).await;
+        linger(core, &self.connection, &self.session, &mut self.deadline).await;
     }
 
     /// Ends our direction and reads what came already, so that closing is no reset. A client that had no time to speak is
@@ -155,36 +154,49 @@ impl Client {
     pub async fn drain(&mut self, core: &Core, is_refused: bool) {
         let has_spoken = self.input.as_ref().is_some_and(|input| !input.is_empty());
         let had_time = core.now().saturating_duration_since(self.connection.accepted) >= TIME_TO_SPEAK;
-        let waits = !has_spoken && !had_time && !is_refused && !self.is_full(core);
-        self.read_to_end(core, if waits { LINGER_MAX } else { Duration::ZERO }, true).await;
+        let waits = !has_spoken && !had_time && !is_refused && !is_full(core, &self.session);
+        let patience = if waits { LINGER_MAX } else { Duration::ZERO };
+        read_to_end(core, &self.connection, &mut self.deadline, patience, true).await;
     }
+}
 
-    fn is_full(&self, core: &Core) -> bool {
-        core.registry.open.load(Ordering::Relaxed) >= i64::from(self.session.view().maxconn_global)
-    }
+/// Ends our direction of a connection, and reads what the client still sends, as [`Client::linger`] does.
+pub async fn linger(core: &Core, connection: &Connection, session: &Session, deadline: &mut Deadline) {
+    // Nobody else's place is worth it: then only what came already is read.
+    let patience = if is_full(core, session) { Duration::ZERO } else { LINGER_MAX };
+    read_to_end(core, connection, deadline, patience, false).await;
+}
 
-    /// Waits for the client's end as long as `patience` lasts, or only for its first bytes.
-    async fn read_to_end(&mut self, core: &Core, patience: Duration, first_only: bool) {
-        if self.connection.stream.is_forgotten() {
-            return;
-        }
-        self.connection.stream.shutdown_write();
-        self.deadline.set(Some(core.now() + patience));
-        let mut buffer = core.buffers.take();
-        let mut left = LINGER_BYTES;
-        while left > 0 {
-            buffer.clear();
-            let stream = &self.connection.stream;
-            let orders = self.connection.orders();
-            let read = until(core, orders, &mut self.deadline, |cx| stream.poll_read(cx, buffer.room())).await;
-            match read {
-                Ok(Ok(count)) if count > 0 => left = left.saturating_sub(count),
-                _ => break,
-            }
-            if first_only {
-                self.deadline.set(Some(core.now()));
-            }
-        }
-        core.buffers.give(buffer);
+fn is_full(core: &Core, session: &Session) -> bool {
+    core.registry.open.load(Ordering::Relaxed) >= i64::from(session.view().maxconn_global)
+}
+
+/// Waits for the client's end as long as `patience` lasts, or only for its first bytes.
+async fn read_to_end(
+    core: &Core,
+    connection: &Connection,
+    deadline: &mut Deadline,
+    patience: Duration,
+    first_only: bool,
+) {
+    let Connection { stream, .. } = connection;
+    if stream.is_forgotten() {
+        return;
     }
+    stream.shutdown_write();
+    deadline.set(Some(core.now() + patience));
+    let mut buffer = core.buffers.take();
+    let mut left = LINGER_BYTES;
+    while left > 0 {
+        buffer.clear();
+        let read = until(core, connection.orders(), deadline, |cx| stream.poll_read(cx, buffer.room())).await;
+        match read {
+            Ok(Ok(count)) if count > 0 => left = left.saturating_sub(count),
+            _ => break,
+        }
+        if first_only {
+            deadline.set(Some(core.now()));
+        }
+    }
+    core.buffers.give(buffer);
 }

@@ -29,7 +29,7 @@ use baton_http2::{Connection as Protocol, Counts, ErrorCode, Event, Role, Violat
 use baton_model::BindProtocol;
 
 use crate::buffer::Buffer;
-use crate::client::Client;
+use crate::client::{Client, linger};
 use crate::connection::Connection;
 use crate::core::{Core, Interrupt, Order, Orders, RegisteredStream, until};
 use crate::deadline::Deadline;
@@ -156,11 +156,13 @@ pub async fn serve(runners: Rc<StreamRunners>, client: Box<Client>) {
     if let Some(input) = input {
         core.buffers.give(input);
     }
-    if is_over && let Ok(Http2Client { connection, session, .. }) = Rc::try_unwrap(client) {
-        // The last bytes are on their way, and closing with bytes unread would be a reset.
-        connection.membership.leave();
-        session.untrack();
-        Client { connection, session, input: None, deadline }.linger(&core).await;
+    if is_over {
+        // The last bytes are on their way, and closing with bytes unread would be a reset. Exchanges that were given up may be in work still.
+        client.connection.membership.leave();
+        if client.streams.borrow().is_empty() {
+            client.session.untrack();
+        }
+        linger(&core, &client.connection, &client.session, &mut deadline).await;
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")]
 
 mod client;
+mod hostile;
 mod server;
 mod servers;
 #[path = "../support/mod.rs"]
@@ -68,6 +69,14 @@ impl Setup {
             let ruleset = Ruleset::HttpRequest;
             proxy.rules.entry(ruleset).or_default().push(Rule { ruleset, words, source: Source::default() });
         }
+        Setup::with(proxy, listening)
+    }
+
+    /// With other limits.
+    fn limited(limit: impl FnOnce(&mut Proxy)) -> Setup {
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut proxy = listen(Mode::Http, listening.local_addr().expect("bound"));
+        limit(&mut proxy);
         Setup::with(proxy, listening)
     }
 
