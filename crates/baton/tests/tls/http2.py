@@ -64,7 +64,7 @@ def by_h2():
                     elif isinstance(event, (h2.events.StreamEnded, h2.events.StreamReset)):
                         open_streams.discard(event.stream_id)
                 tls.sendall(connection.data_to_send())
-            print("h2:", status, bodies[1], len(bodies[3]))
+            print("h2:", sorted(status.items()), bodies[1], len(bodies[3]))
             connection.close_connection()
             tls.sendall(connection.data_to_send())
 

@@ -1,23 +1,22 @@
 //! HTTP/2 with clients of other people: requests, bodies, a browser, and changes under load.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use baton_prove::certificates::KeyKind;
-use baton_prove::{Origin, OriginOptions};
+use baton_prove::load::LoadHandle;
+use baton_prove::{Load, LoadOptions, LoadResult, Origin, OriginOptions, Request};
 
 use crate::support::{Proxy, free_address};
-use crate::tool::{Said, Tool};
+use crate::tool::Tool;
 use crate::world::World;
 
-/// Requests of each test under load, unless BATON_STREAMS says how many.
-const REQUESTS: u64 = 6_000;
-/// The pause between two reloads.
+/// Reloads of the test, unless BATON_HTTP2_RELOADS says how many.
+const RELOADS: usize = 20;
+/// Takeovers of the test, unless BATON_HTTP2_TAKEOVERS says how many.
+const TAKEOVERS: usize = 6;
+/// The pause between two changes.
 const EVERY: Duration = Duration::from_millis(50);
-
-fn requests() -> u64 {
-    std::env::var("BATON_STREAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(REQUESTS)
-}
 
 fn world() -> World {
     World::start(KeyKind::P256, "crt FOLDER/a.pem alpn h2,http/1.1")
@@ -67,7 +66,7 @@ fn python_asks_many_times_at_once_and_sends_trailers() {
     let mut python = Tool::new("/usr/bin/python3", &["-"]);
     let said = python.word(world.at("ca.pem")).word(world.web.port().to_string()).input(include_str!("http2.py")).run();
     said.says(&["httpx: 30 right of 30", "httpx: echo 200 True", "httpx: pieces 200 True"]);
-    said.says(&["h2: {1: '200', 3: '200'} b'hello' 100000"]);
+    said.says(&["h2: [(1, '200'), (3, '200')] b'hello' 100000"]);
 }
 
 #[test]
@@ -79,40 +78,81 @@ fn node_asks_many_times_at_once() {
     said.says(&["node: 30 right of 30", "node: echo 200 true"]);
 }
 
-/// h2load while `change` is called again and again.
-fn under_load(url: &str, mut change: impl FnMut()) -> Said {
-    let (requests, is_over) = (requests().to_string(), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let loading = scope.spawn(|| {
-            let said = Tool::new("h2load", &["-c", "4", "-m", "16", "-n", &requests]).word(url).run();
-            is_over.store(true, Ordering::Relaxed);
-            said
-        });
-        while !is_over.load(Ordering::Relaxed) {
-            let due = Instant::now() + EVERY;
-            change();
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        }
-        loading.join().expect("h2load ends")
-    })
+/// A load of many requests at a time on few connections of HTTP/2.
+fn load(web: SocketAddr) -> LoadHandle {
+    let requests = vec![Request::get("/a"), Request::get("/bytes/20000"), Request::post("/echo", "x".repeat(3000))];
+    let options = LoadOptions {
+        keep_alive: true,
+        streams: Some(8),
+        concurrency: 32,
+        threads: 1,
+        rate: Some(800.0),
+        requests,
+        ..LoadOptions::new(web)
+    };
+    Load::start(options).expect("the options are right")
 }
 
-#[test]
-fn reloads_lose_no_request() {
+#[track_caller]
+fn assert_clean(changes: usize, result: &LoadResult) {
+    println!(
+        "{changes} changes, {} requests on {} connections, {} sent again",
+        result.counts.completed, result.connections, result.resent
+    );
+    assert_eq!(result.counts.failed(), 0, "{:?} {:?}", result.failures, result.errors);
+    assert!(result.counts.completed > 100, "only {} requests", result.counts.completed);
+}
+
+/// How often a test changes something.
+fn times(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+fn config(web: SocketAddr, origin: SocketAddr, number: usize, more: &str) -> String {
+    format!(
+        "defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\nfrontend web\n bind {web} proto h2\n{more} \
+         http-request set-header x-number {number}\n default_backend app\nbackend app\n server s {origin}\n"
+    )
+}
+
+#[tokio::test]
+async fn reloads_lose_no_request() {
+    let (web, second) = (free_address(), free_address());
+    let origin = Origin::start(OriginOptions::new("o")).expect("a free port");
+    let proxy = Proxy::start(&config(web, origin.address(), 0, &format!(" bind {second} proto h2\n")));
+    let (kept, removed) = (load(web), load(second));
+    let reloads = times("BATON_HTTP2_RELOADS", RELOADS);
+    for number in 1..=reloads {
+        let due = Instant::now() + EVERY;
+        proxy.change(&config(web, origin.address(), number, &format!(" bind {second} proto h2\n")));
+        tokio::time::sleep(due.saturating_duration_since(Instant::now())).await;
+    }
+    // In the end one of the addresses is removed under its clients: those of the other notice nothing.
+    let removed = removed.stop().await;
+    proxy.change(&config(web, origin.address(), reloads + 1, ""));
+    let kept = kept.stop().await;
+    assert_clean(reloads, &removed);
+    assert_clean(reloads + 1, &kept);
+    assert!(kept.connections <= 8, "{} connections: a reload is no reason for another", kept.connections);
+}
+
+#[tokio::test]
+async fn takeovers_lose_no_request() {
     let (web, origin) = (free_address(), Origin::start(OriginOptions::new("o")).expect("a free port"));
-    let text = |number: u32| {
-        format!(
-            "defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\nfrontend web\n bind {web} proto h2\n \
-             http-request set-header x-number {number}\n default_backend app\nbackend app\n server s {}\n",
-            origin.address()
-        )
-    };
-    let proxy = Proxy::start(&text(0));
-    let mut reloads = 0;
-    let said = under_load(&format!("http://{web}/bytes/1000"), || {
-        reloads += 1;
-        proxy.change(&text(reloads));
-    });
-    said.says(&[&format!("{} succeeded, 0 failed, 0 errored", requests())]);
-    assert!(reloads > 3, "{reloads} reloads");
+    let mut now = Proxy::start(&config(web, origin.address(), 0, ""));
+    let load = load(web);
+    let takeovers = times("BATON_HTTP2_TAKEOVERS", TAKEOVERS);
+    let mut before = Vec::new();
+    for _ in 0..takeovers {
+        let due = Instant::now() + EVERY;
+        let next = now.replace(&[]);
+        before.push(std::mem::replace(&mut now, next));
+        tokio::time::sleep(due.saturating_duration_since(Instant::now())).await;
+    }
+    let result = load.stop().await;
+    assert_clean(takeovers, &result);
+    for old in before {
+        let (status, said) = old.wait();
+        assert!(status.success(), "{status}:\n{said}");
+    }
 }
