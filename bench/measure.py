@@ -72,6 +72,8 @@ def run(here, chosen, options):
         for turn in range(rounds):
             for proxy in rotated(chosen, turn):
                 if name == MEMORY:
+                    if isinstance(proxy, proxies.Floor):
+                        continue
                     sample = idle_memory(here, proxy, options.connections)
                     said = f"{sample['bytes'] / 1024:8.2f} kB a connection"
                 elif not takes_part(proxy, SCENARIOS[name]):
@@ -91,6 +93,8 @@ def run(here, chosen, options):
 
 def takes_part(proxy, scenario):
     """Whether the proxy can do it at all."""
+    if isinstance(proxy, proxies.Floor):
+        return scenario.path == "/small" and not scenario.close
     if scenario.sections:
         return isinstance(proxy, proxies.Haproxy)
     return scenario.port != proxies.TCP_PORT or proxy.tcp

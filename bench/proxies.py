@@ -4,6 +4,8 @@ import glob
 import os
 import shutil
 import socket
+import subprocess
+from pathlib import Path
 
 import world
 
@@ -189,6 +191,34 @@ class Haproxy:
         if sections and not hasattr(here, "syslog"):
             here.syslog = syslog()
         process = here.start([self.program, "-db", "-f", str(path)], here.proxy_cpu, self.name)
+        here.wait_for(process, HTTP_PORT)
+        return process
+
+
+class Floor:
+    """bench/floor.c: the system calls of the scenarios with small messages, and nothing else."""
+
+    name = "floor"
+    program = "cc"
+    tcp = True
+    source = Path(__file__).resolve().parent / "floor.c"
+
+    def version(self):
+        return "the system calls alone (bench/floor.c)"
+
+    def compiled(self, folder):
+        path = folder / "floor"
+        if not path.exists():
+            subprocess.run(["cc", "-O2", "-o", str(path), str(self.source)], check=True)
+        return str(path)
+
+    def start(self, here, sections=""):
+        words = [self.compiled(here.folder), "-o", str(ORIGIN_PORT)]
+        words += [word for port in (HTTP_PORT, TCP_PORT, OWN_PORT) for word in ("-p", str(port))]
+        if "${LOG}" in sections or f":{SYSLOG_PORT} " in sections:
+            here.syslog = getattr(here, "syslog", None) or syslog()
+            words += ["-l", str(SYSLOG_PORT)]
+        process = here.start(words, here.proxy_cpu, self.name)
         here.wait_for(process, HTTP_PORT)
         return process
 

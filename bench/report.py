@@ -5,6 +5,7 @@ from statistics import median
 import measure
 
 FIRST = "Baton"
+FLOOR = "floor"
 
 
 def heading(about, options):
@@ -29,7 +30,9 @@ def cpu_table(results):
     names = in_order(results.values())
     peers = [name for name in names if name != FIRST]
     header = ["microseconds of CPU a request"] + [f"{name} (user + system)" for name in names]
-    header += [f"{FIRST} / {peer}" for peer in peers]
+    # What no proxy can save, by what the one that Baton is compared with takes.
+    floor = [peer for peer in ("haproxy", "nginx") if FLOOR in names and peer in names][:1]
+    header += [f"{FIRST} / {peer}" for peer in peers] + [f"{FLOOR} / {peer}" for peer in floor]
     rows = []
     for scenario, samples in results.items():
         row = [scenario]
@@ -41,6 +44,7 @@ def cpu_table(results):
             user, system = (median(sample[key] for sample in own) for key in ("user", "system"))
             row.append(f"{median(total(sample) for sample in own):.1f} ({user:.1f} + {system:.1f})")
         row += [ratio_text(ratios(samples, peer, total)) for peer in peers]
+        row += [ratio_text(ratios(samples, peer, total, FLOOR)) for peer in floor]
         rows.append(row)
     return markdown(header, rows)
 
@@ -60,13 +64,13 @@ def total(sample):
     return sample["user"] + sample["system"]
 
 
-def ratios(samples, peer, value):
-    """Baton's value by the peer's, for each round that has both."""
+def ratios(samples, peer, value, first=FIRST):
+    """Baton's value by the peer's, for each round that has both; `first`: another one's."""
     by_round = {}
     for sample in samples:
         by_round.setdefault(sample["round"], {})[sample["proxy"]] = value(sample)
-    pairs = [pair for pair in by_round.values() if FIRST in pair and pair.get(peer, 0) > 0]
-    return [pair[FIRST] / pair[peer] for pair in pairs]
+    pairs = [pair for pair in by_round.values() if first in pair and pair.get(peer, 0) > 0]
+    return [pair[first] / pair[peer] for pair in pairs]
 
 
 def ratio_text(values):

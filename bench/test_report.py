@@ -41,6 +41,12 @@ class Tables(unittest.TestCase):
         )
         self.assertEqual(table[3], "| tcp | 8.0 (2.0 + 6.0) | 10.0 (4.0 + 6.0) | - | 0.80 | - |")
 
+    def test_floor(self):
+        samples = [sample("haproxy", 0, 10), sample("Baton", 0, 8), sample("floor", 0, 4), sample("haproxy", 1, 8)]
+        table = report.tables({"keep-alive": samples}).splitlines()
+        self.assertTrue(table[0].endswith("| Baton / floor | Baton / haproxy | floor / haproxy |"), table[0])
+        self.assertTrue(table[2].endswith("| 2.00 | 0.80 | 0.40 |"), table[2])
+
     def test_memory(self):
         samples = [
             {"proxy": "Baton", "round": 0, "bytes": 1024.0},

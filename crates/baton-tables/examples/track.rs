@@ -75,6 +75,40 @@ fn round(table: &Table, threads: usize, keys: u32, pause: u32) -> f64 {
     sum.into_inner() as f64 / 100.0 / threads as f64
 }
 
+/// A number on a cache line of its own.
+#[repr(align(128))]
+struct Alone(AtomicU64);
+
+/// Nanoseconds of one addition to a number that as many threads add to, and do nothing else: below that nothing that is shared can be counted exactly.
+#[expect(clippy::disallowed_methods, reason = "it measures time")]
+fn added(threads: usize) -> f64 {
+    let mut rounds: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let (ended, number, sum) = (AtomicBool::new(false), Alone(AtomicU64::new(0)), AtomicU64::new(0));
+            thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        let (began, mut count) = (now(), 0_u64);
+                        while !ended.load(Ordering::Relaxed) {
+                            for _ in 0..64 {
+                                number.0.fetch_add(1, Ordering::Relaxed);
+                            }
+                            count += 64;
+                        }
+                        let each = began.elapsed().as_nanos() as f64 / count as f64;
+                        sum.fetch_add((each * 100.0) as u64, Ordering::Relaxed);
+                    });
+                }
+                thread::sleep(LASTS / 4);
+                ended.store(true, Ordering::Relaxed);
+            });
+            sum.into_inner() as f64 / 100.0 / threads as f64
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    rounds[ROUNDS / 2]
+}
+
 /// Nanoseconds to create an entry, of the first so many of a table.
 #[expect(clippy::disallowed_methods, reason = "it measures time")]
 fn created(entries: u32) -> f64 {
@@ -134,6 +168,8 @@ fn main() {
     say(format!("two threads, {KEYS} keys: {:.1} ns", measured(2, KEYS, 0)));
     say(format!("one thread, one key: {:.1} ns", measured(1, 1, 0)));
     say(format!("two threads, one key: {:.1} ns", measured(2, 1, 0)));
+    let (one, two) = (added(1), added(2));
+    say(format!("one addition to one number: one thread {one:.1} ns, two threads {two:.1} ns, ratio {:.3}", two / one));
     // A request is some 20 us of other work.
     let (one, two) = (measured(1, 1, 400), measured(2, 1, 400));
     say(format!("with other work in between: one thread {one:.1} ns, two threads {two:.1} ns, ratio {:.3}", two / one));
