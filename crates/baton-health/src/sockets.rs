@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 
 /// Sockets that are kept while no check uses them.
-const IDLE_MAX: usize = 128;
+const IDLE_MAX: usize = 1024;
 
 /// A connection of a check.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
@@ -49,6 +49,10 @@ struct Store {
     free: RefCell<Vec<usize>>,
     /// Given back last: used first.
     idle: RefCell<Vec<Rc<Held>>>,
+    /// Given back, with a connection that is to be ended.
+    ending: RefCell<Vec<Rc<Held>>>,
+    /// Of the task that ends them.
+    driver: RefCell<Option<Waker>>,
 }
 
 /// What a socket can be used for: it keeps its options.
@@ -85,6 +89,8 @@ impl Sockets {
             all: RefCell::default(),
             free: RefCell::default(),
             idle: RefCell::default(),
+            ending: RefCell::default(),
+            driver: RefCell::default(),
         });
         let driven = Rc::clone(&store);
         let drive = move || {
@@ -131,9 +137,11 @@ impl Sockets {
 }
 
 impl Store {
-    /// Wakes those to whose sockets something happened.
+    /// Ends the connections that are of no more use, and wakes those to whose sockets something happened.
     async fn wake(&self) -> io::Result<()> {
         poll_fn(|cx| {
+            self.end_all();
+            self.driver.borrow_mut().get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
             let all = self.all.borrow();
             self.set.borrow_mut().poll_events(cx, |key, readiness| {
                 if let Some(Some(held)) = usize::try_from(key).ok().and_then(|key| all.get(key)) {
@@ -185,11 +193,32 @@ impl Store {
     fn give_back(&self, held: &Rc<Held>) {
         held.is_used.set(false);
         held.waiting.take();
-        let has_room = self.idle.borrow().len() < IDLE_MAX;
-        if has_room && !held.failed.get() && held.socket.disconnect().is_ok() {
-            self.idle.borrow_mut().push(Rc::clone(held));
-            return;
+        if held.failed.get() {
+            return self.close(held);
         }
+        let mut ending = self.ending.borrow_mut();
+        // The task that ends connections has its turn after the checks that are ready now: their packets leave in a row, which wakes another CPU
+        // that receives them once.
+        if ending.is_empty()
+            && let Some(driver) = &*self.driver.borrow()
+        {
+            driver.wake_by_ref();
+        }
+        ending.push(Rc::clone(held));
+    }
+
+    /// Ends the connections of sockets that were given back.
+    fn end_all(&self) {
+        for held in self.ending.borrow_mut().drain(..) {
+            let has_room = self.idle.borrow().len() < IDLE_MAX;
+            match has_room && held.socket.disconnect().is_ok() {
+                true => self.idle.borrow_mut().push(held),
+                false => self.close(&held),
+            }
+        }
+    }
+
+    fn close(&self, held: &Rc<Held>) {
         if let Some(place) = self.all.borrow_mut().get_mut(held.key) {
             *place = None;
             self.free.borrow_mut().push(held.key);
