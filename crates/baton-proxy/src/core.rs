@@ -70,6 +70,8 @@ pub struct Core {
     frontends: RefCell<HashMap<Arc<str>, Rc<FrontendSlot>>>,
     /// Stick tables, as this core holds them.
     tables: RefCell<ByName<Arc<Table>>>,
+    /// The time of tables that was computed last, and for when.
+    turn_of_tables: Cell<Option<(Instant, Now)>>,
     connections: RefCell<Slab<Rc<Orders>>>,
     /// Connections that came so far.
     serial: Cell<u32>,
@@ -158,6 +160,7 @@ impl Core {
             mover: RefCell::default(),
             frontends: RefCell::default(),
             tables: RefCell::default(),
+            turn_of_tables: Cell::default(),
             connections: RefCell::default(),
             serial: Cell::new(0),
             exchanges: Cell::new(0),
@@ -256,7 +259,16 @@ impl Core {
     /// The time of stick tables, of this turn.
     #[inline]
     pub fn table_now(&self) -> Now {
-        self.registry.timeline.at(self.now())
+        let now = self.now();
+        match self.turn_of_tables.get() {
+            // A request asks several times.
+            Some((instant, shown)) if instant == now => shown,
+            _ => {
+                let shown = self.registry.timeline.at(now);
+                self.turn_of_tables.set(Some((now, shown)));
+                shown
+            }
+        }
     }
 
     /// The frontend of this name in the generation that was applied last.

@@ -421,10 +421,45 @@ impl Store {
     #[inline]
     fn hash(&self, cells: &[u64]) -> u64 {
         use std::hash::Hasher;
+        if let [cell] = cells {
+            return hash_of_cell(self.seed, *cell);
+        }
         let mut hasher = SipHasher13::new_with_keys(self.seed.0, self.seed.1);
         cells.iter().for_each(|cell| hasher.write_u64(*cell));
         hasher.finish()
     }
+}
+
+/// SipHash-1-3 of eight bytes, which addresses are: what [`SipHasher13`] gives, in half the time, because no bytes have to be collected.
+#[inline]
+fn hash_of_cell(seed: (u64, u64), cell: u64) -> u64 {
+    let mut v = [
+        seed.0 ^ 0x736f_6d65_7073_6575,
+        seed.1 ^ 0x646f_7261_6e64_6f6d,
+        seed.0 ^ 0x6c79_6765_6e65_7261,
+        seed.1 ^ 0x7465_6462_7974_6573,
+    ];
+    let round = |v: &mut [u64; 4]| {
+        v[0] = v[0].wrapping_add(v[1]);
+        v[2] = v[2].wrapping_add(v[3]);
+        v[1] = v[1].rotate_left(13) ^ v[0];
+        v[3] = v[3].rotate_left(16) ^ v[2];
+        v[0] = v[0].rotate_left(32);
+        v[2] = v[2].wrapping_add(v[1]);
+        v[0] = v[0].wrapping_add(v[3]);
+        v[1] = v[1].rotate_left(17) ^ v[2];
+        v[3] = v[3].rotate_left(21) ^ v[0];
+        v[2] = v[2].rotate_left(32);
+    };
+    // The key, and then how many bytes it has.
+    for word in [cell, 8 << 56] {
+        v[3] ^= word;
+        round(&mut v);
+        v[0] ^= word;
+    }
+    v[2] ^= 0xff;
+    (0..3).for_each(|_| round(&mut v));
+    v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
 /// Cells of a shard's part of the header.
@@ -494,4 +529,23 @@ fn read_layout(cells: &[AtomicU64]) -> Option<Layout> {
     }
     let factor = u16::try_from(get(at::BYTES_FACTOR)).ok().filter(|factor| *factor <= StickTable::BYTES_FACTOR_MAX)?;
     Some(Layout::new(key_of_cell(get(at::KEY))?, (&stored, factor.max(1)), get(at::RECORDS)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::Hasher;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Processes of other builds find the entries.
+        #[test]
+        fn a_cell_has_the_hash_that_the_library_gives(seed: (u64, u64), cell: u64) {
+            let mut hasher = SipHasher13::new_with_keys(seed.0, seed.1);
+            hasher.write_u64(cell);
+            prop_assert_eq!(hash_of_cell(seed, cell), hasher.finish());
+        }
+    }
 }
