@@ -29,6 +29,11 @@ impl<'a> Iterator for Values<'a> {
 }
 
 pub(crate) fn next_comma(line: &[u8]) -> Option<usize> {
+    // Most lines have one value.
+    let first = memchr::memchr(b',', line)?;
+    if memchr::memchr(b'"', &line[..first]).is_none() {
+        return Some(first);
+    }
     let mut quoted = false;
     let mut at = 0;
     while at < line.len() {

@@ -24,6 +24,8 @@ pub struct Condition {
 struct Term {
     negated: bool,
     what: Criteria,
+    /// All that it needs is there at the condition's position.
+    has_all: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -146,7 +148,8 @@ fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(T
                 .at(words.len()));
         };
         let criterion = own(&inner[..length], at + 1, around)?;
-        return Ok((Term { negated, what: Criteria::Own(criterion) }, at + length + 2));
+        let has_all = criterion.missing_at(around.place).is_none();
+        return Ok((Term { negated, what: Criteria::Own(criterion), has_all }, at + length + 2));
     }
     let what = match around.acls.iter().position(|acl| &*acl.name == word) {
         Some(index) => {
@@ -172,7 +175,13 @@ fn term(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<(T
             None => return Err(no_such_acl(word, around).at(at)),
         },
     };
-    Ok((Term { negated, what }, at + 1))
+    let has_all = match &what {
+        Criteria::Own(criterion) => criterion.missing_at(around.place).is_none(),
+        Criteria::Named(index) => {
+            around.acls[*index].criteria.iter().all(|criterion| criterion.missing_at(around.place).is_none())
+        }
+    };
+    Ok((Term { negated, what, has_all }, at + 1))
 }
 
 fn own(words: &[String], at: usize, around: &mut Surroundings<'_>) -> Result<Criterion, LocatedError> {
@@ -206,7 +215,8 @@ fn no_such_acl(name: &str, around: &Surroundings<'_>) -> RuleError {
 
 impl Term {
     fn holds(&self, place: RulePosition, acls: &[Acl], cx: &Context<'_>) -> bool {
-        let test = |criterion: &Criterion| criterion.missing_at(place).is_none() && criterion.matches(cx);
+        let test =
+            |criterion: &Criterion| (self.has_all || criterion.missing_at(place).is_none()) && criterion.matches(cx);
         let matches = match &self.what {
             Criteria::Own(criterion) => test(criterion),
             Criteria::Named(index) => acls.get(*index).is_some_and(|acl| acl.criteria.iter().any(test)),

@@ -227,8 +227,15 @@ impl Request<'_> {
 impl<'c> RequestLine<'c> {
     fn of(line: &'c [u8]) -> RequestLine<'c> {
         let whole = line.trim_ascii();
-        let mut words = whole.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
-        let mut word = || words.next().unwrap_or(&[]);
+        let mut rest = whole;
+        let mut word = || loop {
+            let end = memchr::memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
+            let word = &rest[..end];
+            rest = rest.get(end + 1..).unwrap_or_default();
+            if !word.is_empty() || rest.is_empty() {
+                return word;
+            }
+        };
         RequestLine { whole, method: word(), target: word(), version: word() }
     }
 }

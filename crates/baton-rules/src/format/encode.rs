@@ -39,7 +39,11 @@ pub(super) enum Charset {
 }
 
 impl Charset {
-    fn encodes(self, byte: u8) -> bool {
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    const fn encodes(self, byte: u8) -> bool {
         match self {
             Charset::Plain => byte.is_ascii_control() && byte != b'\t',
             Charset::Line => matches!(byte, b'"' | b'#' | 0..=31 | 127..=255),
@@ -48,9 +52,32 @@ impl Charset {
     }
 }
 
+/// By byte, as bits: the charsets that encode it, and whether it is escaped.
+const SPECIAL: [u8; 256] = {
+    let charsets = [Charset::Plain, Charset::Line, Charset::Capture];
+    let mut bits = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut at = 0;
+        while at < charsets.len() {
+            if charsets[at].encodes(byte as u8) {
+                bits[byte] |= charsets[at].bit();
+            }
+            at += 1;
+        }
+        if matches!(byte as u8, b'"' | b'\\' | b']') {
+            bits[byte] |= ESCAPED;
+        }
+        byte += 1;
+    }
+    bits
+};
+const ESCAPED: u8 = 1 << 7;
+
 /// Appends a text. Where nothing has to be replaced it is one copy.
 pub(super) fn text(bytes: &[u8], charset: Charset, escape: bool, out: &mut Vec<u8>) {
-    let is_special = |byte: u8| charset.encodes(byte) || (escape && matches!(byte, b'"' | b'\\' | b']'));
+    let bits = charset.bit() | if escape { ESCAPED } else { 0 };
+    let is_special = |byte: u8| SPECIAL[usize::from(byte)] & bits != 0;
     let mut rest = bytes;
     while let Some(at) = rest.iter().position(|byte| is_special(*byte)) {
         out.extend_from_slice(&rest[..at]);

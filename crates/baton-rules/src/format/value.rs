@@ -10,7 +10,7 @@ use super::{Content, FormatItem, FormatUse, Tag};
 use crate::capture::CaptureSide;
 use crate::context::Context;
 use crate::log::{DateSpelling, Fact};
-use crate::sample::{Sample, Type};
+use crate::sample::{Sample, Type, write_decimal, write_ipv4};
 
 /// What stands for a request line that could not be read.
 const BAD_REQUEST: &[u8] = b"<BADREQ>";
@@ -65,8 +65,8 @@ impl FormatItem {
             Content::Hostname(name) => writer.text(name.as_bytes(), b"", Charset::Plain, out),
             Content::Expr(expr) => match expr.eval(cx) {
                 Some(Sample::Str(bytes) | Sample::Method(bytes)) => writer.sample(&bytes, use_, out),
-                Some(Sample::Int(value)) if writer.dash => writer.quoted(out, |out| number(value, out)),
-                Some(Sample::Int(value)) => number(value, out),
+                Some(Sample::Int(value)) if writer.dash => writer.quoted(out, |out| write_decimal(value, out)),
+                Some(Sample::Int(value)) => write_decimal(value, out),
                 Some(other) => writer.sample(&other.into_text(), use_, out),
                 None => writer.sample(b"", use_, out),
             },
@@ -174,13 +174,13 @@ impl Writer {
         match value {
             TagValue::Text(text, suffix, charset) => self.text(text, suffix, charset, out),
             TagValue::Bare(text) => self.quoted(out, |out| encode::text(text, Charset::Line, self.flags.escape, out)),
-            TagValue::Number(value) => number(value, out),
+            TagValue::Number(value) => write_decimal(value, out),
             TagValue::Begun(value) => {
                 out.push(b'+');
-                number(value, out);
+                write_decimal(value, out);
             }
             TagValue::Counter(value) if self.flags.hex => _ = write!(out, "{value:04X}"),
-            TagValue::Counter(value) => number(value, out),
+            TagValue::Counter(value) => write_decimal(value, out),
             TagValue::Letters(letters, count) => out.extend_from_slice(&letters[..count]),
             TagValue::Ip(Some(ip)) => self.quoted(out, |out| write_ip(ip, self.flags.hex, out)),
             TagValue::Ip(None) => self.text(b"", b"", Charset::Plain, out),
@@ -339,34 +339,8 @@ fn path_of(target: &[u8]) -> &[u8] {
 fn write_ip(ip: IpAddr, hex: bool, out: &mut Vec<u8>) {
     match ip {
         IpAddr::V4(ip) if hex => _ = write!(out, "{:08X}", u32::from(ip)),
-        IpAddr::V4(ip) => {
-            for (at, octet) in ip.octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
-                }
-                number(octet.into(), out);
-            }
-        }
+        IpAddr::V4(ip) => write_ipv4(ip, out),
         IpAddr::V6(ip) if hex => ip.octets().iter().for_each(|octet| _ = write!(out, "{octet:02X}")),
         IpAddr::V6(ip) => _ = write!(out, "{ip}"),
     }
-}
-
-/// Appends a number in decimal digits.
-fn number(value: i64, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = value.unsigned_abs();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if value < 0 {
-        out.push(b'-');
-    }
-    out.extend_from_slice(&digits[at..]);
 }
