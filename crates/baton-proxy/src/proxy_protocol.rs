@@ -16,7 +16,7 @@ pub struct Addresses {
     pub destination: Option<SocketAddr>,
 }
 
-/// What a server is told of a client.
+/// What a PROXY header says of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Introduction<'a> {
     /// The ends of its connection.

@@ -111,7 +111,7 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
         "send-proxy-v2-ssl",
         0,
         |s, _, _| with(s, SendProxy::V2 | SendProxy::SSL),
-        "A PROXY header, version 2, which tells whether the client came by TLS.",
+        "A PROXY header, version 2, with the version of TLS that the client speaks.",
     ),
     row(
         "send-proxy-v2-ssl-cn",
