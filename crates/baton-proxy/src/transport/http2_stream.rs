@@ -173,11 +173,13 @@ impl Http2Shared {
     /// Queues up, unless the ticket is queued already.
     fn queue(&self, ticket: &Cell<u64>, cx: &Context<'_>) {
         let mut waiting = self.waiting.borrow_mut();
-        if !waiting.contains_key(&ticket.get()) {
-            ticket.set(self.next_ticket.get() + 1);
-            self.next_ticket.set(ticket.get());
-            waiting.insert(ticket.get(), cx.waker().clone());
+        if waiting.contains_key(&ticket.get()) {
+            return;
         }
+        let next = self.next_ticket.get() + 1;
+        self.next_ticket.set(next);
+        ticket.set(next);
+        waiting.insert(next, cx.waker().clone());
     }
 
     /// Leaves the queue.
