@@ -1,6 +1,6 @@
 //! A client between its requests: its connection and its session, and what came before the next exchange.
 
-mod parts;
+pub mod parts;
 
 use std::io;
 use std::rc::Rc;

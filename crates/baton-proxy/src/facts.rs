@@ -83,6 +83,45 @@ pub enum Ruled {
     Intercepted,
 }
 
+/// What is known of a session that goes on in another process, at a server.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeptFacts {
+    /// As in [`Known`], like all others.
+    pub started: Instant,
+    /// See there.
+    pub began: Instant,
+    /// See there.
+    pub is_first: bool,
+    /// See there.
+    pub request_time: Option<Duration>,
+    /// See there.
+    pub queue_time: Option<Duration>,
+    /// See there.
+    pub connect_time: Option<Duration>,
+    /// See there.
+    pub server_address: Option<SocketAddr>,
+    /// See there.
+    pub source_address: Option<SocketAddr>,
+    /// See there.
+    pub bytes_in: u64,
+    /// See there.
+    pub bytes_out: u64,
+    /// See there.
+    pub retries: u32,
+    /// See there.
+    pub redispatched: bool,
+    /// See there.
+    pub server_queue: usize,
+    /// See there.
+    pub backend_queue: usize,
+    /// See there.
+    pub cookie: [u8; 2],
+    /// See there.
+    pub logged: bool,
+    /// See there.
+    pub silent: bool,
+}
+
 /// What a retry does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Retry {
@@ -124,6 +163,85 @@ impl LogFacts {
             service: None,
             logged: false,
             silent: false,
+        })
+    }
+
+    /// What goes on elsewhere; `None`: more is known, of HTTP or of what rules made of it.
+    pub fn kept(&self) -> Option<KeptFacts> {
+        let Known {
+            started,
+            began,
+            is_first,
+            request_time,
+            queue_time,
+            connect_time,
+            response_time,
+            status,
+            server_status,
+            response_version,
+            server_address,
+            source_address,
+            ruled,
+            bytes_in,
+            bytes_out,
+            retries,
+            redispatched,
+            server_queue,
+            backend_queue,
+            cookie,
+            missing,
+            denied_before,
+            has_request,
+            line,
+            service,
+            logged,
+            silent,
+        } = &self.0;
+        let has_response = response_time.is_some() || *status > 0 || *server_status > 0 || response_version.is_some();
+        let is_ruled = ruled.is_some() || missing.is_some() || denied_before.is_some() || service.is_some();
+        if has_response || is_ruled || *has_request || !line.is_empty() {
+            return None;
+        }
+        Some(KeptFacts {
+            started: *started,
+            began: *began,
+            is_first: *is_first,
+            request_time: *request_time,
+            queue_time: *queue_time,
+            connect_time: *connect_time,
+            server_address: *server_address,
+            source_address: *source_address,
+            bytes_in: *bytes_in,
+            bytes_out: *bytes_out,
+            retries: *retries,
+            redispatched: *redispatched,
+            server_queue: *server_queue,
+            backend_queue: *backend_queue,
+            cookie: *cookie,
+            logged: *logged,
+            silent: *silent,
+        })
+    }
+
+    /// Of a session that was served elsewhere until now.
+    pub fn resumed(kept: KeptFacts) -> LogFacts {
+        let LogFacts(known) = LogFacts::new((kept.started, kept.began), kept.is_first, Vec::new());
+        LogFacts(Known {
+            request_time: kept.request_time,
+            queue_time: kept.queue_time,
+            connect_time: kept.connect_time,
+            server_address: kept.server_address,
+            source_address: kept.source_address,
+            bytes_in: kept.bytes_in,
+            bytes_out: kept.bytes_out,
+            retries: kept.retries,
+            redispatched: kept.redispatched,
+            server_queue: kept.server_queue,
+            backend_queue: kept.backend_queue,
+            cookie: kept.cookie,
+            logged: kept.logged,
+            silent: kept.silent,
+            ..known
         })
     }
 

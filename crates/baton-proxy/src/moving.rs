@@ -14,10 +14,12 @@ use std::time::Instant;
 
 use tokio::sync::mpsc;
 
+use crate::balance::Slot;
+pub use crate::facts::KeptFacts;
 use crate::generation::ListenerPlan;
 pub use crate::state::{MoveFigures, StayReason};
 
-/// A client's connection between two requests, as data.
+/// A client's connection as data, between two requests or with a tunnel.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IdleClient {
     /// The frontend that it came in by.
@@ -42,6 +44,55 @@ pub struct IdleClient {
     pub due: Option<Instant>,
 }
 
+/// A session in `mode tcp` at a byte boundary: nothing waits that was read. Its two sockets, and its place at the server, belong to whoever
+/// has it.
+#[derive(Debug)]
+pub struct MovedTunnel {
+    /// What is known of it.
+    pub state: TunnelState,
+    /// The server's socket.
+    pub socket: OwnedFd,
+    /// Its place at the server.
+    pub slot: Slot,
+}
+
+/// A session in `mode tcp`, as data.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TunnelState {
+    /// Its backend.
+    pub backend: Arc<str>,
+    /// Its server.
+    pub server: Arc<str>,
+    /// What the client sends.
+    pub up: PumpState,
+    /// What the server sends.
+    pub down: PumpState,
+    /// When the client last did something, and the server.
+    pub active: [Activity; 2],
+    /// What its log line will have.
+    pub facts: KeptFacts,
+}
+
+/// One direction.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct PumpState {
+    /// Bytes so far.
+    pub moved: u64,
+    /// The sender has ended it.
+    pub ended: bool,
+    /// The receiver was told so.
+    pub shut: bool,
+}
+
+/// When one side of a tunnel last did something.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Activity {
+    /// It sent something, or we began to listen to it.
+    pub read: Instant,
+    /// It took something, or something began to wait for it.
+    pub written: Instant,
+}
+
 /// A connection that has left its core.
 #[derive(Debug)]
 pub struct Departure {
@@ -55,6 +106,8 @@ pub struct Departure {
     pub core: usize,
     /// Counts it as open meanwhile.
     pub counted: InTransit,
+    /// Its session with a server; `None`: it is between two requests.
+    pub tunnel: Option<Box<MovedTunnel>>,
 }
 
 /// A connection that comes to a core: from another process, or back.
@@ -70,13 +123,15 @@ pub struct Arrival {
     pub stays: Option<StayReason>,
     /// Counts it as open until it is one of the core's.
     pub counted: InTransit,
+    /// Its session with a server; `None`: it is between two requests.
+    pub tunnel: Option<Box<MovedTunnel>>,
 }
 
 impl Departure {
     /// It goes back.
     pub fn back(self, reason: StayReason) -> Arrival {
-        let Departure { client, socket, listener, core: _, counted } = self;
-        Arrival { client, socket, listener, stays: Some(reason), counted }
+        let Departure { client, socket, listener, core: _, counted, tunnel } = self;
+        Arrival { client, socket, listener, stays: Some(reason), counted, tunnel }
     }
 }
 

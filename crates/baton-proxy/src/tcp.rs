@@ -2,26 +2,41 @@
 
 mod inspect;
 
+use std::io;
 use std::rc::Rc;
 
 use baton_model::Ruleset;
+use baton_rules::Captures;
+use socket2::Socket;
 
 use crate::attempt::{Attempts, Opened};
 use crate::balance::Slot;
 use crate::buffer::Buffer;
-use crate::client::{Client, Input};
+use crate::client::{Client, Input, parts};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
+use crate::facts::LogFacts;
+use crate::moving::{MovedTunnel, StayReason, TunnelState};
 use crate::record;
-use crate::relay::tunnel::{self, Pump};
+use crate::relay::tunnel::{self, Course, Pump, TunnelEnd};
 use crate::relay::unless_cut;
 use crate::route;
 use crate::server_connection::ServerConnection;
 use crate::session::HandedOn;
+use crate::stream::Stream;
 use crate::tcp::inspect::Inspected;
 use crate::transport::Transport;
 use crate::view::BackendView;
+
+/// What became of the bytes of a session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Relayed {
+    /// They were passed on, to the end of both directions.
+    ToItsEnd,
+    /// The session has left for another process.
+    Left,
+}
 
 /// How far a connection was served.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -55,6 +70,11 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
         Ok((backend, connection)) => relay(core, &mut exchange, &backend, connection).await,
         Err(ended) => Err(ended),
     };
+    let outcome = match outcome {
+        Ok(Relayed::Left) => return Served::ToItsEnd,
+        Ok(Relayed::ToItsEnd) => Ok(()),
+        Err(ended) => Err(ended),
+    };
     // Rules about the response may refuse it before a byte of it was passed on.
     unserved = unserved.or(outcome.err().filter(|ended| ended.cause == Cause::Proxy));
     exchange.progress.leave();
@@ -70,6 +90,34 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
         client.drain(core, ended.cause == Cause::Proxy).await;
     }
     Served::ToItsEnd
+}
+
+/// Goes on with a session that was served elsewhere until now.
+pub async fn resume(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) {
+    let MovedTunnel { state, socket, slot } = tunnel;
+    let mut exchange: Exchange<'_, Input> = Exchange::begin(core, client.origin().0, None);
+    // The configuration has changed since it was asked.
+    let Some(backend) = exchange.progress.frontend.backends.get(&state.backend) else { return };
+    exchange.facts = LogFacts::resumed(state.facts);
+    exchange.progress.enter(&backend);
+    exchange.orders.notes.goes_to(&backend);
+    let server = slot.server().clone();
+    let figures = || backend.plan.figures.server(server.name());
+    exchange.progress.choose(&server, || core.upstreams.counters(&server, core.now(), figures));
+    exchange.orders.notes.is_at(&server);
+    let (splice_up, splice_down) = exchange.progress.frontend.splicers(&core.pipes, &backend);
+    let pumps = (Pump::resumed(state.up).splicing(splice_up), Pump::resumed(state.down).splicing(splice_down));
+    let [client, server] = state.active;
+    let course = Course { client, server, may_leave: true };
+    let stream = Stream::moved(Socket::from(socket));
+    let outcome = match pass(core, &mut exchange, &backend, (stream, slot), pumps, course).await {
+        Ok(Relayed::Left) => return,
+        Ok(Relayed::ToItsEnd) => Ok(()),
+        Err(ended) => Err(ended),
+    };
+    exchange.progress.leave();
+    record::write(core, &mut exchange, outcome);
+    exchange.untrack(core);
 }
 
 /// The backend, and a connection to one of its servers. `None`: the connection is to be served as HTTP.
@@ -105,9 +153,8 @@ async fn relay(
     exchange: &mut Exchange<'_, Input>,
     backend: &BackendView,
     connection: (ServerConnection, Slot),
-) -> Result<(), Ended> {
+) -> Result<Relayed, Ended> {
     record::write_early(core, exchange, 0);
-    let patience = exchange.patience(backend);
     let (splice_up, splice_down) = exchange.progress.frontend.splicers(&core.pipes, backend);
     let mut up = Pump::new(exchange.messages.take().map(|buffer| *buffer).filter(|buffer| !buffer.is_empty()))
         .splicing(splice_up);
@@ -133,15 +180,106 @@ async fn relay(
     if is_closed {
         (up, down) = (up.shut(), down.ending());
     }
-    let Exchange { client, orders, deadline, .. } = &mut *exchange;
-    let server = Transport::Connection(&connection.0.stream);
-    let relayed = tunnel::run(core, orders, deadline, (*client, &mut up), (server, &mut down), &patience);
-    let outcome = unless_cut(&connection.1, relayed).await.unwrap_or(Err(Ended::down()));
+    let course = Course { may_leave: true, ..Course::begin(core.now()) };
+    pass(core, exchange, backend, (connection.0.stream, connection.1), (up, down), course).await
+}
+
+/// Passes bytes both ways to the end of the session, or until it leaves for another process.
+async fn pass(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_, Input>,
+    backend: &BackendView,
+    (stream, mut slot): (Stream, Slot),
+    (mut up, mut down): (Pump, Pump),
+    mut course: Course,
+) -> Result<Relayed, Ended> {
+    let patience = exchange.patience(backend);
+    let outcome = loop {
+        let Exchange { client, orders, deadline, .. } = &mut *exchange;
+        let server = Transport::Connection(&stream);
+        let ends = ((*client, &mut up), (server, &mut down));
+        let relayed = tunnel::run(core, orders, deadline, ends.0, ends.1, &patience, &mut course);
+        match unless_cut(&slot, relayed).await.unwrap_or(Err(Ended::down())) {
+            Ok(TunnelEnd::Over) => break Ok(Relayed::ToItsEnd),
+            Ok(TunnelEnd::Boundary) => match leave(core, exchange, backend, &stream, slot, (&up, &down), course) {
+                Ok(()) => return Ok(Relayed::Left),
+                Err((reason, kept)) => {
+                    core.stays(&exchange.connection.membership.registered, reason);
+                    slot = kept;
+                }
+            },
+            Err(ended) => break Err(ended),
+        }
+    };
     exchange.facts.received(up.moved);
     exchange.facts.sent(down.moved);
     if exchange.progress.frontend.plan.proxy.logging.dont_log_null && up.moved == 0 && down.moved == 0 {
         exchange.facts.silence();
     }
-    exchange.progress.keep(connection.1);
+    exchange.progress.keep(slot);
     outcome
+}
+
+/// Sends a session off to the process that has taken over. From then on it is none of ours: neither counted, nor logged.
+fn leave(
+    core: &Rc<Core>,
+    exchange: &Exchange<'_, Input>,
+    backend: &BackendView,
+    stream: &Stream,
+    slot: Slot,
+    (up, down): (&Pump, &Pump),
+    course: Course,
+) -> Result<(), (StayReason, Slot)> {
+    let facts = match reason_to_stay(exchange, stream, &slot) {
+        Some(reason) => Err(reason),
+        None => exchange.facts.kept().ok_or(StayReason::Variables),
+    };
+    let (facts, mover) = match (facts, core.mover()) {
+        (Ok(facts), Some(mover)) => (facts, mover),
+        (Ok(_), None) => return Err((StayReason::NoReply, slot)),
+        (Err(reason), _) => return Err((reason, slot)),
+    };
+    let parts = || {
+        let departure = parts::departure(core, exchange.connection, exchange.session, None)?;
+        Ok::<_, io::Error>((departure, stream.socket().try_clone()?))
+    };
+    let Ok((mut departure, socket)) = parts() else { return Err((StayReason::Descriptors, slot)) };
+    // It begins once more over there.
+    departure.client.requests = departure.client.requests.saturating_sub(1);
+    let state = TunnelState {
+        backend: backend.plan.proxy.name.clone(),
+        server: slot.server().name().clone(),
+        up: up.state(),
+        down: down.state(),
+        active: [course.client, course.server],
+        facts,
+    };
+    departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), slot }));
+    match mover.send(departure).map_err(|refused| refused.tunnel) {
+        Ok(()) | Err(None) => Ok(()),
+        Err(Some(tunnel)) => Err((StayReason::NoReply, tunnel.slot)),
+    }
+}
+
+/// Why a session cannot go on in another process; `None`: it can.
+fn reason_to_stay(exchange: &Exchange<'_, Input>, stream: &Stream, slot: &Slot) -> Option<StayReason> {
+    if stream.is_secure() {
+        return Some(StayReason::Tls);
+    }
+    if !exchange.tracked.is_empty() {
+        return Some(StayReason::Tracked);
+    }
+    let has_left = !exchange.variables.is_empty()
+        || *exchange.captures.borrow() != Captures::default()
+        || exchange.unique_id.is_made()
+        || exchange.log_level.is_some()
+        || exchange.last_rule.is_some()
+        || exchange.settings.values().is_some();
+    if has_left {
+        return Some(StayReason::Variables);
+    }
+    if slot.backend().queued() > 0 {
+        return Some(StayReason::Queue);
+    }
+    parts::reason_to_stay(exchange.connection, exchange.session)
 }

@@ -100,6 +100,11 @@ pub struct UniqueId {
 }
 
 impl UniqueId {
+    /// Whether it was asked for.
+    pub fn is_made(&self) -> bool {
+        self.made.get().is_some()
+    }
+
     /// The ID, made by `format` unless it was made before.
     pub fn value(&self, format: &Format, cx: &Context<'_>) -> Option<&[u8]> {
         if let Some(made) = self.made.get() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use baton_model::Mode;
-use baton_proxy::moving::StayReason;
+use baton_proxy::moving::{StayReason, TunnelState};
 use baton_proxy::{Command, Generation, ListenerPlan};
 
 use super::Control;
@@ -33,13 +33,13 @@ impl Control {
 
     /// Connections begin to leave for the process that is ready, if it takes any.
     pub(super) async fn begin_leaving(&self, ready: &Ready, version: WireVersion) -> Option<Leaving> {
-        let takes = ready.moving == record::FORMAT && version == WireVersion::Frames && ready.stop == Stop::Soft;
+        let takes = ready.moving > 0 && version == WireVersion::Frames && ready.stop == Stop::Soft;
         if !takes || self.line.model().global.keeps_connections {
             return None;
         }
         let (mover, departures) = self.workers.departures();
         self.workers.command(Command::Move(mover)).await;
-        Some(Leaving::new(departures, self.line.registry().moves.clone()))
+        Some(Leaving::new(departures, self.line.registry().moves.clone(), ready.moving))
     }
 
     /// Which of these connections are taken. None is decided on once another process serves: they are for that one.
@@ -63,7 +63,7 @@ impl Control {
     fn judge_connection(&self, record: ConnectionRecord, now: Instant) -> Result<Expected, StayReason> {
         let generation = self.line.generation().filter(|_| !self.is_stopping()).ok_or(StayReason::NoListener)?;
         let listener = listener_of(generation, &record).ok_or(StayReason::NoListener)?;
-        let client = record.client(now)?;
+        let (client, tunnel) = record.connection(now)?;
         let (plan, limits) = (&listener.frontend, &listener.bind.options);
         let most = plan.state.maxconn.or(plan.proxy.maxconn.unwrap_or(generation.maxconn));
         let is_full = plan.state.open.load(Ordering::Relaxed) >= i64::from(most)
@@ -71,9 +71,17 @@ impl Control {
         if is_full {
             return Err(StayReason::Full);
         }
+        let slot_of = |state: TunnelState| {
+            let backend = generation.backends.get(&state.backend)?;
+            Some((backend.state.resume(&state.server)?, state))
+        };
+        let tunnel = match tunnel {
+            Some(state) => slot_of(state).map(|(slot, state)| Some((state, slot))).ok_or(StayReason::NoServer)?,
+            None => None,
+        };
         let seat = self.workers.seat().ok_or(StayReason::Full)?;
         let figures = self.line.registry().moves.clone();
-        Ok(Expected { client, listener: Arc::clone(listener), seat, figures })
+        Ok(Expected { client, listener: Arc::clone(listener), seat, tunnel, figures })
     }
 
     /// How many connections more the process may have.
@@ -88,7 +96,7 @@ impl Control {
 fn listener_of<'g>(generation: &'g Generation, record: &ConnectionRecord) -> Option<&'g Arc<ListenerPlan>> {
     let is_its = |plan: &&Arc<ListenerPlan>| {
         *plan.frontend.proxy.name == *record.frontend
-            && plan.frontend.proxy.mode == Mode::Http
+            && plan.frontend.proxy.mode == if record.tunnel.is_some() { Mode::Tcp } else { Mode::Http }
             && plan.tls.is_none()
             && record.is_of(&Place::of(&plan.bind))
     };

@@ -12,22 +12,23 @@
 //! A connection is the old process's until the last byte of `give` is with the kernel, and the new one's from then on: descriptors travel
 //! with that message alone. Without `take` in time the old process withdraws its offer and serves them on.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use baton_proxy::moving::{Arrival, Departure, IdleClient, MoveFigures, StayReason};
+use baton_proxy::balance::Slot;
+use baton_proxy::moving::{Arrival, Departure, IdleClient, MoveFigures, MovedTunnel, StayReason, TunnelState};
 use baton_proxy::{Departures, ListenerPlan, Seat};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
 use super::message::{Connections, Give, Message, Staying, Take};
-use super::record::ConnectionRecord;
+use super::record::{self, ConnectionRecord};
 
 /// How long the new process may take for `take`: the connections of a batch are not served meanwhile.
 pub const TAKE_WITHIN: Duration = Duration::from_secs(2);
 
-/// The most connections in a batch: as many descriptors as are in flight at a time.
+/// The most connections in a batch: at most two descriptors each are in flight at a time.
 pub const CONNECTIONS_PER_MESSAGE: usize = 100;
 
 /// The old process's side: what leaves its cores, and where it stands.
@@ -35,8 +36,8 @@ pub const CONNECTIONS_PER_MESSAGE: usize = 100;
 pub struct Leaving {
     departures: Departures,
     figures: Arc<MoveFigures>,
-    /// The process that they go to knows what they are.
-    is_understood: bool,
+    /// The newest format of descriptions that the process knows to which they go; 0: none.
+    format: u32,
     /// The last batch.
     batch: u32,
     offered: Option<Batch>,
@@ -50,9 +51,9 @@ struct Batch {
 }
 
 impl Leaving {
-    /// Connections leave by these.
-    pub fn new(departures: Departures, figures: Arc<MoveFigures>) -> Leaving {
-        Leaving { departures, figures, is_understood: true, batch: 0, offered: None }
+    /// Connections leave by these, for a process that knows this format of descriptions and older ones.
+    pub fn new(departures: Departures, figures: Arc<MoveFigures>, format: u32) -> Leaving {
+        Leaving { departures, figures, format, batch: 0, offered: None }
     }
 
     /// Whether an offer waits for its reply.
@@ -81,10 +82,6 @@ impl Leaving {
     /// # Errors
     /// The conversation is over.
     pub async fn offer(&mut self, channel: &mut Channel, first: Departure) -> Result<(), Broken> {
-        if !self.is_understood {
-            self.departures.give_back(first, StayReason::Unknown);
-            return Ok(());
-        }
         let mut connections = vec![first];
         while connections.len() < CONNECTIONS_PER_MESSAGE
             && let Some(next) = self.departures.try_next()
@@ -95,6 +92,12 @@ impl Leaving {
     }
 
     async fn send_offer(&mut self, channel: &mut Channel, connections: Vec<Departure>) -> Result<(), Broken> {
+        let (connections, unknown): (Vec<_>, Vec<_>) =
+            connections.into_iter().partition(|departure| record::format_of(departure) <= self.format);
+        self.give_back(unknown, StayReason::Unknown);
+        if connections.is_empty() {
+            return Ok(());
+        }
         let now = Instant::now();
         self.batch = self.batch.wrapping_add(1);
         let records = connections.iter().map(|departure| ConnectionRecord::of(departure, now)).collect();
@@ -123,7 +126,7 @@ impl Leaving {
         if going.is_empty() {
             return Ok(());
         }
-        let fds: Vec<_> = going.iter().map(|departure| departure.socket.as_fd()).collect();
+        let fds: Vec<_> = going.iter().flat_map(sockets).collect();
         let give = Give { batch: take.batch, descriptors: fds.len() as u32 };
         // Sent is sent: all of it is with the kernel, or the other process never gets the whole message, and so none of them.
         match channel.send(Message::Give(give), &fds, ANSWER_WITHIN).await {
@@ -148,14 +151,12 @@ impl Leaving {
         channel.send(Message::Withdraw { batch }, &[], ANSWER_WITHIN).await
     }
 
-    /// Another process serves now, which knows what connections are or does not: what was offered to the one before is offered to it.
+    /// Another process serves now, which knows this format of descriptions: what was offered to the one before is offered to it.
     ///
     /// # Errors
     /// The conversation is over.
-    pub async fn goes_to(&mut self, channel: &mut Channel, is_understood: bool) -> Result<(), Broken> {
-        if !is_understood {
-            self.stay(StayReason::Unknown);
-        }
+    pub async fn goes_to(&mut self, channel: &mut Channel, format: u32) -> Result<(), Broken> {
+        self.format = self.format.min(format);
         match self.offered.take() {
             Some(batch) => self.send_offer(channel, batch.connections).await,
             None => Ok(()),
@@ -164,7 +165,7 @@ impl Leaving {
 
     /// Nothing goes any more.
     fn stay(&mut self, reason: StayReason) {
-        self.is_understood = false;
+        self.format = 0;
         if let Some(batch) = self.offered.take() {
             self.give_back(batch.connections, reason);
         }
@@ -173,6 +174,12 @@ impl Leaving {
     fn give_back(&self, connections: Vec<Departure>, reason: StayReason) {
         connections.into_iter().for_each(|departure| self.departures.give_back(departure, reason));
     }
+}
+
+/// The client's socket, and the server's if it has one.
+fn sockets(departure: &Departure) -> impl Iterator<Item = BorrowedFd<'_>> {
+    let server = departure.tunnel.as_ref().map(|tunnel| tunnel.socket.as_fd());
+    [departure.socket.as_fd()].into_iter().chain(server)
 }
 
 impl Drop for Leaving {
@@ -191,6 +198,8 @@ pub struct Expected {
     pub listener: Arc<ListenerPlan>,
     /// Its place.
     pub seat: Seat,
+    /// Its session with a server, and its place there.
+    pub tunnel: Option<(TunnelState, Slot)>,
     /// Where it is counted.
     pub figures: Arc<MoveFigures>,
 }
@@ -199,11 +208,22 @@ pub struct Expected {
 pub type Verdicts = Option<Vec<Result<Expected, StayReason>>>;
 
 impl Expected {
-    /// It is here.
-    fn arrives(self, socket: OwnedFd) {
-        let Expected { client, listener, seat, figures } = self;
+    /// How many descriptors come with it.
+    fn descriptors(&self) -> usize {
+        1 + usize::from(self.tunnel.is_some())
+    }
+
+    /// It is here, as the next of these; `None` when they are too few.
+    fn arrives(self, sockets: &mut impl Iterator<Item = OwnedFd>) -> Option<()> {
+        let Expected { client, listener, seat, tunnel, figures } = self;
+        let socket = sockets.next()?;
+        let tunnel = match tunnel {
+            Some((state, slot)) => Some(Box::new(MovedTunnel { state, socket: sockets.next()?, slot })),
+            None => None,
+        };
         figures.arrived.fetch_add(1, Ordering::Relaxed);
-        seat.door.let_in(Arrival { client, socket, listener, stays: None, counted: seat.counted });
+        seat.door.let_in(Arrival { client, socket, listener, stays: None, counted: seat.counted, tunnel });
+        Some(())
     }
 }
 
@@ -239,11 +259,17 @@ impl Coming {
     /// They are here, and ours. Descriptors of others are closed.
     pub fn arrive(&mut self, channel: &mut Channel, give: &Give) -> Result<(), Broken> {
         let fds = channel.take_fds(give.descriptors as usize)?;
-        if give.batch != self.batch || fds.len() != self.expected.len() {
-            let text = format!("{} connections instead of {}", fds.len(), self.expected.len());
+        let expected: usize = self.expected.iter().map(Expected::descriptors).sum();
+        if give.batch != self.batch || fds.len() != expected {
+            let text = format!("{} descriptors of connections received instead of {expected}", fds.len());
             return Err(Broken::Malformed(text));
         }
-        self.expected.drain(..).zip(fds).for_each(|(expected, socket)| expected.arrives(socket));
+        let mut fds = fds.into_iter();
+        for expected in self.expected.drain(..) {
+            if expected.arrives(&mut fds).is_none() {
+                break;
+            }
+        }
         Ok(())
     }
 }

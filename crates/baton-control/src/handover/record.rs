@@ -1,18 +1,22 @@
 //! A connection as it is described to another process.
 //!
-//! Fields may be added, which who does not know them ignores. What must not be ignored makes a new [`FORMAT`]: who does not know it refuses
-//! the connection, and it stays where it is. Times are ages and what is left, for clocks of processes have nothing in common.
+//! Fields may be added, which who does not know them ignores. What must not be ignored makes a new format, at most [`FORMAT`]: who does not
+//! know it refuses the connection, and it stays where it is. Format 1 is a connection between two requests, format 2 one with a session. Times are ages and what is left, for clocks of processes have nothing in common.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use baton_proxy::moving::{Departure, IdleClient, StayReason};
+use baton_proxy::moving::{Activity, Departure, IdleClient, KeptFacts, PumpState, StayReason, TunnelState};
 use serde::{Deserialize, Serialize};
 
 use crate::listeners::Place;
 
-/// The format of records that this program writes, and reads.
-pub const FORMAT: u32 = 1;
+/// The newest format of records that this program writes, and reads; it reads all before.
+pub const FORMAT: u32 = 2;
+/// A connection between two requests.
+const IDLE: u32 = 1;
+/// A session in `mode tcp`.
+const TUNNEL: u32 = 2;
 
 /// The longest values of a PROXY header: it has no more.
 const PROXY_VALUES_MAX: usize = 1 << 16;
@@ -20,7 +24,12 @@ const PROXY_VALUES_MAX: usize = 1 << 16;
 /// The oldest that anything can be: ten years. Dates are made of ages.
 const AGE_US_MAX: u64 = 10 * 366 * 24 * 3600 * 1_000_000;
 
-/// A client's connection between two requests.
+/// The format of what describes this connection.
+pub fn format_of(departure: &Departure) -> u32 {
+    if departure.tunnel.is_some() { TUNNEL } else { IDLE }
+}
+
+/// A client's connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionRecord {
@@ -61,6 +70,9 @@ pub struct ConnectionRecord {
     /// What is left until the next one must have begun, microseconds; nothing: it may take its time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_us: Option<u64>,
+    /// Its session, in format 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<TunnelRecord>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -73,7 +85,7 @@ impl ConnectionRecord {
         let place = Place::of(&departure.listener.bind);
         let client = &departure.client;
         ConnectionRecord {
-            format: FORMAT,
+            format: format_of(departure),
             frontend: client.frontend.to_string(),
             address: place.address.to_string(),
             interface: place.interface,
@@ -88,6 +100,7 @@ impl ConnectionRecord {
             requests: client.requests,
             rested_ms: client.rested_ms,
             due_us: client.due.map(|due| microseconds(due.saturating_duration_since(now))),
+            tunnel: departure.tunnel.as_ref().map(|tunnel| TunnelRecord::of(&tunnel.state, now)),
         }
     }
 
@@ -102,14 +115,19 @@ impl ConnectionRecord {
     ///
     /// # Errors
     /// It describes none that could be served here.
-    pub fn client(self, now: Instant) -> Result<IdleClient, StayReason> {
+    pub fn connection(self, now: Instant) -> Result<(IdleClient, Option<TunnelState>), StayReason> {
         let is_long = |values: &Vec<u8>| values.len() > PROXY_VALUES_MAX;
-        if self.format != FORMAT || self.proxy_values.as_ref().is_some_and(is_long) {
+        let tunnel = match (self.format, self.tunnel) {
+            (IDLE, None) => None,
+            (TUNNEL, Some(tunnel)) => Some(tunnel.state(now).ok_or(StayReason::Unknown)?),
+            _ => return Err(StayReason::Unknown),
+        };
+        if self.proxy_values.as_ref().is_some_and(is_long) {
             return Err(StayReason::Unknown);
         }
         let accepted = ago(now, self.age_us).ok_or(StayReason::Unknown)?;
         let due = self.due_us.map(|left| now + Duration::from_micros(left.min(AGE_US_MAX)));
-        Ok(IdleClient {
+        let client = IdleClient {
             frontend: self.frontend.into(),
             source: self.source,
             destination: self.has_destination.then_some(self.destination),
@@ -120,13 +138,166 @@ impl ConnectionRecord {
             requests: self.requests,
             rested_ms: self.rested_ms,
             due,
-        })
+        };
+        Ok((client, tunnel))
     }
 }
 
 /// So many microseconds before `now`; `None`: that cannot be.
 fn ago(now: Instant, us: u64) -> Option<Instant> {
     now.checked_sub(Duration::from_micros(us)).filter(|_| us <= AGE_US_MAX)
+}
+
+/// A session with a server. All times are microseconds; those of its activity since it happened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TunnelRecord {
+    /// Its backend.
+    pub backend: String,
+    /// Its server.
+    pub server: String,
+    /// What the client sends.
+    pub up: PumpRecord,
+    /// What the server sends.
+    pub down: PumpRecord,
+    /// When the client last sent something, when it last took something, and the same of the server.
+    pub active_us: [u64; 4],
+    /// What its log line will have.
+    pub facts: FactsRecord,
+}
+
+/// One direction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PumpRecord {
+    /// Bytes so far.
+    pub moved: u64,
+    /// The sender has ended it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub ended: bool,
+    /// The receiver was told so.
+    #[serde(skip_serializing_if = "is_false")]
+    pub shut: bool,
+}
+
+/// What is known of a session for its log line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FactsRecord {
+    /// Since it was accepted.
+    pub started_us: u64,
+    /// Since it began.
+    pub began_us: u64,
+    /// Whether it is the first of its connection.
+    pub is_first: bool,
+    /// `TR`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_us: Option<u64>,
+    /// `Tw`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_us: Option<u64>,
+    /// `Tc`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_us: Option<u64>,
+    /// The address of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<SocketAddr>,
+    /// The address that it was connected from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<SocketAddr>,
+    /// Bytes from the client that are counted already.
+    pub bytes_in: u64,
+    /// Bytes to the client that are counted already.
+    pub bytes_out: u64,
+    /// Connection retries.
+    pub retries: u32,
+    /// Whether one went to another server.
+    #[serde(skip_serializing_if = "is_false")]
+    pub redispatched: bool,
+    /// How many waited in front in the server's queue.
+    pub server_queue: u64,
+    /// How many waited in front in the backend's queue.
+    pub backend_queue: u64,
+    /// The persistence letters.
+    pub cookie: [u8; 2],
+    /// Its line was written already.
+    #[serde(skip_serializing_if = "is_false")]
+    pub logged: bool,
+    /// There is nothing to log.
+    #[serde(skip_serializing_if = "is_false")]
+    pub silent: bool,
+}
+
+impl TunnelRecord {
+    fn of(state: &TunnelState, now: Instant) -> TunnelRecord {
+        let pump = |&PumpState { moved, ended, shut }: &PumpState| PumpRecord { moved, ended, shut };
+        let since = |at: Instant| microseconds(now.saturating_duration_since(at));
+        let [client, server] = state.active;
+        let facts = &state.facts;
+        TunnelRecord {
+            backend: state.backend.to_string(),
+            server: state.server.to_string(),
+            up: pump(&state.up),
+            down: pump(&state.down),
+            active_us: [client.read, client.written, server.read, server.written].map(since),
+            facts: FactsRecord {
+                started_us: since(facts.started),
+                began_us: since(facts.began),
+                is_first: facts.is_first,
+                request_us: facts.request_time.map(microseconds),
+                queue_us: facts.queue_time.map(microseconds),
+                connect_us: facts.connect_time.map(microseconds),
+                server: facts.server_address,
+                source: facts.source_address,
+                bytes_in: facts.bytes_in,
+                bytes_out: facts.bytes_out,
+                retries: facts.retries,
+                redispatched: facts.redispatched,
+                server_queue: facts.server_queue as u64,
+                backend_queue: facts.backend_queue as u64,
+                cookie: facts.cookie,
+                logged: facts.logged,
+                silent: facts.silent,
+            },
+        }
+    }
+
+    /// The session at `now`; `None`: its times are none.
+    fn state(self, now: Instant) -> Option<TunnelState> {
+        let pump = |PumpRecord { moved, ended, shut }: PumpRecord| PumpState { moved, ended, shut };
+        let ago = |us: u64| ago(now, us);
+        let [client_read, client_written, server_read, server_written] = self.active_us;
+        let active = |read, written| Some(Activity { read: ago(read)?, written: ago(written)? });
+        let facts = self.facts;
+        // They are printed in a line.
+        let letter = |letter: u8| if letter.is_ascii_graphic() { letter } else { b'-' };
+        Some(TunnelState {
+            backend: self.backend.into(),
+            server: self.server.into(),
+            up: pump(self.up),
+            down: pump(self.down),
+            active: [active(client_read, client_written)?, active(server_read, server_written)?],
+            facts: KeptFacts {
+                started: ago(facts.started_us)?,
+                began: ago(facts.began_us)?,
+                is_first: facts.is_first,
+                request_time: facts.request_us.map(Duration::from_micros),
+                queue_time: facts.queue_us.map(Duration::from_micros),
+                connect_time: facts.connect_us.map(Duration::from_micros),
+                server_address: facts.server,
+                source_address: facts.source,
+                bytes_in: facts.bytes_in,
+                bytes_out: facts.bytes_out,
+                retries: facts.retries,
+                redispatched: facts.redispatched,
+                server_queue: usize::try_from(facts.server_queue).ok()?,
+                backend_queue: usize::try_from(facts.backend_queue).ok()?,
+                cookie: facts.cookie.map(letter),
+                logged: facts.logged,
+                silent: facts.silent,
+            },
+        })
+    }
 }
 
 fn microseconds(time: Duration) -> u64 {
@@ -140,7 +311,7 @@ mod tests {
     fn check(text: &str, expect: Result<u32, StayReason>) {
         let record: ConnectionRecord = serde_json::from_str(text).unwrap();
         let now = Instant::now();
-        assert_eq!(record.client(now).map(|client| client.requests), expect, "{text}");
+        assert_eq!(record.connection(now).map(|(client, _)| client.requests), expect, "{text}");
     }
 
     #[test]
@@ -148,7 +319,24 @@ mod tests {
         check(r#"{"format":1,"frontend":"web","requests":3}"#, Ok(3));
         check(r#"{"format":1,"requests":3,"mood":{"good":[1]}}"#, Ok(3));
         check(r#"{"format":2,"requests":3}"#, Err(StayReason::Unknown));
+        check(r#"{"format":1,"requests":3,"tunnel":{}}"#, Err(StayReason::Unknown));
+        check(r#"{"format":3,"requests":3}"#, Err(StayReason::Unknown));
         check(r#"{"requests":3}"#, Err(StayReason::Unknown));
         check(r#"{"format":1,"age_us":18446744073709551615}"#, Err(StayReason::Unknown));
+        check(r#"{"format":2,"tunnel":{"active_us":[0,0,0,18446744073709551615]}}"#, Err(StayReason::Unknown));
+    }
+
+    #[test]
+    fn a_session_is_read_as_it_is_written() {
+        let now = Instant::now();
+        let text = r#"{"backend":"b","server":"s","up":{"moved":7,"ended":true,"shut":true},"down":{"moved":9},
+            "active_us":[1,2,3,4],"facts":{"started_us":50,"began_us":40,"is_first":true,"request_us":1,"queue_us":0,"connect_us":3,
+            "server":"192.0.2.1:80","source":"[2001:db8::1]:4711","bytes_in":5,"bytes_out":6,"retries":2,"redispatched":true,
+            "server_queue":8,"backend_queue":9,"cookie":[86,10],"logged":true,"silent":true}}"#;
+        let mut record: TunnelRecord = serde_json::from_str(text).unwrap();
+        let state = record.clone().state(now).unwrap();
+        assert_eq!(state.facts.cookie, *b"V-", "no line ends by it");
+        record.facts.cookie = *b"V-";
+        assert_eq!(TunnelRecord::of(&state, now), record);
     }
 }

@@ -14,7 +14,6 @@ use super::channel::{ANSWER_WITHIN, Broken, Channel};
 use super::giver::{GiverEvent, Hearing, Heir};
 use super::message::{Connections, Message, Report};
 use super::moving::{Coming, Leaving};
-use super::record::FORMAT;
 use super::taker;
 use super::wire::WireVersion;
 
@@ -58,7 +57,7 @@ pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Rep
                     let Ok(other) = reach(to, version.map(WireVersion::at_most).unwrap_or_default()).await else { return };
                     channel = other;
                     if let Some(leaving) = &mut leaving
-                        && leaving.goes_to(&mut channel, moving == FORMAT).await.is_err()
+                        && leaving.goes_to(&mut channel, moving).await.is_err()
                     {
                         return;
                     }

@@ -21,6 +21,7 @@ use crate::http1::{Kept, Line};
 use crate::moving::Arrival;
 use crate::state::{Counter, ListenerId};
 use crate::supervise;
+use crate::tcp;
 use crate::view::{FrontendSlot, TlsLimits};
 
 /// Pause after the system refused us a descriptor.
@@ -72,11 +73,17 @@ impl Acceptors {
     }
 
     /// Serves a connection that was served elsewhere until now. One whose frontend has gone meanwhile is closed.
-    pub fn adopt(&self, arrival: Arrival) {
-        let core = &self.line.core;
-        let Some(slot) = core.frontend(&arrival.listener.frontend.proxy.name) else { return };
-        let client = Box::new(Client::arrive(core, arrival, slot));
-        tokio::task::spawn_local(Kept::resume(self.line.clone(), client));
+    pub fn adopt(&self, mut arrival: Arrival) {
+        let line = self.line.clone();
+        let Some(slot) = line.core.frontend(&arrival.listener.frontend.proxy.name) else { return };
+        let tunnel = arrival.tunnel.take();
+        let mut client = Box::new(Client::arrive(&line.core, arrival, slot));
+        match tunnel {
+            None => drop(tokio::task::spawn_local(Kept::resume(line, client))),
+            Some(tunnel) => {
+                tokio::task::spawn_local(async move { Box::pin(tcp::resume(&line.core, &mut client, *tunnel)).await });
+            }
+        }
     }
 
     /// Stops accepting.

@@ -339,6 +339,18 @@ impl BackendState {
         }
     }
 
+    /// The slot of a session that another process had until now, whatever the server's limit and state. It is counted as one of its sessions,
+    /// but not as one more that was chosen. `None`: there is no such server.
+    pub fn resume(self: &Arc<Self>, server: &str) -> Option<Slot> {
+        let mut inner = self.lock();
+        let at = inner.directory.names.find(server.as_bytes()).next()?;
+        let total = inner.entries[at].state.total.load(Ordering::Relaxed);
+        inner.sessions += 1;
+        let slot = self.slot(&mut inner, at, Affinity::Kept);
+        inner.entries[at].state.total.store(total, Ordering::Relaxed);
+        Some(slot)
+    }
+
     /// Whether a server that is wanted may be taken, whatever others there are; else why not.
     pub fn judge(&self, wanted: WantedServer<'_>, force: bool) -> Result<(), Affinity> {
         self.lock().wanted(wanted, force, None).map(|_| ())

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::io;
 use std::rc::Rc;
+use std::time::Instant;
 
 use socket2::Socket;
 
@@ -16,19 +17,56 @@ use crate::session::Session;
 use crate::stream::Stream;
 use crate::view::FrontendSlot;
 
+/// Why a client cannot go on in another process; `None`: it can.
+pub fn reason_to_stay(connection: &Connection, session: &Session) -> Option<StayReason> {
+    if connection.stream.is_secure() {
+        return Some(StayReason::Tls);
+    }
+    if connection.is_http2 {
+        return Some(StayReason::Http2);
+    }
+    if session.slot.is_removed() {
+        return Some(StayReason::Removed);
+    }
+    session.reason_to_stay()
+}
+
+/// What there is to know of a client, with a second descriptor of its socket.
+///
+/// # Errors
+/// The system gives no descriptor.
+pub fn departure(
+    core: &Core,
+    connection: &Connection,
+    session: &Session,
+    due: Option<Instant>,
+) -> io::Result<Departure> {
+    let client = IdleClient {
+        frontend: session.view().plan.proxy.name.clone(),
+        source: connection.source(),
+        destination: connection.destination.get().copied(),
+        has_proxy_header: connection.has_proxy_header,
+        proxy_values: connection.proxy_values.as_ref().map(|values| values.bytes().to_vec()),
+        accepted: connection.accepted,
+        handshake_ms: connection.handshake_ms,
+        requests: session.requests(),
+        rested_ms: session.rested_ms(),
+        due,
+    };
+    Ok(Departure {
+        client,
+        socket: connection.stream.socket().try_clone()?.into(),
+        listener: connection.membership.listener().clone(),
+        core: core.number,
+        counted: core.count_in_transit(),
+        tunnel: None,
+    })
+}
+
 impl Client {
     /// Why it cannot go on in another process; `None`: it can.
     pub fn reason_to_stay(&self) -> Option<StayReason> {
-        if self.connection.stream.is_secure() {
-            return Some(StayReason::Tls);
-        }
-        if self.connection.is_http2 {
-            return Some(StayReason::Http2);
-        }
-        if self.session.slot.is_removed() {
-            return Some(StayReason::Removed);
-        }
-        self.session.reason_to_stay()
+        reason_to_stay(&self.connection, &self.session)
     }
 
     /// What there is to know of it, with a second descriptor of its socket. It must not be read from or written to any more, unless what
@@ -37,31 +75,12 @@ impl Client {
     /// # Errors
     /// The system gives no descriptor.
     pub fn depart(&self, core: &Core) -> io::Result<Departure> {
-        let Client { connection, session, input: _, deadline } = self;
-        let client = IdleClient {
-            frontend: session.view().plan.proxy.name.clone(),
-            source: connection.source(),
-            destination: connection.destination.get().copied(),
-            has_proxy_header: connection.has_proxy_header,
-            proxy_values: connection.proxy_values.as_ref().map(|values| values.bytes().to_vec()),
-            accepted: connection.accepted,
-            handshake_ms: connection.handshake_ms,
-            requests: session.requests(),
-            rested_ms: session.rested_ms(),
-            due: deadline.due(),
-        };
-        Ok(Departure {
-            client,
-            socket: connection.stream.socket().try_clone()?.into(),
-            listener: connection.membership.listener().clone(),
-            core: core.number,
-            counted: core.count_in_transit(),
-        })
+        departure(core, &self.connection, &self.session, self.deadline.due())
     }
 
     /// A client that was served elsewhere until now.
     pub fn arrive(core: &Rc<Core>, arrival: Arrival, slot: Rc<FrontendSlot>) -> Client {
-        let Arrival { client, socket, listener, stays, counted } = arrival;
+        let Arrival { client, socket, listener, stays, counted, tunnel: _ } = arrival;
         let membership = Membership::enter(core, &listener, &slot.view().plan.state);
         drop(counted);
         let destination = client.destination.map_or_else(OnceCell::new, OnceCell::from);

@@ -20,7 +20,7 @@ use crate::messages::Messages;
 use crate::patience::Patience;
 use crate::record;
 use crate::relay::transfer::{self, Ends, NoResponse};
-use crate::relay::tunnel::{self, Pump};
+use crate::relay::tunnel::{self, Course, Pump};
 use crate::relay::{hold, is_long};
 use crate::respond::Sent;
 use crate::route::{self, ResponseProgress};
@@ -346,8 +346,9 @@ impl Passage<'_, '_> {
         up.moved -= unsent.len() as u64;
         let mut down = Pump::new(Buffer::of(&[&messages.received])).splicing(splice_down);
         messages.lend(&core.buffers);
+        let mut course = Course::begin(core.now());
         let ends = ((*client, &mut up), (server.transport(), &mut down));
-        let outcome = tunnel::run(core, orders, deadline, ends.0, ends.1, &patience).await;
+        let outcome = tunnel::run(core, orders, deadline, ends.0, ends.1, &patience, &mut course).await;
         exchange.facts.received(up.moved);
         exchange.facts.sent(down.moved);
         Ok(Sent { keep: false, unread: false, ended: outcome.err() })

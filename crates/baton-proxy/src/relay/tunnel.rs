@@ -12,6 +12,7 @@ use crate::buffer::Buffer;
 use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Ended, Phase, Side};
+use crate::moving::{Activity, PumpState};
 use crate::patience::Patience;
 use crate::pipes::{SPLICED_MIN, Splicer};
 use crate::transport::Transport;
@@ -36,18 +37,38 @@ pub struct Pump {
     splicer: Option<Splicer>,
 }
 
-/// When one side of the tunnel last did something.
+/// When both sides last did something, and whether the tunnel can leave.
 #[derive(Clone, Copy, Debug)]
-struct Activity {
-    /// It sent something, or we began to listen to it.
-    read: Instant,
-    /// It took something, or something began to wait for it.
-    written: Instant,
+pub struct Course {
+    /// The client.
+    pub client: Activity,
+    /// The server.
+    pub server: Activity,
+    /// It ends at a byte boundary when the connection is to leave for another process.
+    pub may_leave: bool,
+}
+
+/// How a tunnel came to an end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TunnelEnd {
+    /// Both directions have ended.
+    Over,
+    /// Nothing waits that was read, and the connection is to leave. It can go on all the same.
+    Boundary,
+}
+
+impl Course {
+    /// A tunnel that begins.
+    pub fn begin(now: Instant) -> Course {
+        let start = Activity { read: now, written: now };
+        Course { client: start, server: start, may_leave: false }
+    }
 }
 
 /// What happened in a tunnel.
 enum TunnelEvent {
     Done,
+    Boundary,
     /// Other limits hold from now on.
     HalfClosed,
     Failed(Ended),
@@ -82,11 +103,24 @@ impl Pump {
         Pump { splicer, ..self }
     }
 
-    /// Moves what can be moved. `Ready(Ok)` once the end of the stream was passed on.
+    /// One that went on elsewhere until now.
+    pub fn resumed(state: PumpState) -> Pump {
+        let PumpState { moved, ended, shut } = state;
+        Pump { moved, ended, shut, ..Pump::default() }
+    }
+
+    /// Where it stands, when nothing waits in it.
+    pub fn state(&self) -> PumpState {
+        let Pump { moved, ended, shut, .. } = *self;
+        PumpState { moved, ended, shut }
+    }
+
+    /// Moves what can be moved. `Ready(Ok)` once the end of the stream was passed on. With `rests`, nothing more is read.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
         core: &Core,
+        rests: bool,
         (from, from_active): (Transport<'_>, &mut Activity),
         (to, to_active): (Transport<'_>, &mut Activity),
     ) -> Poll<Result<(), BrokenEnd>> {
@@ -120,6 +154,10 @@ impl Pump {
                 self.release(core);
                 self.shut = true;
                 return Poll::Ready(Ok(()));
+            }
+            if rests {
+                self.release(core);
+                return Poll::Pending;
             }
             if self.busy
                 && let (Some(from), Some(_)) = (from.spliceable(), to.spliceable())
@@ -198,25 +236,29 @@ pub async fn run(
     (client, up): (Transport<'_>, &mut Pump),
     (server, down): (Transport<'_>, &mut Pump),
     patience: &Patience,
-) -> Result<(), Ended> {
-    let start = Activity { read: core.now(), written: core.now() };
-    let (mut client_active, mut server_active) = (start, start);
+    course: &mut Course,
+) -> Result<TunnelEnd, Ended> {
+    let Course { client: client_active, server: server_active, may_leave } = course;
+    let may_leave = *may_leave && client.connection().is_some() && server.connection().is_some();
     // Why a direction ended that its own side did not end.
     let mut cause = None;
     let outcome = loop {
-        let waits = TunnelWaits::new(patience, (up, client_active), (down, server_active));
+        let waits = TunnelWaits::new(patience, (up, *client_active), (down, *server_active));
         deadline.set(waits.look_at(patience, core.now()));
         let half_closed = up.shut || down.shut;
+        let may_leave = may_leave && cause.is_none();
         let event = until(core, orders, deadline, |cx| {
             let mut done = true;
-            match up.poll(cx, core, (client, &mut client_active), (server, &mut server_active)) {
+            // A direction rests only while the other one holds nothing: whoever waits for that one's bytes would wait for ever.
+            let leaves = may_leave && core.moves(orders);
+            match up.poll(cx, core, leaves && !down.is_blocked(), (client, client_active), (server, server_active)) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(failed)) => {
                     return Poll::Ready(TunnelEvent::Failed(failed.ended(Side::Client, Side::Server)));
                 }
                 Poll::Pending => done = false,
             }
-            match down.poll(cx, core, (server, &mut server_active), (client, &mut client_active)) {
+            match down.poll(cx, core, leaves && !up.is_blocked(), (server, server_active), (client, client_active)) {
                 Poll::Ready(Ok(())) => done |= patience.ends_with_server,
                 Poll::Ready(Err(failed)) => {
                     return Poll::Ready(TunnelEvent::Failed(failed.ended(Side::Server, Side::Client)));
@@ -225,6 +267,8 @@ pub async fn run(
             }
             if done {
                 Poll::Ready(TunnelEvent::Done)
+            } else if leaves && !up.is_blocked() && !down.is_blocked() {
+                Poll::Ready(TunnelEvent::Boundary)
             } else if half_closed != (up.shut || down.shut) {
                 Poll::Ready(TunnelEvent::HalfClosed)
             } else {
@@ -234,12 +278,14 @@ pub async fn run(
         .await;
         match event {
             Ok(TunnelEvent::Done) => break cause.map_or(Ok(()), Err),
+            Ok(TunnelEvent::Boundary) => return Ok(TunnelEnd::Boundary),
             Ok(TunnelEvent::HalfClosed) => {}
             Ok(TunnelEvent::Failed(ended)) => break Err(cause.unwrap_or(ended)),
             Err(Interrupt::Abort) => break Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
                 // Activity only moves the instant that is due, not the timer: look again before giving up.
-                let (waits, now) = (TunnelWaits::new(patience, (up, client_active), (down, server_active)), core.now());
+                let (waits, now) =
+                    (TunnelWaits::new(patience, (up, *client_active), (down, *server_active)), core.now());
                 let over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
                 let sides = [
                     (Side::Client, over(waits.client_write), over(waits.client_read), &mut *up),
@@ -266,7 +312,7 @@ pub async fn run(
     if outcome.is_err() && !up.shut {
         server.reset_on_close();
     }
-    outcome
+    outcome.map(|()| TunnelEnd::Over)
 }
 
 /// What came while the server's first bytes were waited for.
@@ -289,7 +335,7 @@ pub async fn first_bytes(
     let mut active = [Activity { read: core.now(), written: core.now() }; 2];
     let [client_active, server_active] = &mut active;
     until(core, orders, deadline, |cx| {
-        if let Poll::Ready(Err(failed)) = up.poll(cx, core, (client, client_active), (server, server_active)) {
+        if let Poll::Ready(Err(failed)) = up.poll(cx, core, false, (client, client_active), (server, server_active)) {
             return Poll::Ready(FirstBytes::Failed(failed.ended(Side::Client, Side::Server)));
         }
         server.poll_read(cx, buffer.room()).map(|read| FirstBytes::Received(read.unwrap_or(0)))

@@ -19,6 +19,10 @@ pub enum StayReason {
     Removed,
     /// The other process has no such frontend or address.
     NoListener,
+    /// The other process has no such backend or server.
+    NoServer,
+    /// Others wait for a slot of its server, which they would get twice.
+    Queue,
     /// The other process has no room for it.
     Full,
     /// The other process does not understand its description.
@@ -31,7 +35,7 @@ pub enum StayReason {
 
 impl StayReason {
     /// All of them, with what they are called.
-    pub const ALL: [(StayReason, &str); 11] = [
+    pub const ALL: [(StayReason, &str); 13] = [
         (StayReason::Tls, "tls"),
         (StayReason::Http2, "http2"),
         (StayReason::Variables, "variables"),
@@ -39,6 +43,8 @@ impl StayReason {
         (StayReason::OwnServer, "server-connection"),
         (StayReason::Removed, "frontend-removed"),
         (StayReason::NoListener, "no-listener"),
+        (StayReason::NoServer, "no-server"),
+        (StayReason::Queue, "queue"),
         (StayReason::Full, "full"),
         (StayReason::Unknown, "unknown"),
         (StayReason::NoReply, "no-reply"),

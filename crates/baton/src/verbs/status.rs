@@ -180,6 +180,8 @@ fn staying(reason: &str) -> &str {
         StayReason::OwnServer => "each has an authenticated connection to a server",
         StayReason::Removed => "their frontend is no longer in the configuration",
         StayReason::NoListener => "it has no such frontend or address",
+        StayReason::NoServer => "it has no such backend or server",
+        StayReason::Queue => "requests wait for a slot of their server",
         StayReason::Full => "it has no room for them (maxconn)",
         StayReason::NoReply => "it did not reply in time",
         StayReason::Descriptors => "there were no free descriptors",

@@ -14,7 +14,6 @@ use baton_control::handover::memory::ProcessMemory;
 use baton_control::handover::message::{
     Connections, Give, Message, Refused, Released, Socket, Sockets, Staying, Take, Welcome,
 };
-use baton_control::handover::record::FORMAT;
 use baton_control::handover::wire::WireVersion;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -160,7 +159,7 @@ async fn play_mover(
     let offer = |batch, connections| Message::Connections(Connections { batch, connections });
     let give = |batch| Message::Give(Give { batch, descriptors: 1 });
     if step == "moving-refused" {
-        let unknown = [moving::offer(web, 99, "web"), moving::offer(web, FORMAT, "no-such")];
+        let unknown = [moving::offer(web, 99, "web"), moving::offer(web, 1, "no-such")];
         say(channel, offer(1, unknown.into()), &[]).await;
         let reasons = ["unknown", "no-listener"].map(str::to_owned);
         let staying = (0..).zip(reasons).map(|(at, reason)| Staying { at, reason }).collect();
@@ -169,7 +168,7 @@ async fn play_mover(
         say(channel, give(1), &[client.as_fd()]).await;
         return Some(client);
     }
-    say(channel, offer(1, vec![moving::offer(web, FORMAT, "web")]), &[]).await;
+    say(channel, offer(1, vec![moving::offer(web, 1, "web")]), &[]).await;
     end_if(step, "moving-offered");
     assert_eq!(hear(channel).await, Message::Take(Take { batch: 1, staying: Vec::new() }));
     end_if(step, "moving-taken");

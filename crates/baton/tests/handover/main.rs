@@ -11,6 +11,7 @@ mod peers;
 mod rights;
 #[path = "../support/mod.rs"]
 mod support;
+mod tunnels;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
