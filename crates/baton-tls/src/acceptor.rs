@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use baton_model::{BindTls, Mode, Model, Source, TlsOptions, TlsVersion};
+use baton_model::{BindProtocol, BindTls, Mode, Model, Source, TlsOptions, TlsVersion};
 use rustls::server::StoresServerSessions;
 use rustls::sign::CertifiedKey;
 use rustls::{CommonState, ServerConfig, SignatureScheme};
@@ -59,6 +59,8 @@ struct BindSettings {
     bind: Arc<BindTls>,
     /// What is spoken is HTTP: protocols of ALPN that we do not speak are not offered.
     http: bool,
+    /// HTTP/2 is one that we speak: not with `proto h1`.
+    http2: bool,
     tickets: Arc<TicketKeys>,
     sessions: SharedSessions,
     authorities: Arc<Authorities>,
@@ -87,7 +89,7 @@ impl BindSettings {
 
     /// Whether what a protocol of ALPN stands for is spoken behind the handshake: in `mode tcp` that is the server's business.
     fn speaks(&self, protocol: &str) -> bool {
-        !self.http || protocol == "h2" || protocol.starts_with("http/1.")
+        !self.http || self.http2 && protocol == "h2" || protocol.starts_with("http/1.")
     }
 }
 
@@ -349,7 +351,7 @@ impl Acceptors {
     ) -> Result<PreparedAcceptors, Vec<AcceptorProblem>> {
         let binds = || {
             let binds = model.with_peers().flat_map(|proxy| proxy.binds.iter().map(move |bind| (proxy, bind)));
-            binds.filter_map(|(proxy, bind)| Some((proxy, &bind.source, bind.options.tls.as_ref()?)))
+            binds.filter_map(|(proxy, bind)| Some((proxy, &bind.options, &bind.source, bind.options.tls.as_ref()?)))
         };
         let mut problems = Vec::new();
         let wanted = binds().zip(indexes).flat_map(|((.., source, tls), index)| {
@@ -378,10 +380,11 @@ impl Acceptors {
         };
         let global = &model.global.tls;
         let mut acceptors = Vec::new();
-        for ((proxy, source, bind), index) in binds().zip(indexes) {
+        for ((proxy, options, source, bind), index) in binds().zip(indexes) {
             let upcoming = wanted.iter().filter_map(|(path, ..)| authorities.find(path).cloned()).collect();
             let common = BindSettings {
                 http: proxy.mode == Mode::Http,
+                http2: options.proto != Some(BindProtocol::H1),
                 tickets: tickets(bind),
                 sessions: SharedSessions(self.sessions.clone()),
                 authorities: self.authorities.clone(),

@@ -55,15 +55,10 @@ impl Messages {
         }
         let framed = std::mem::take(up);
         let (mut rest, mut decoder) = (&framed[head..], ChunkDecoder::default());
-        loop {
-            // We have written them: they cannot be malformed.
-            match decoder.step(rest) {
-                Ok(ChunkStep::Data { skip, len }) => {
-                    up.extend_from_slice(&rest[skip..skip + len]);
-                    rest = &rest[skip + len..];
-                }
-                Ok(ChunkStep::NeedMore { .. } | ChunkStep::Done { .. }) | Err(_) => break,
-            }
+        // We have written them: they cannot be malformed.
+        while let Ok(ChunkStep::Data { skip, len }) = decoder.step(rest) {
+            up.extend_from_slice(&rest[skip..skip + len]);
+            rest = &rest[skip + len..];
         }
         let (trailers, bytes) = decoder.trailers();
         if request.framing == Framing::UntilClose && !trailers.is_empty() {

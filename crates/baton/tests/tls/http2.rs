@@ -40,6 +40,15 @@ fn curl_asks_and_sends_over_http2() {
 }
 
 #[test]
+fn http2_is_not_offered_where_http1_is_spoken_whatever_comes() {
+    let world = World::start(KeyKind::P256, "crt FOLDER/a.pem alpn h2,http/1.1 proto h1");
+    let said = world
+        .curl("a.example", "/bytes/7", &["--http2", "-o", "/dev/null", "-w", "%{http_code} %{http_version}"])
+        .run();
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "200 1.1"), "{said:?}");
+}
+
+#[test]
 fn nghttp_asks_many_times_at_once() {
     let world = world();
     let mut nghttp = Tool::new("nghttp", &["--null-out", "--stat", "--multiply=50"]);

@@ -6,6 +6,7 @@
 
 mod changes;
 mod clients;
+mod grpc;
 mod hostile;
 mod http2;
 mod offered;
