@@ -83,42 +83,42 @@ pub enum Ruled {
     Intercepted,
 }
 
-/// What is known of a session that goes on in another process, at a server.
+/// What is known of a session that goes on in another process, at a server: a part of [`Known`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeptFacts {
-    /// As in [`Known`], like all others.
+    /// The accept, behind a handshake; of later requests the end of the one before.
     pub started: Instant,
-    /// See there.
+    /// First byte of the request; in `mode tcp` the accept.
     pub began: Instant,
-    /// See there.
+    /// Whether it is the session's first.
     pub is_first: bool,
-    /// See there.
+    /// `TR`: until the head was complete.
     pub request_time: Option<Duration>,
-    /// See there.
+    /// `Tw`: in queues.
     pub queue_time: Option<Duration>,
-    /// See there.
+    /// `Tc`: until the connection was established.
     pub connect_time: Option<Duration>,
-    /// See there.
+    /// The address of the server that was tried last.
     pub server_address: Option<SocketAddr>,
-    /// See there.
+    /// The address that it was connected from, where a log line or a rule has it.
     pub source_address: Option<SocketAddr>,
-    /// See there.
+    /// Bytes from the client.
     pub bytes_in: u64,
-    /// See there.
+    /// Bytes to the client, counted as HAProxy counts `%B`.
     pub bytes_out: u64,
-    /// See there.
+    /// Connection retries.
     pub retries: u32,
-    /// See there.
+    /// Whether a retry went to another server.
     pub redispatched: bool,
-    /// See there.
+    /// Requests that waited in front in the server's queue.
     pub server_queue: usize,
-    /// See there.
+    /// Requests that waited in front in the backend's queue.
     pub backend_queue: usize,
-    /// See there.
+    /// The persistence letters of the log: what the client's cookie was, what was done to the response's.
     pub cookie: [u8; 2],
-    /// See there.
+    /// The line was written already (`option logasap`).
     pub logged: bool,
-    /// See there.
+    /// Nothing to log: an idle connection that closed, a monitor's probe.
     pub silent: bool,
 }
 

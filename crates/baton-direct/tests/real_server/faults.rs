@@ -90,7 +90,7 @@ fn what_was_recorded_and_not_done_is_forgotten() {
             fs::write(path, text).unwrap();
         }
         take_down(&server, &[]);
-        assert_eq!(records(), [PathBuf::new(); 0]);
+        assert_eq!(records(), Vec::<PathBuf>::new());
         same(&all_of(&server), &before);
     });
 }
@@ -143,7 +143,7 @@ fn whenever_it_is_killed_down_puts_all_back() {
                 let steps = take_down(&server, &[]).steps.len();
                 ends.push(steps);
                 same(&all_of(&server), &before);
-                assert_eq!(records(), [PathBuf::new(); 0], "{method} after {turn}");
+                assert_eq!(records(), Vec::<PathBuf>::new(), "{method} after {turn}");
                 let _ = fs::remove_dir_all(folder);
             }
         }

@@ -170,16 +170,15 @@ impl Http2Shared {
         }
     }
 
-    /// Queues up, unless the ticket is queued already.
+    /// Queues up; with a ticket that is queued already the place stays.
     fn queue(&self, ticket: &Cell<u64>, cx: &Context<'_>) {
         let mut waiting = self.waiting.borrow_mut();
-        if waiting.contains_key(&ticket.get()) {
-            return;
+        if let Some(waker) = waiting.get_mut(&ticket.get()) {
+            return waker.clone_from(cx.waker());
         }
-        let next = self.next_ticket.get() + 1;
-        self.next_ticket.set(next);
-        ticket.set(next);
-        waiting.insert(next, cx.waker().clone());
+        ticket.set(self.next_ticket.get() + 1);
+        self.next_ticket.set(ticket.get());
+        waiting.insert(ticket.get(), cx.waker().clone());
     }
 
     /// Leaves the queue.

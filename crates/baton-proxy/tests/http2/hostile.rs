@@ -71,13 +71,13 @@ fn by_stream(mut make: impl FnMut(u32) -> Vec<u8>) -> impl FnMut() -> Vec<u8> {
     }
 }
 
-/// The same frame, in pieces.
+/// One frame over and over, in pieces.
 fn again(frame: Vec<u8>) -> impl FnMut() -> Vec<u8> {
     let piece = frame.repeat(PIECE.div_ceil(frame.len()));
     move || piece.clone()
 }
 
-/// `start`, then the same frame.
+/// `start`, then one frame over and over.
 fn after(start: Vec<u8>, frame: Vec<u8>) -> impl FnMut() -> Vec<u8> {
     let (mut start, mut more) = (Some(start), again(frame));
     move || start.take().unwrap_or_else(&mut more)

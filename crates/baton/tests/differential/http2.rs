@@ -122,11 +122,13 @@ fn step(line: &str, steps: &mut Vec<Step>) -> Result<(), String> {
         }
         "data" => frame(FrameType::Data as u8, end()?, stream()?, &rest(3)?, &mut bytes),
         "frame" => frame(number(1)? as u8, number(2)? as u8, number(3)?, &rest(4)?, &mut bytes),
-        "began" => return Ok(steps.push(Step::StreamBegan(stream()?))),
-        "done" => return Ok(steps.push(Step::StreamDone(stream()?))),
-        _ => return Ok(steps.extend(script::steps(line)?)),
+        "began" => steps.push(Step::StreamBegan(stream()?)),
+        "done" => steps.push(Step::StreamDone(stream()?)),
+        _ => steps.extend(script::steps(line)?),
     }
-    steps.push(Step::Send(bytes));
+    if !bytes.is_empty() {
+        steps.push(Step::Send(bytes));
+    }
     Ok(())
 }
 
