@@ -41,12 +41,16 @@ pub fn read(
             seen = true;
             let found = &line[start..end];
             if cookie.mode == CookieMode::Prefix {
-                let Some(at) = memchr::memchr(DELIMITER, found) else { break };
-                if takes(&value, &found[..at]) {
-                    value = Some(found[..at].to_vec());
+                // A value of the server alone, without an application's, is passed on as it is.
+                let delimiter = memchr::memchr(DELIMITER, found);
+                let server = &found[..delimiter.unwrap_or(found.len())];
+                if takes(&value, server) {
+                    value = Some(server.to_vec());
                 }
-                line.drain(start..=start + at);
-                changed = true;
+                if let Some(at) = delimiter {
+                    line.drain(start..=start + at);
+                    changed = true;
+                }
                 break;
             }
             let mut parts = found.split(|byte| *byte == b'|');
