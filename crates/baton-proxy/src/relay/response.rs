@@ -72,14 +72,9 @@ impl Passage<'_, '_> {
             let proxy = &self.backend.plan.proxy;
             let Exchange { client, orders, deadline, messages, .. } = &mut *self.exchange;
             let mut ends = Ends {
-                core: self.core,
-                orders,
-                deadline,
-                client: *client,
-                server: &server,
-                patience: &patience,
                 abort_on_close: proxy.tcp.abort_on_close,
                 relaxed: proxy.http.accept_invalid_response,
+                ..Ends::new(self.core, (orders, deadline), *client, &server, &patience)
             };
             let head = transfer::response_head(&mut ends, messages).await;
             let len = head.map_err(|failure| self.no_response(failure, &server, began))?;
@@ -229,16 +224,7 @@ impl Passage<'_, '_> {
         }
         let usual = (long && received.is_empty()).then(|| std::mem::replace(received, core.buffers.take_large()));
         let Exchange { client, orders, deadline, messages, facts, .. } = &mut **exchange;
-        let mut ends = Ends {
-            core,
-            orders,
-            deadline,
-            client: *client,
-            server: &server,
-            patience,
-            abort_on_close: false,
-            relaxed: false,
-        };
+        let mut ends = Ends::new(core, (orders, deadline), *client, &server, patience);
         let mut outcome = transfer::response_body(&mut ends, messages, &mut download).await;
         if framing.is_empty() && outcome.is_err_and(|ended| ended.cause == Cause::ServerAborted) {
             // The client has all of it. How a stream without a body ended matters to nobody.
@@ -298,16 +284,7 @@ impl Passage<'_, '_> {
         let mut progress = ResponseProgress::default();
         while let Some(wait) = route::response(core, exchange, backend, slot, Some(server.socket()), &mut progress)? {
             let Exchange { client, orders, deadline, messages, .. } = &mut **exchange;
-            let mut ends = Ends {
-                core,
-                orders,
-                deadline,
-                client: *client,
-                server,
-                patience,
-                abort_on_close: false,
-                relaxed: false,
-            };
+            let mut ends = Ends::new(core, (orders, deadline), *client, server, patience);
             // Apart, so that the memory of other responses has no room for it.
             Box::pin(hold::before_next_rule(&mut ends, messages, len, wait)).await?;
         }

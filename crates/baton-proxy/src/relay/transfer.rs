@@ -41,6 +41,19 @@ pub struct Ends<'a> {
     pub relaxed: bool,
 }
 
+impl<'a> Ends<'a> {
+    /// Neither option.
+    pub fn new(
+        core: &'a Core,
+        (orders, deadline): (&'a Orders, &'a mut Deadline),
+        client: Transport<'a>,
+        server: &'a ServerExchange,
+        patience: &'a Patience,
+    ) -> Ends<'a> {
+        Ends { core, orders, deadline, client, server, patience, abort_on_close: false, relaxed: false }
+    }
+}
+
 /// What was found instead of a response.
 #[derive(Debug)]
 pub enum NoResponse {
