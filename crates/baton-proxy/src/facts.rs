@@ -83,7 +83,7 @@ pub enum Ruled {
     Intercepted,
 }
 
-/// What is known of a session that goes on in another process, at a server: a part of [`Known`].
+/// What is known of a session that goes on in another process, at a server: a part of `Known`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeptFacts {
     /// The accept, behind a handshake; of later requests the end of the one before.
