@@ -74,7 +74,7 @@ impl Version {
 
     /// The version written as `text`: `HTTP/`, a digit, a dot, a digit.
     #[inline]
-    pub(crate) fn of(text: &[u8]) -> Option<Version> {
+    pub fn of(text: &[u8]) -> Option<Version> {
         match text {
             b"HTTP/1.1" => Some(Version::Http11),
             [b'H', b'T', b'T', b'P', b'/', major @ b'0'..=b'9', b'.', minor @ b'0'..=b'9'] => {

@@ -120,6 +120,28 @@ pub struct KeptFacts {
     pub logged: bool,
     /// Nothing to log: an idle connection that closed, a monitor's probe.
     pub silent: bool,
+    /// The request and the response that it began with; `None`: it is one in `mode tcp`.
+    pub head: Option<KeptHead>,
+}
+
+/// What is known of the request and the response that a tunnel began with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeptHead {
+    /// As in [`Known`], like all others.
+    pub line: Vec<u8>,
+    /// See there.
+    pub response_time: Option<Duration>,
+    /// See there.
+    pub status: u16,
+    /// See there.
+    pub server_status: u16,
+    /// See there.
+    pub response_version: Option<&'static str>,
+}
+
+impl KeptHead {
+    /// Longer lines are for the process that has them.
+    pub const LINE_MAX: usize = 4096;
 }
 
 /// What a retry does.
@@ -166,7 +188,7 @@ impl LogFacts {
         })
     }
 
-    /// What goes on elsewhere; `None`: more is known, of HTTP or of what rules made of it.
+    /// What goes on elsewhere; `None`: more is known, of what rules made of it.
     pub fn kept(&self) -> Option<KeptFacts> {
         let Known {
             started,
@@ -197,11 +219,17 @@ impl LogFacts {
             logged,
             silent,
         } = &self.0;
-        let has_response = response_time.is_some() || *status > 0 || *server_status > 0 || response_version.is_some();
         let is_ruled = ruled.is_some() || missing.is_some() || denied_before.is_some() || service.is_some();
-        if has_response || is_ruled || *has_request || !line.is_empty() {
+        if is_ruled || line.len() > KeptHead::LINE_MAX {
             return None;
         }
+        let head = has_request.then(|| KeptHead {
+            line: line.clone(),
+            response_time: *response_time,
+            status: *status,
+            server_status: *server_status,
+            response_version: *response_version,
+        });
         Some(KeptFacts {
             started: *started,
             began: *began,
@@ -220,12 +248,21 @@ impl LogFacts {
             cookie: *cookie,
             logged: *logged,
             silent: *silent,
+            head,
         })
     }
 
     /// Of a session that was served elsewhere until now.
     pub fn resumed(kept: KeptFacts) -> LogFacts {
-        let LogFacts(known) = LogFacts::new((kept.started, kept.began), kept.is_first, Vec::new());
+        let LogFacts(mut known) = LogFacts::new((kept.started, kept.began), kept.is_first, Vec::new());
+        if let Some(head) = kept.head {
+            known.has_request = true;
+            known.line = head.line;
+            known.response_time = head.response_time;
+            known.status = head.status;
+            known.server_status = head.server_status;
+            known.response_version = head.response_version;
+        }
         LogFacts(Known {
             request_time: kept.request_time,
             queue_time: kept.queue_time,

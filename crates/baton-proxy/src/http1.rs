@@ -250,7 +250,7 @@ fn next(messages: &Messages, ending: Ending) -> Next {
     let unread = match ending {
         Ending::Kept => return Next::Request,
         Ending::Broken if messages.is_http2 => return Next::Http2,
-        Ending::Broken => return Next::Close,
+        Ending::Broken | Ending::Left => return Next::Close,
         Ending::Closed { unread } => unread,
     };
     let is_unasked = messages.request.keep_alive() || messages.request.method == Method::Connect;

@@ -472,7 +472,7 @@ async fn exchange((place, messages): StreamWithRequest) {
     match request::serve(core, &mut exchange).await {
         Ending::Kept | Ending::Closed { .. } => sink::end(exchange.client, &exchange.messages.response_chunks),
         Ending::Broken if exchange.facts.ruled == Some(Ruled::Denied) => client.reject(stream),
-        Ending::Broken => stream.reset(ErrorCode::CANCEL),
+        Ending::Broken | Ending::Left => stream.reset(ErrorCode::CANCEL),
     }
     exchange.end(core);
     if let Some(unused) = core.rest(exchange.messages) {

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use baton_http::Version;
 use tokio::sync::mpsc;
 
 use crate::balance::Slot;
-pub use crate::facts::KeptFacts;
+pub use crate::facts::{KeptFacts, KeptHead};
 use crate::generation::ListenerPlan;
 pub use crate::state::{MoveFigures, StayReason};
 
@@ -44,8 +45,8 @@ pub struct IdleClient {
     pub due: Option<Instant>,
 }
 
-/// A session in `mode tcp` at a byte boundary: nothing waits that was read. Its two sockets, and its place at the server, belong to whoever
-/// has it.
+/// A session in `mode tcp`, or a tunnel of HTTP, at a byte boundary: nothing waits that was read. Its two sockets, and its place at the
+/// server, belong to whoever has it.
 #[derive(Debug)]
 pub struct MovedTunnel {
     /// What is known of it.
@@ -56,7 +57,7 @@ pub struct MovedTunnel {
     pub slot: Slot,
 }
 
-/// A session in `mode tcp`, as data.
+/// A session in `mode tcp` or a tunnel of HTTP, as data.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TunnelState {
     /// Its backend.
@@ -125,6 +126,11 @@ pub struct Arrival {
     pub counted: InTransit,
     /// Its session with a server; `None`: it is between two requests.
     pub tunnel: Option<Box<MovedTunnel>>,
+}
+
+/// The version of a response, as it is spelled in a status line.
+pub fn version_text(text: &str) -> Option<&'static str> {
+    Version::of(text.as_bytes()).map(Version::text)
 }
 
 impl Departure {

@@ -112,6 +112,13 @@ impl Progress {
         }
     }
 
+    /// The backend has counted it as a request, in another process.
+    pub fn note_counted_request(&mut self) {
+        if let Some(inside) = &mut self.backend {
+            inside.is_request_counted = true;
+        }
+    }
+
     /// Whether the backend has counted it as a request already.
     pub fn is_request_counted(&self) -> bool {
         self.backend.as_ref().is_some_and(|inside| inside.is_request_counted)

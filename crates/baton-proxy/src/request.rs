@@ -8,7 +8,7 @@ use crate::ended::Ended;
 use crate::exchange::Exchange;
 use crate::parse;
 use crate::record;
-use crate::relay;
+use crate::relay::{self, Passed, upgraded};
 use crate::respond::{self, Ending, Sent};
 use crate::route::{self, Routed};
 use crate::service;
@@ -17,6 +17,9 @@ use crate::supervise;
 /// One request, from its first byte to its log line. What becomes of the client's end is for whoever made the exchange.
 pub async fn serve(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Ending {
     let outcome = forward(core, exchange).await;
+    if matches!(outcome, Ok(Sent { left: true, .. })) {
+        return Ending::Left;
+    }
     let (ending, outcome) = respond::finish(core, exchange, outcome).await;
     exchange.progress.leave();
     record::write(core, exchange, outcome);
@@ -45,7 +48,11 @@ async fn forward(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Sent, E
         };
         exchange.orders.notes.is_at(slot.server());
         match relay::run(core, exchange, &backend, &slot, connection).await {
-            Ok(sent) => {
+            Ok(Passed::Tunnel(server)) => {
+                // Apart, as what few requests need.
+                return Box::pin(upgraded::run(core, exchange, &backend, slot, server)).await;
+            }
+            Ok(Passed::Whole(sent)) => {
                 exchange.progress.keep(slot);
                 return Ok(sent);
             }

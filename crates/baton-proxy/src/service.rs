@@ -162,5 +162,5 @@ async fn respond(core: &Rc<Core>, exchange: &mut Exchange<'_>, response: Service
     if keep {
         exchange.messages.skip_body();
     }
-    Ok(Sent { keep, unread: !complete, ended: local })
+    Ok(Sent { keep, unread: !complete, ..Sent::ended(local) })
 }

@@ -2,25 +2,23 @@
 
 mod inspect;
 
-use std::io;
 use std::rc::Rc;
 
 use baton_model::Ruleset;
-use baton_rules::Captures;
 use socket2::Socket;
 
 use crate::attempt::{Attempts, Opened};
 use crate::balance::Slot;
 use crate::buffer::Buffer;
-use crate::client::{Client, Input, parts};
+use crate::client::{Client, Input};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::facts::LogFacts;
-use crate::moving::{MovedTunnel, StayReason, TunnelState};
+use crate::moving::MovedTunnel;
 use crate::record;
-use crate::relay::tunnel::{self, Course, Pump, TunnelEnd};
-use crate::relay::unless_cut;
+use crate::relay::movable::{self, Relayed};
+use crate::relay::tunnel::{Course, Pump};
 use crate::route;
 use crate::server_connection::ServerConnection;
 use crate::session::HandedOn;
@@ -28,15 +26,6 @@ use crate::stream::Stream;
 use crate::tcp::inspect::Inspected;
 use crate::transport::Transport;
 use crate::view::BackendView;
-
-/// What became of the bytes of a session.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Relayed {
-    /// They were passed on, to the end of both directions.
-    ToItsEnd,
-    /// The session has left for another process.
-    Left,
-}
 
 /// How far a connection was served.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -92,7 +81,7 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
     Served::ToItsEnd
 }
 
-/// Goes on with a session that was served elsewhere until now.
+/// Goes on with a session that was served elsewhere until now: one in `mode tcp`, or a tunnel that began with a request.
 pub async fn resume(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) {
     let MovedTunnel { state, socket, slot } = tunnel;
     let mut exchange: Exchange<'_, Input> = Exchange::begin(core, client.origin().0, None);
@@ -100,6 +89,9 @@ pub async fn resume(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) {
     let Some(backend) = exchange.progress.frontend.backends.get(&state.backend) else { return };
     exchange.facts = LogFacts::resumed(state.facts);
     exchange.progress.enter(&backend);
+    if exchange.facts.has_request {
+        exchange.progress.note_counted_request();
+    }
     exchange.orders.notes.goes_to(&backend);
     let server = slot.server().clone();
     let figures = || backend.plan.figures.server(server.name());
@@ -108,9 +100,10 @@ pub async fn resume(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) {
     let (splice_up, splice_down) = exchange.progress.frontend.splicers(&core.pipes, &backend);
     let pumps = (Pump::resumed(state.up).splicing(splice_up), Pump::resumed(state.down).splicing(splice_down));
     let [client, server] = state.active;
-    let course = Course { client, server, may_leave: true };
+    let course = Course { client, server };
     let stream = Stream::moved(Socket::from(socket));
-    let outcome = match pass(core, &mut exchange, &backend, (stream, slot), pumps, course).await {
+    let server = (Transport::Connection(&stream), slot);
+    let outcome = match movable::pass(core, &mut exchange, &backend, server, pumps, course).await {
         Ok(Relayed::Left) => return,
         Ok(Relayed::ToItsEnd) => Ok(()),
         Err(ended) => Err(ended),
@@ -180,106 +173,6 @@ async fn relay(
     if is_closed {
         (up, down) = (up.shut(), down.ending());
     }
-    let course = Course { may_leave: true, ..Course::begin(core.now()) };
-    pass(core, exchange, backend, (connection.0.stream, connection.1), (up, down), course).await
-}
-
-/// Passes bytes both ways to the end of the session, or until it leaves for another process.
-async fn pass(
-    core: &Rc<Core>,
-    exchange: &mut Exchange<'_, Input>,
-    backend: &BackendView,
-    (stream, mut slot): (Stream, Slot),
-    (mut up, mut down): (Pump, Pump),
-    mut course: Course,
-) -> Result<Relayed, Ended> {
-    let patience = exchange.patience(backend);
-    let outcome = loop {
-        let Exchange { client, orders, deadline, .. } = &mut *exchange;
-        let server = Transport::Connection(&stream);
-        let ends = ((*client, &mut up), (server, &mut down));
-        let relayed = tunnel::run(core, orders, deadline, ends.0, ends.1, &patience, &mut course);
-        match unless_cut(&slot, relayed).await.unwrap_or(Err(Ended::down())) {
-            Ok(TunnelEnd::Over) => break Ok(Relayed::ToItsEnd),
-            Ok(TunnelEnd::Boundary) => match leave(core, exchange, backend, &stream, slot, (&up, &down), course) {
-                Ok(()) => return Ok(Relayed::Left),
-                Err((reason, kept)) => {
-                    core.stays(&exchange.connection.membership.registered, reason);
-                    slot = kept;
-                }
-            },
-            Err(ended) => break Err(ended),
-        }
-    };
-    exchange.facts.received(up.moved);
-    exchange.facts.sent(down.moved);
-    if exchange.progress.frontend.plan.proxy.logging.dont_log_null && up.moved == 0 && down.moved == 0 {
-        exchange.facts.silence();
-    }
-    exchange.progress.keep(slot);
-    outcome
-}
-
-/// Sends a session off to the process that has taken over. From then on it is none of ours: neither counted, nor logged.
-fn leave(
-    core: &Rc<Core>,
-    exchange: &Exchange<'_, Input>,
-    backend: &BackendView,
-    stream: &Stream,
-    slot: Slot,
-    (up, down): (&Pump, &Pump),
-    course: Course,
-) -> Result<(), (StayReason, Slot)> {
-    let facts = match reason_to_stay(exchange, stream, &slot) {
-        Some(reason) => Err(reason),
-        None => exchange.facts.kept().ok_or(StayReason::Variables),
-    };
-    let (facts, mover) = match (facts, core.mover()) {
-        (Ok(facts), Some(mover)) => (facts, mover),
-        (Ok(_), None) => return Err((StayReason::NoReply, slot)),
-        (Err(reason), _) => return Err((reason, slot)),
-    };
-    let parts = || {
-        let departure = parts::departure(core, exchange.connection, exchange.session, None)?;
-        Ok::<_, io::Error>((departure, stream.socket().try_clone()?))
-    };
-    let Ok((mut departure, socket)) = parts() else { return Err((StayReason::Descriptors, slot)) };
-    // It begins once more over there.
-    departure.client.requests = departure.client.requests.saturating_sub(1);
-    let state = TunnelState {
-        backend: backend.plan.proxy.name.clone(),
-        server: slot.server().name().clone(),
-        up: up.state(),
-        down: down.state(),
-        active: [course.client, course.server],
-        facts,
-    };
-    departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), slot }));
-    match mover.send(departure).map_err(|refused| refused.tunnel) {
-        Ok(()) | Err(None) => Ok(()),
-        Err(Some(tunnel)) => Err((StayReason::NoReply, tunnel.slot)),
-    }
-}
-
-/// Why a session cannot go on in another process; `None`: it can.
-fn reason_to_stay(exchange: &Exchange<'_, Input>, stream: &Stream, slot: &Slot) -> Option<StayReason> {
-    if stream.is_secure() {
-        return Some(StayReason::Tls);
-    }
-    if !exchange.tracked.is_empty() {
-        return Some(StayReason::Tracked);
-    }
-    let has_left = !exchange.variables.is_empty()
-        || *exchange.captures.borrow() != Captures::default()
-        || exchange.unique_id.is_made()
-        || exchange.log_level.is_some()
-        || exchange.last_rule.is_some()
-        || exchange.settings.values().is_some();
-    if has_left {
-        return Some(StayReason::Variables);
-    }
-    if slot.backend().queued() > 0 {
-        return Some(StayReason::Queue);
-    }
-    parts::reason_to_stay(exchange.connection, exchange.session)
+    let server = (Transport::Connection(&connection.0.stream), connection.1);
+    movable::pass(core, exchange, backend, server, (up, down), Course::begin(core.now())).await
 }

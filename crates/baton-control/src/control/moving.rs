@@ -94,9 +94,10 @@ impl Control {
 
 /// Where a connection belongs that another process accepted: to the same frontend at the same address, which speaks the same.
 fn listener_of<'g>(generation: &'g Generation, record: &ConnectionRecord) -> Option<&'g Arc<ListenerPlan>> {
+    let is_tcp = record.tunnel.as_ref().is_some_and(|tunnel| tunnel.facts.head.is_none());
     let is_its = |plan: &&Arc<ListenerPlan>| {
         *plan.frontend.proxy.name == *record.frontend
-            && plan.frontend.proxy.mode == if record.tunnel.is_some() { Mode::Tcp } else { Mode::Http }
+            && plan.frontend.proxy.mode == if is_tcp { Mode::Tcp } else { Mode::Http }
             && plan.tls.is_none()
             && record.is_of(&Place::of(&plan.bind))
     };

@@ -1,22 +1,27 @@
 //! A connection as it is described to another process.
 //!
 //! Fields may be added, which who does not know them ignores. What must not be ignored makes a new format, at most [`FORMAT`]: who does not
-//! know it refuses the connection, and it stays where it is. Format 1 is a connection between two requests, format 2 one with a session. Times are ages and what is left, for clocks of processes have nothing in common.
+//! know it refuses the connection, and it stays where it is. Format 1 is a connection between two requests, format 2 one with a session in
+//! `mode tcp`, format 3 one with a tunnel of HTTP. Times are ages and what is left, for clocks of processes have nothing in common.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use baton_proxy::moving::{Activity, Departure, IdleClient, KeptFacts, PumpState, StayReason, TunnelState};
+use baton_proxy::moving::{
+    Activity, Departure, IdleClient, KeptFacts, KeptHead, PumpState, StayReason, TunnelState, version_text,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::listeners::Place;
 
 /// The newest format of records that this program writes, and reads; it reads all before.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// A connection between two requests.
 const IDLE: u32 = 1;
 /// A session in `mode tcp`.
 const TUNNEL: u32 = 2;
+/// A tunnel of HTTP: a session with the request and the response that it began with.
+const HTTP_TUNNEL: u32 = 3;
 
 /// The longest values of a PROXY header: it has no more.
 const PROXY_VALUES_MAX: usize = 1 << 16;
@@ -26,7 +31,11 @@ const AGE_US_MAX: u64 = 10 * 366 * 24 * 3600 * 1_000_000;
 
 /// The format of what describes this connection.
 pub fn format_of(departure: &Departure) -> u32 {
-    if departure.tunnel.is_some() { TUNNEL } else { IDLE }
+    match &departure.tunnel {
+        None => IDLE,
+        Some(tunnel) if tunnel.state.facts.head.is_none() => TUNNEL,
+        Some(_) => HTTP_TUNNEL,
+    }
 }
 
 /// A client's connection.
@@ -70,7 +79,7 @@ pub struct ConnectionRecord {
     /// What is left until the next one must have begun, microseconds; nothing: it may take its time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_us: Option<u64>,
-    /// Its session, in format 2.
+    /// Its session, in formats 2 and 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelRecord>,
 }
@@ -119,7 +128,9 @@ impl ConnectionRecord {
         let is_long = |values: &Vec<u8>| values.len() > PROXY_VALUES_MAX;
         let tunnel = match (self.format, self.tunnel) {
             (IDLE, None) => None,
-            (TUNNEL, Some(tunnel)) => Some(tunnel.state(now).ok_or(StayReason::Unknown)?),
+            (TUNNEL | HTTP_TUNNEL, Some(tunnel)) if tunnel.facts.head.is_some() == (self.format == HTTP_TUNNEL) => {
+                Some(tunnel.state(now).ok_or(StayReason::Unknown)?)
+            }
             _ => return Err(StayReason::Unknown),
         };
         if self.proxy_values.as_ref().is_some_and(is_long) {
@@ -226,6 +237,52 @@ pub struct FactsRecord {
     /// There is nothing to log.
     #[serde(skip_serializing_if = "is_false")]
     pub silent: bool,
+    /// The request and the response that it began with, in format 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<HeadRecord>,
+}
+
+/// What is known of the messages that a tunnel of HTTP began with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeadRecord {
+    /// The request line, a character for each byte; empty where no log has it.
+    pub line: String,
+    /// `Tr`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_us: Option<u64>,
+    /// The status that the client got.
+    pub status: u16,
+    /// The status of the server.
+    pub server_status: u16,
+    /// The version of its response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+impl HeadRecord {
+    fn of(head: &KeptHead) -> HeadRecord {
+        HeadRecord {
+            line: head.line.iter().map(|byte| char::from(*byte)).collect(),
+            response_us: head.response_time.map(microseconds),
+            status: head.status,
+            server_status: head.server_status,
+            version: head.response_version.map(str::to_owned),
+        }
+    }
+
+    fn kept(self) -> Option<KeptHead> {
+        let line: Vec<u8> = self.line.chars().map(|char| u8::try_from(char).ok()).collect::<Option<_>>()?;
+        // A request line has none of these, and it is printed in a line.
+        let ends_lines = line.iter().any(|byte| matches!(byte, b'\r' | b'\n' | b'\0'));
+        Some(KeptHead {
+            line: Some(line).filter(|line| !ends_lines && line.len() <= KeptHead::LINE_MAX)?,
+            response_time: self.response_us.map(Duration::from_micros),
+            status: self.status,
+            server_status: self.server_status,
+            response_version: self.version.as_deref().and_then(version_text),
+        })
+    }
 }
 
 impl TunnelRecord {
@@ -258,17 +315,22 @@ impl TunnelRecord {
                 cookie: facts.cookie,
                 logged: facts.logged,
                 silent: facts.silent,
+                head: facts.head.as_ref().map(HeadRecord::of),
             },
         }
     }
 
-    /// The session at `now`; `None`: its times are none.
+    /// The session at `now`; `None`: what is said of it cannot be.
     fn state(self, now: Instant) -> Option<TunnelState> {
         let pump = |PumpRecord { moved, ended, shut }: PumpRecord| PumpState { moved, ended, shut };
         let ago = |us: u64| ago(now, us);
         let [client_read, client_written, server_read, server_written] = self.active_us;
         let active = |read, written| Some(Activity { read: ago(read)?, written: ago(written)? });
         let facts = self.facts;
+        let head = match facts.head {
+            Some(head) => Some(head.kept()?),
+            None => None,
+        };
         // They are printed in a line.
         let letter = |letter: u8| if letter.is_ascii_graphic() { letter } else { b'-' };
         Some(TunnelState {
@@ -295,6 +357,7 @@ impl TunnelRecord {
                 cookie: facts.cookie.map(letter),
                 logged: facts.logged,
                 silent: facts.silent,
+                head,
             },
         })
     }
@@ -320,7 +383,18 @@ mod tests {
         check(r#"{"format":1,"requests":3,"mood":{"good":[1]}}"#, Ok(3));
         check(r#"{"format":2,"requests":3}"#, Err(StayReason::Unknown));
         check(r#"{"format":1,"requests":3,"tunnel":{}}"#, Err(StayReason::Unknown));
-        check(r#"{"format":3,"requests":3}"#, Err(StayReason::Unknown));
+        check(r#"{"format":3,"requests":3,"tunnel":{}}"#, Err(StayReason::Unknown));
+        check(r#"{"format":2,"requests":3,"tunnel":{"facts":{"head":{}}}}"#, Err(StayReason::Unknown));
+        check(r#"{"format":3,"requests":3,"tunnel":{"facts":{"head":{"line":"GET /\u00ff HTTP/1.1"}}}}"#, Ok(3));
+        check(
+            r#"{"format":3,"requests":3,"tunnel":{"facts":{"head":{"line":"GET /\u0100 HTTP/1.1"}}}}"#,
+            Err(StayReason::Unknown),
+        );
+        check(
+            r#"{"format":3,"requests":3,"tunnel":{"facts":{"head":{"line":"GET /\u000aforged"}}}}"#,
+            Err(StayReason::Unknown),
+        );
+        check(r#"{"format":4,"requests":3}"#, Err(StayReason::Unknown));
         check(r#"{"requests":3}"#, Err(StayReason::Unknown));
         check(r#"{"format":1,"age_us":18446744073709551615}"#, Err(StayReason::Unknown));
         check(r#"{"format":2,"tunnel":{"active_us":[0,0,0,18446744073709551615]}}"#, Err(StayReason::Unknown));
@@ -332,10 +406,12 @@ mod tests {
         let text = r#"{"backend":"b","server":"s","up":{"moved":7,"ended":true,"shut":true},"down":{"moved":9},
             "active_us":[1,2,3,4],"facts":{"started_us":50,"began_us":40,"is_first":true,"request_us":1,"queue_us":0,"connect_us":3,
             "server":"192.0.2.1:80","source":"[2001:db8::1]:4711","bytes_in":5,"bytes_out":6,"retries":2,"redispatched":true,
-            "server_queue":8,"backend_queue":9,"cookie":[86,10],"logged":true,"silent":true}}"#;
+            "server_queue":8,"backend_queue":9,"cookie":[86,10],"logged":true,"silent":true,
+            "head":{"line":"GET /\u00ff HTTP/1.1","response_us":4,"status":101,"server_status":101,"version":"HTTP/1.1"}}}"#;
         let mut record: TunnelRecord = serde_json::from_str(text).unwrap();
         let state = record.clone().state(now).unwrap();
         assert_eq!(state.facts.cookie, *b"V-", "no line ends by it");
+        assert_eq!(state.facts.head.as_ref().map(|head| &*head.line), Some(&b"GET /\xff HTTP/1.1"[..]));
         record.facts.cookie = *b"V-";
         assert_eq!(TunnelRecord::of(&state, now), record);
     }

@@ -1,9 +1,11 @@
 //! Relaying: a request to a server and its response back, or bytes both ways.
 
 mod hold;
+pub mod movable;
 mod response;
 mod transfer;
 pub mod tunnel;
+pub mod upgraded;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -21,11 +23,10 @@ use crate::flow::{Body, Flow};
 use crate::header_case;
 use crate::messages::Messages;
 use crate::relay::response::Passage;
-use crate::respond::Sent;
 use crate::server_exchange::ServerExchange;
 use crate::view::BackendView;
 
-pub use response::Failure;
+pub use response::{Failure, Passed};
 pub use transfer::NoResponse;
 
 /// Writes the request as a server of HTTP/1 gets it, with as much of its body as is there. What is left of the body follows when it is
@@ -66,14 +67,14 @@ pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) 
     Ok(())
 }
 
-/// Sends the request to a server, and its response to the client.
+/// Sends the request to a server, and its response to the client, to the head that makes a tunnel of both connections.
 pub async fn run(
     core: &Rc<Core>,
     exchange: &mut Exchange<'_>,
     backend: &Rc<BackendView>,
     slot: &Slot,
     server: ServerExchange,
-) -> Result<Sent, Failure> {
+) -> Result<Passed, Failure> {
     let passage = Passage { core, exchange, backend, slot };
     // Pinned before it is passed on: as a value these kilobytes would be copied.
     let passed = pin!(passage.run(server));

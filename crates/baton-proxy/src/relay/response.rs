@@ -9,7 +9,6 @@ use baton_model::{ConnectionMode, Reuse};
 use baton_rules::SettingValues;
 
 use crate::balance::{Observed, Slot};
-use crate::buffer::Buffer;
 use crate::captures::Capture;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
@@ -20,7 +19,6 @@ use crate::messages::Messages;
 use crate::patience::Patience;
 use crate::record;
 use crate::relay::transfer::{self, Ends, NoResponse};
-use crate::relay::tunnel::{self, Course, Pump};
 use crate::relay::{hold, is_long};
 use crate::respond::Sent;
 use crate::route::{self, ResponseProgress};
@@ -44,6 +42,14 @@ pub struct Passage<'a, 'e> {
     pub slot: &'a Slot,
 }
 
+/// What came of a response.
+pub enum Passed {
+    /// The client has it.
+    Whole(Sent),
+    /// The client has its head. What follows are bytes both ways, over this.
+    Tunnel(ServerExchange),
+}
+
 /// Why an attempt gave no response to pass on.
 pub enum Failure {
     /// There was none.
@@ -56,7 +62,7 @@ pub enum Failure {
 
 impl Passage<'_, '_> {
     /// Sends the request to `server`, reads the response and passes it on.
-    pub async fn run(mut self, mut server: ServerExchange) -> Result<Sent, Failure> {
+    pub async fn run(mut self, mut server: ServerExchange) -> Result<Passed, Failure> {
         self.judge_unseen(&server).map_err(Failure::Ended)?;
         let patience = self.patience();
         if let ServerExchange::Http2(stream) = &server
@@ -178,7 +184,7 @@ impl Passage<'_, '_> {
     }
 
     /// The response's head is there: rules, head to the client, body, and what becomes of both connections.
-    async fn pass_on(&mut self, mut server: ServerExchange, len: usize, patience: &Patience) -> Result<Sent, Ended> {
+    async fn pass_on(&mut self, mut server: ServerExchange, len: usize, patience: &Patience) -> Result<Passed, Ended> {
         self.exchange.facts.sent_head(self.exchange.messages.response());
         self.exchange.facts.server_said(self.exchange.messages.response());
         let judged = self.judge(&server, len, patience).await;
@@ -208,7 +214,8 @@ impl Passage<'_, '_> {
         }
         exchange.messages.received.consume(len);
         if framing == Framing::Tunnel {
-            return self.tunnel(server).await;
+            exchange.send(core).await?;
+            return Ok(Passed::Tunnel(server));
         }
         record::write_early(core, exchange, exchange.messages.received.len());
         let as_chunks = sink::writes_chunks(exchange, framing);
@@ -250,8 +257,11 @@ impl Passage<'_, '_> {
             rest
         };
         let delivered = matches!(rest, Ok(true));
-        let sent =
-            Sent { keep: keep && messages.upload.finished, unread: !messages.upload.finished, ended: rest.err() };
+        let sent = Sent {
+            keep: keep && messages.upload.finished,
+            unread: !messages.upload.finished,
+            ..Sent::ended(rest.err())
+        };
         let keeps_servers = exchange.progress.connection_mode() == ConnectionMode::KeepAlive;
         match server {
             ServerExchange::Http1(connection) if server_reusable && delivered && !left_over && keeps_servers => {
@@ -264,7 +274,7 @@ impl Passage<'_, '_> {
                 self.core.upstreams.rests(&server);
             }
         }
-        Ok(sent)
+        Ok(Passed::Whole(sent))
     }
 
     /// `tcp-response content` rules that do not wait for the response.
@@ -306,29 +316,6 @@ impl Passage<'_, '_> {
         } else {
             self.core.upstreams.give(connection);
         }
-    }
-
-    /// An upgraded connection, or CONNECT: bytes both ways. A server may answer before it has taken the whole request: what
-    /// is left of it goes first.
-    async fn tunnel(&mut self, server: ServerExchange) -> Result<Sent, Ended> {
-        let Passage { core, exchange, backend, .. } = self;
-        let patience = Patience { ends_with_server: true, ..exchange.patience(backend) };
-        exchange.send(core).await?;
-        let Exchange { client, orders, deadline, messages, progress, .. } = &mut **exchange;
-        // The tunnel may last for days: only bytes that wait keep a buffer.
-        messages.input.unpin();
-        let unsent = messages.up.get(messages.upload.sent..).unwrap_or_default();
-        let (splice_up, splice_down) = progress.frontend.splicers(&core.pipes, backend);
-        let mut up = Pump::new(Buffer::of(&[unsent, &messages.input])).splicing(splice_up);
-        up.moved -= unsent.len() as u64;
-        let mut down = Pump::new(Buffer::of(&[&messages.received])).splicing(splice_down);
-        messages.lend(&core.buffers);
-        let mut course = Course::begin(core.now());
-        let ends = ((*client, &mut up), (server.transport(), &mut down));
-        let outcome = tunnel::run(core, orders, deadline, ends.0, ends.1, &patience, &mut course).await;
-        exchange.facts.received(up.moved);
-        exchange.facts.sent(down.moved);
-        Ok(Sent { keep: false, unread: false, ended: outcome.err() })
     }
 
     /// How often a request may be sent again.

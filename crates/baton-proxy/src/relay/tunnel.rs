@@ -37,15 +37,13 @@ pub struct Pump {
     splicer: Option<Splicer>,
 }
 
-/// When both sides last did something, and whether the tunnel can leave.
+/// When both sides last did something.
 #[derive(Clone, Copy, Debug)]
 pub struct Course {
     /// The client.
     pub client: Activity,
     /// The server.
     pub server: Activity,
-    /// It ends at a byte boundary when the connection is to leave for another process.
-    pub may_leave: bool,
 }
 
 /// How a tunnel came to an end.
@@ -61,7 +59,7 @@ impl Course {
     /// A tunnel that begins.
     pub fn begin(now: Instant) -> Course {
         let start = Activity { read: now, written: now };
-        Course { client: start, server: start, may_leave: false }
+        Course { client: start, server: start }
     }
 }
 
@@ -226,7 +224,8 @@ impl BrokenEnd {
     }
 }
 
-/// Relays until both directions have ended, one side fails, or one does not take what it is sent. Both sockets are left
+/// Relays until both directions have ended, one side fails, or one does not take what it is sent; or to a byte boundary when the connection
+/// is to leave for another process. Both sockets are left
 /// open; a server that was not told the end of what the client sends is to be reset by the coming close, because what it has
 /// is not all. `up` and `down` hold what was moved.
 pub async fn run(
@@ -238,8 +237,8 @@ pub async fn run(
     patience: &Patience,
     course: &mut Course,
 ) -> Result<TunnelEnd, Ended> {
-    let Course { client: client_active, server: server_active, may_leave } = course;
-    let may_leave = *may_leave && client.connection().is_some() && server.connection().is_some();
+    let Course { client: client_active, server: server_active } = course;
+    let may_leave = client.connection().is_some() && server.connection().is_some();
     // Why a direction ended that its own side did not end.
     let mut cause = None;
     let outcome = loop {

@@ -24,6 +24,15 @@ pub struct Sent {
     pub unread: bool,
     /// How the log says it ended, when not as it should.
     pub ended: Option<Ended>,
+    /// Both connections have left for another process, which counts and logs the exchange.
+    pub left: bool,
+}
+
+impl Sent {
+    /// Nothing follows, after this end.
+    pub fn ended(ended: Option<Ended>) -> Sent {
+        Sent { ended, ..Sent::default() }
+    }
 }
 
 /// What became of the client's end of an exchange.
@@ -38,6 +47,8 @@ pub enum Ending {
     },
     /// Only the end tells the client that there is no response, or that it is not whole.
     Broken,
+    /// The connection has left for another process, and the exchange with it.
+    Left,
 }
 
 /// The end of an exchange: an early one becomes its answer. What became of the client's end, and how the log says it ended.
@@ -48,7 +59,7 @@ pub async fn finish(
 ) -> (Ending, Result<(), Ended>) {
     let ended = match outcome {
         Ok(Sent { keep: true, ended, .. }) => return (Ending::Kept, ended.map_or(Ok(()), Err)),
-        Ok(Sent { keep: false, unread, ended }) => {
+        Ok(Sent { keep: false, unread, ended, .. }) => {
             return (Ending::Closed { unread }, ended.map_or(Ok(()), Err));
         }
         Err(ended) => ended,
@@ -171,5 +182,5 @@ pub async fn answer(core: &Rc<Core>, exchange: &mut Exchange<'_>, answer: OwnRes
     if keep {
         exchange.messages.skip_body();
     }
-    Ok(Sent { keep, unread: !complete, ended: answer.ended })
+    Ok(Sent { keep, unread: !complete, ..Sent::ended(answer.ended) })
 }

@@ -12,6 +12,7 @@ mod rights;
 #[path = "../support/mod.rs"]
 mod support;
 mod tunnels;
+mod upgrades;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

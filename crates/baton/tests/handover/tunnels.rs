@@ -49,7 +49,7 @@ fn config(front: SocketAddr, server: SocketAddr, more: &str) -> String {
     )
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
+pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_nodelay(true).expect("an option");
@@ -58,7 +58,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 
 /// Sends a numbered message, and gets it back; how many bytes.
 #[track_caller]
-fn exchange(stream: &mut TcpStream, number: usize) -> u64 {
+pub fn exchange(stream: &mut TcpStream, number: usize) -> u64 {
     let message = format!("message {number:09} {}\n", "x".repeat(number * 37 % 3000));
     stream.write_all(message.as_bytes()).expect("it is open");
     let mut reply = vec![0; message.len()];
@@ -68,8 +68,7 @@ fn exchange(stream: &mut TcpStream, number: usize) -> u64 {
 }
 
 /// Two numbered streams, one each way, as fast as they go; how many bytes.
-fn bulk(front: SocketAddr, is_over: Arc<AtomicBool>) -> JoinHandle<u64> {
-    let stream = connect(front);
+pub fn bulk(stream: TcpStream, is_over: Arc<AtomicBool>) -> JoinHandle<u64> {
     let mut sending = stream.try_clone().expect("a descriptor");
     let sender = std::thread::spawn(move || {
         let mut number = 0_u64;
@@ -127,7 +126,7 @@ fn sessions_go_with_every_takeover_and_no_byte_is_lost() {
         })
     });
     let numbered: Vec<_> = numbered.collect();
-    let bulks = [bulk(front, is_over.clone()), bulk(front, is_over.clone())];
+    let bulks = [bulk(connect(front), is_over.clone()), bulk(connect(front), is_over.clone())];
     let all = THREADS * SESSIONS + 2 + bulks.len();
     until("all are there", || now.status().connections == all);
     let mut before = Vec::new();

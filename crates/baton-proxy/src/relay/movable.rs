@@ -1,0 +1,135 @@
+//! Tunnels that another process may go on with: bytes both ways to their end, or to the moment when the session leaves for the process that
+//! has taken over.
+
+use std::io;
+use std::rc::Rc;
+
+use baton_rules::Captures;
+
+use crate::balance::Slot;
+use crate::client::parts;
+use crate::core::Core;
+use crate::ended::Ended;
+use crate::exchange::Exchange;
+use crate::moving::{MovedTunnel, StayReason, TunnelState};
+use crate::patience::Patience;
+use crate::relay::tunnel::{self, Course, Pump, TunnelEnd};
+use crate::relay::unless_cut;
+use crate::stream::Stream;
+use crate::transport::Transport;
+use crate::view::BackendView;
+
+/// What became of the bytes of a session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Relayed {
+    /// They were passed on, to the end of both directions.
+    ToItsEnd,
+    /// The session has left for another process.
+    Left,
+}
+
+/// Passes bytes both ways to the end of the session, or until it leaves for another process.
+pub async fn pass<M>(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_, M>,
+    backend: &BackendView,
+    (server, mut slot): (Transport<'_>, Slot),
+    (mut up, mut down): (Pump, Pump),
+    mut course: Course,
+) -> Result<Relayed, Ended> {
+    if exchange.client.connection().is_some() && server.connection().is_none() {
+        core.bind(exchange.orders, StayReason::Http2);
+    }
+    // One that began with a request is a tunnel of HTTP.
+    let has_request = exchange.facts.has_request;
+    let patience = Patience { ends_with_server: has_request, ..exchange.patience(backend) };
+    let outcome = loop {
+        let Exchange { client, orders, deadline, .. } = &mut *exchange;
+        let ends = ((*client, &mut up), (server, &mut down));
+        let relayed = tunnel::run(core, orders, deadline, ends.0, ends.1, &patience, &mut course);
+        match unless_cut(&slot, relayed).await.unwrap_or(Err(Ended::down())) {
+            Ok(TunnelEnd::Over) => break Ok(Relayed::ToItsEnd),
+            Ok(TunnelEnd::Boundary) => match leave(core, exchange, backend, server, slot, (&up, &down), course) {
+                Ok(()) => return Ok(Relayed::Left),
+                Err((reason, kept)) => {
+                    core.stays(&exchange.connection.membership.registered, reason);
+                    slot = kept;
+                }
+            },
+            Err(ended) => break Err(ended),
+        }
+    };
+    exchange.facts.received(up.moved);
+    exchange.facts.sent(down.moved);
+    let is_null = !has_request && up.moved == 0 && down.moved == 0;
+    if exchange.progress.frontend.plan.proxy.logging.dont_log_null && is_null {
+        exchange.facts.silence();
+    }
+    exchange.progress.keep(slot);
+    outcome
+}
+
+/// Sends a session off to the process that has taken over. From then on it is none of ours: neither counted, nor logged.
+fn leave<M>(
+    core: &Rc<Core>,
+    exchange: &Exchange<'_, M>,
+    backend: &BackendView,
+    server: Transport<'_>,
+    slot: Slot,
+    (up, down): (&Pump, &Pump),
+    course: Course,
+) -> Result<(), (StayReason, Slot)> {
+    let Some(stream) = server.connection() else { return Err((StayReason::Http2, slot)) };
+    let facts = match reason_to_stay(exchange, stream, &slot) {
+        Some(reason) => Err(reason),
+        None => exchange.facts.kept().ok_or(StayReason::Variables),
+    };
+    let (facts, mover) = match (facts, core.mover()) {
+        (Ok(facts), Some(mover)) => (facts, mover),
+        (Ok(_), None) => return Err((StayReason::NoReply, slot)),
+        (Err(reason), _) => return Err((reason, slot)),
+    };
+    let parts = || {
+        let departure = parts::departure(core, exchange.connection, exchange.session, None)?;
+        Ok::<_, io::Error>((departure, stream.socket().try_clone()?))
+    };
+    let Ok((mut departure, socket)) = parts() else { return Err((StayReason::Descriptors, slot)) };
+    // It begins once more over there.
+    departure.client.requests = departure.client.requests.saturating_sub(1);
+    let state = TunnelState {
+        backend: backend.plan.proxy.name.clone(),
+        server: slot.server().name().clone(),
+        up: up.state(),
+        down: down.state(),
+        active: [course.client, course.server],
+        facts,
+    };
+    departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), slot }));
+    match mover.send(departure).map_err(|refused| refused.tunnel) {
+        Ok(()) | Err(None) => Ok(()),
+        Err(Some(tunnel)) => Err((StayReason::NoReply, tunnel.slot)),
+    }
+}
+
+/// Why a session cannot go on in another process; `None`: it can.
+fn reason_to_stay<M>(exchange: &Exchange<'_, M>, stream: &Stream, slot: &Slot) -> Option<StayReason> {
+    if stream.is_secure() {
+        return Some(StayReason::Tls);
+    }
+    if !exchange.tracked.is_empty() {
+        return Some(StayReason::Tracked);
+    }
+    let has_left = !exchange.variables.is_empty()
+        || *exchange.captures.borrow() != Captures::default()
+        || exchange.unique_id.is_made()
+        || exchange.log_level.is_some()
+        || exchange.last_rule.is_some()
+        || exchange.settings.values().is_some();
+    if has_left {
+        return Some(StayReason::Variables);
+    }
+    if slot.backend().queued() > 0 {
+        return Some(StayReason::Queue);
+    }
+    parts::reason_to_stay(exchange.connection, exchange.session)
+}
