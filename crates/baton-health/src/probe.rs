@@ -625,7 +625,7 @@ fn unstarted(error: &ConnectError) -> String {
     }
 }
 
-/// Connects as traffic does ([`Dialer`](baton_proxy::dialer::Dialer)).
+/// Connects as traffic does ([`Dialer`]).
 pub(crate) async fn open(
     dialer: &Dialer,
     address: &Address,

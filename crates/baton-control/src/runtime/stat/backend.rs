@@ -1,7 +1,7 @@
 //! Lines of backends and their servers.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
 use baton_health::agent_health;
@@ -118,8 +118,10 @@ pub(super) fn backend(
         let others = |all: u64, ours| Value::U64(all.saturating_sub(total(ours)));
         line.set(Column::H1TotalConnections, others(total(Counter::Connects), Counter::Http2Connections));
         line.set(Column::H1TotalStreams, others(requests, Counter::Http2Streams));
-        line.set(Column::H2OpenConnections, Value::gauge(plan.figures.http2_open.load(Ordering::Relaxed)));
-        line.set(Column::H2BackendOpenStreams, Value::gauge(plan.figures.http2_streams.load(Ordering::Relaxed)));
+        // Of the type that frontends have, and HAProxy.
+        let gauge = |gauge: &AtomicI64| Value::U64(u64::try_from(gauge.load(Ordering::Relaxed)).unwrap_or_default());
+        line.set(Column::H2OpenConnections, gauge(&plan.figures.http2_open));
+        line.set(Column::H2BackendOpenStreams, gauge(&plan.figures.http2_streams));
         line.count(&plan.figures.counters, HTTP2);
     }
     let word = if active + backups > 0 || states.is_empty() { "UP" } else { "DOWN" };

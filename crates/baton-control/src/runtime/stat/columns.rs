@@ -136,8 +136,8 @@ columns! {
     H2DetectedStrmProtocolErrors, "h2_detected_strm_protocol_errors", "MCP", "Violations of HTTP/2 that ended a stream";
     H2RstStreamResp, "h2_rst_stream_resp", "MCP", "RST_STREAM frames sent to clients";
     H2GoawayResp, "h2_goaway_resp", "MCP", "GOAWAY frames sent to clients";
-    H2OpenConnections, "h2_open_connections", "MGP", "Current HTTP/2 connections of a frontend";
-    H2BackendOpenStreams, "h2_backend_open_streams", "MGP", "Current HTTP/2 streams of a frontend";
+    H2OpenConnections, "h2_open_connections", "MGP", "Current HTTP/2 connections";
+    H2BackendOpenStreams, "h2_backend_open_streams", "MGP", "Current HTTP/2 streams";
     H2TotalConnections, "h2_total_connections", "MCP", "HTTP/2 connections since the start";
     H2BackendTotalStreams, "h2_backend_total_streams", "MCP", "HTTP/2 requests since the start";
     H1OpenConnections, "h1_open_connections", "MGP", "Current HTTP/1 connections of a frontend";
