@@ -124,18 +124,18 @@ pub struct KeptFacts {
     pub head: Option<KeptHead>,
 }
 
-/// What is known of the request and the response that a tunnel began with.
+/// What is known of the request and the response that a tunnel began with: a part of `Known`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeptHead {
-    /// As in [`Known`], like all others.
+    /// The request line as received, kept only where it is logged.
     pub line: Vec<u8>,
-    /// See there.
+    /// `Tr`: until the response's head was complete.
     pub response_time: Option<Duration>,
-    /// See there.
+    /// Status given to the client.
     pub status: u16,
-    /// See there.
+    /// Status of the server's response, whatever rules made of it.
     pub server_status: u16,
-    /// See there.
+    /// Version of the server's response, as it is spelled in a status line.
     pub response_version: Option<&'static str>,
 }
 
