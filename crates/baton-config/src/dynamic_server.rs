@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use baton_model::{CheckType, Mode, Model, NO_LINE, Proxy, Role, Server};
+use baton_model::{Mode, Model, NO_LINE, Proxy, Role, Server};
 use rustc_hash::FxHashMap;
 
 use crate::diagnostic::Severity;
 use crate::environment::Environment;
+use crate::keywords::check;
 use crate::keywords::server::{self, tls};
 use crate::keywords::tls::BaseDirectories;
 use crate::lower::{Call, Context, Draft, InitAddr, Kind, Prefix, ServerDraft, judge_server};
@@ -242,7 +243,7 @@ fn read(model: &Model, backend: &Proxy, name: &str, text: &str, env: &dyn Enviro
             global: &model.global.tls,
             backend: &backend.name,
             http: backend.mode == Mode::Http,
-            is_http_check: matches!(backend.check.kind, CheckType::Http(_)),
+            check_protos: check::protos(&backend.check.kind),
             steps: backend.check.kind.steps(),
             // What they hold is known to who has read them.
             files: &mut tls::JudgedFiles::unread(),

@@ -75,7 +75,7 @@ pub const FEATURES: &[MissingFeature] = &[
     },
     MissingFeature {
         name: "http2",
-        title: "HTTP/2 of health checks, HTTP/3 and their settings",
+        title: "HTTP/3 and its settings",
         names: &["tune.h2*", "h2*", "proto", "check-proto", "quic*", "tune.quic*", "show quic*"],
         instead: "HTTP/1.1",
         is_planned: true,

@@ -20,6 +20,7 @@ pub mod expect;
 mod external;
 mod following;
 pub mod health;
+mod http2;
 mod live;
 mod matching;
 mod orders;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_model::{Address, CheckConnect, CheckType, Proxy, SendProxy, Server, ServerTarget, diff};
+use baton_model::{Address, CheckConnect, CheckType, Proxy, SendProxy, Server, ServerProtocol, ServerTarget, diff};
 use baton_proxy::balance::ServerState;
 use baton_proxy::dialer::Dialer;
 use baton_rules::Files;
@@ -76,6 +76,8 @@ pub(crate) struct Connection {
     pub(crate) tls: Option<Tls>,
     /// The SOCKS4 proxy on the way.
     pub(crate) socks4: Option<SocketAddr>,
+    /// What HTTP is spoken; `None`: as ALPN has it, otherwise HTTP/1.
+    pub(crate) proto: Option<ServerProtocol>,
 }
 
 /// TLS of a check's connection.
@@ -183,16 +185,22 @@ impl Usual<'_> {
             false => SendProxy::OFF,
         };
         let encrypted = settings.ssl || settings.default && self.server.check.ssl;
-        let tls = if encrypted { self.tls(settings.sni.as_ref(), settings.alpn.as_ref()) } else { None };
+        let proto = settings.proto.or(self.server.check.proto.filter(|_| settings.default));
+        let tls = if encrypted { self.tls(settings.sni.as_ref(), settings.alpn.as_ref(), proto) } else { None };
         let via_socks4 = settings.via_socks4 || settings.default && self.server.check.via_socks4;
-        Connection { send_proxy, tls, socks4: self.server.socks4.filter(|_| via_socks4) }
+        Connection { send_proxy, tls, socks4: self.server.socks4.filter(|_| via_socks4), proto }
     }
 
     /// TLS that asks for `name` and offers `alpn`, or what the server's line says.
-    fn tls(&self, name: Option<&String>, alpn: Option<&Vec<String>>) -> Option<Tls> {
+    fn tls(&self, name: Option<&String>, alpn: Option<&Vec<String>>, proto: Option<ServerProtocol>) -> Option<Tls> {
         let (settings, connector) = (&self.server.check, self.connector.as_ref()?);
         let alpn = alpn.or(settings.alpn.as_ref()).or(connector.settings().alpn.as_ref());
-        let connector = Arc::new(connector.with_protocols(alpn.map(Vec::as_slice)));
+        let mut alpn = alpn.cloned();
+        if let (Some(ServerProtocol::H1), Some(names)) = (proto, &mut alpn) {
+            // Who has agreed on HTTP/2 does not understand HTTP/1.
+            names.retain(|name| name != "h2");
+        }
+        let connector = Arc::new(connector.with_protocols(alpn.as_deref().filter(|names| !names.is_empty())));
         Some(Tls { connector, name: name.or(settings.sni.as_ref()).cloned() })
     }
 }

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use baton_http::is_only_ours;
 use baton_kernel::connect::{self, ConnectError, ConnectStep};
-use baton_model::{Address, ProxyProtocol, ServerTarget};
+use baton_model::{Address, ProxyProtocol, ServerProtocol, ServerTarget};
 use baton_proxy::dialer::{self, Dialer};
 use baton_rules::{CheckFacts, CheckVariables, Context, Expr, Format, ProxyName, Sample};
 use baton_tls::{Failure, Refusal, Target, is_wrong_name, rustls};
@@ -25,10 +25,12 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use crate::expect::{Expect, Judgement};
+use crate::http2::{Failure as Http2Failure, Http2, Http2Request};
 use crate::live::{CheckSubject, LiveCheck, random};
 use crate::matching::{Finding, NOT_HEX, Standing, from_hex};
 use crate::patience::{Exhausted, Patience};
 use crate::plan::{Plan, Tls};
+use crate::protocol::grpc;
 use crate::proxy_header;
 use crate::response::{RESPONSE_BYTES_MAX, Response};
 use crate::script::{Action, Bytes, Connect, Expectation, Matching, Port, Request, ScriptKind, Step};
@@ -41,6 +43,8 @@ static NEXT_PORT: AtomicU64 = AtomicU64::new(0);
 const PORTS_APART: u64 = 0x9e37;
 /// What is read of a response at a time.
 const READ_BYTES: usize = 4096;
+/// What `http-check send-state` sends.
+const STATE_HEADER: &str = "x-haproxy-server-state";
 
 /// Runs a check. Never longer than its timeouts, our own delays aside.
 pub(crate) async fn probe(plan: &Plan, subject: &CheckSubject<'_>) -> Report {
@@ -53,6 +57,9 @@ pub(crate) async fn probe(plan: &Plan, subject: &CheckSubject<'_>) -> Report {
         scene: Scene { plan, subject, variables: RefCell::default(), ends: None },
         patience: Patience::new(plan.connect),
         stream: None,
+        speaks_http2: false,
+        is_encrypted: false,
+        http2: None,
         is_linger: false,
         outgoing: Vec::new(),
         received: Received::Nothing,
@@ -74,6 +81,11 @@ struct Dialogue<'p> {
     scene: Scene<'p>,
     patience: Patience,
     stream: Option<Box<dyn Stream>>,
+    /// HTTP is HTTP/2 on it.
+    speaks_http2: bool,
+    is_encrypted: bool,
+    /// Since the first request over HTTP/2.
+    http2: Option<Box<Http2>>,
     /// The connection is closed in order.
     is_linger: bool,
     outgoing: Vec<u8>,
@@ -230,14 +242,19 @@ impl Dialogue<'_> {
                 Ok(Ok(())) => {}
             }
         }
+        let mut agreed_on_http2 = false;
         if let Some(tls) = &connection.tls {
-            stream = match self.patience.wait(agree(tls, stream)).await {
+            (stream, agreed_on_http2) = match self.patience.wait(agree(tls, stream)).await {
                 Err(Exhausted) => return Err(self.scene.failed(step, Status::L6Timeout, "")),
                 Ok(Err(why)) => return Err(self.scene.failed(step, Status::L6Response, &why)),
-                Ok(Ok(stream)) => stream,
+                Ok(Ok(agreed)) => agreed,
             };
         }
-        self.stream = Some(stream);
+        (self.stream, self.http2, self.is_encrypted) = (Some(stream), None, connection.tls.is_some());
+        self.speaks_http2 = match connection.proto {
+            Some(proto) => proto == ServerProtocol::H2,
+            None => agreed_on_http2,
+        };
         if let Some(read) = self.plan.read {
             self.patience = Patience::new(read);
         }
@@ -262,8 +279,15 @@ impl Dialogue<'_> {
     }
 
     fn request(&mut self, request: &Request) -> Stepped {
-        let bytes = self.scene.request(&mut self.received, request);
-        self.outgoing.extend_from_slice(&bytes);
+        if self.speaks_http2 {
+            let http2_request = self.scene.http2_request(&mut self.received, request, self.is_encrypted);
+            let http2 = self.http2.get_or_insert_with(|| Box::new(Http2::new(&mut self.outgoing)));
+            let sent = http2.send(http2_request, &mut self.outgoing);
+            sent.map_err(|why| Report::new(Status::L7Response).info(why))?;
+        } else {
+            let bytes = self.scene.request(&mut self.received, request);
+            self.outgoing.extend_from_slice(&bytes);
+        }
         self.received = Received::Http(Box::new(Response::new(request.to)));
         Ok(())
     }
@@ -293,12 +317,18 @@ impl Dialogue<'_> {
             if let Some(result) = standing {
                 return result;
             }
+            // What HTTP/2 has to acknowledge. If that fails, reading tells why.
+            if let Err(report) = self.flush(step).await
+                && report.status == Status::L7Timeout
+            {
+                return Err(self.scene.failed(step, expectation.timeout, ""));
+            }
             let room = match &self.received {
                 Received::Nothing => RESPONSE_BYTES_MAX,
                 Received::Raw(bytes) => RESPONSE_BYTES_MAX.saturating_sub(bytes.len()),
                 Received::Http(response) => response.room(),
             };
-            let Dialogue { stream: Some(stream), patience, received, .. } = self else {
+            let Dialogue { stream: Some(stream), patience, received, http2, outgoing, .. } = self else {
                 return Err(self.scene.failed(step, Status::L4Connection, "no connection"));
             };
             // The room for what comes is on the stack, and not in the check that waits.
@@ -306,7 +336,12 @@ impl Dialogue<'_> {
                 let mut part = [MaybeUninit::uninit(); READ_BYTES];
                 let mut part = ReadBuf::uninit(&mut part[..READ_BYTES.min(room)]);
                 ready!(Pin::new(&mut **stream).poll_read(cx, &mut part))?;
-                Poll::Ready(Ok((part.filled().len(), received.take(part.filled()))))
+                let part = part.filled();
+                let taken = match (http2.as_deref_mut(), &mut *received) {
+                    (Some(http2), Received::Http(response)) => take_http2(http2, part, response, outgoing),
+                    (_, received) => received.take(part).map(|()| false),
+                };
+                Poll::Ready(Ok((part.len(), taken)))
             });
             match patience.wait(reading).await {
                 Err(Exhausted) => return Err(self.scene.failed(step, expectation.timeout, "")),
@@ -314,7 +349,7 @@ impl Dialogue<'_> {
                     return Err(self.scene.failed(step, Status::SocketError, &words(&error)));
                 }
                 Ok(Err(_) | Ok((0, _))) => self.is_over = true,
-                Ok(Ok((_, taken))) => taken?,
+                Ok(Ok((_, taken))) => self.is_over = taken?,
             }
         }
     }
@@ -323,6 +358,13 @@ impl Dialogue<'_> {
     fn judge(&mut self, step: &Step, expectation: &Expectation) -> Option<Result<Report, Report>> {
         match &expectation.matching {
             Matching::Http(expect) => self.judge_http(step, expectation, expect),
+            Matching::Grpc => {
+                let Received::Http(response) = &self.received else {
+                    return Some(Err(Report::new(Status::L7Response)));
+                };
+                let finding = grpc::judge(response, self.is_over || response.is_complete());
+                self.found(expectation, finding)
+            }
             Matching::Raw(_) | Matching::Protocol(_) if self.received.is_empty() => {
                 let status = expectation.error.unwrap_or(Status::L7Response);
                 let number = step.number.unwrap_or_default();
@@ -346,17 +388,25 @@ impl Dialogue<'_> {
                     }
                 }
             }
-            Matching::Protocol(judge) => match judge(self.received.raw(), self.is_over) {
-                Finding::Pending => None,
-                Finding::Passed(info) => {
-                    let report = self.passed(expectation, None).info(info);
-                    Some(Ok(Report { is_only_logged: true, ..report }))
-                }
-                Finding::Failed(status, code, info) => {
-                    let code = u16::try_from(code).ok();
-                    Some(Err(Report { code, ..Report::new(status) }.info(info)))
-                }
-            },
+            Matching::Protocol(judge) => {
+                let finding = judge(self.received.raw(), self.is_over);
+                self.found(expectation, finding)
+            }
+        }
+    }
+
+    /// What a protocol's own rules have found.
+    fn found(&mut self, expectation: &Expectation, finding: Finding) -> Option<Result<Report, Report>> {
+        match finding {
+            Finding::Pending => None,
+            Finding::Passed(info) => {
+                let report = self.passed(expectation, None).info(info);
+                Some(Ok(Report { is_only_logged: true, ..report }))
+            }
+            Finding::Failed(status, code, info) => {
+                let code = u16::try_from(code).ok();
+                Some(Err(Report { code, ..Report::new(status) }.info(info)))
+            }
         }
     }
 
@@ -371,7 +421,13 @@ impl Dialogue<'_> {
         };
         let is_over = self.is_over || response.is_complete();
         let Some(head) = response.head().cloned() else {
-            return is_over.then(|| Err(Report::new(Status::L7Response)));
+            let report = Report::new(Status::L7Response);
+            let place =
+                || self.plan.script.steps.iter().position(|other| std::ptr::eq(other, step)).unwrap_or_default();
+            return is_over.then(|| match self.http2.is_some() {
+                true => Err(report.info(format!("TCPCHK got an empty response at step {}", place()))),
+                false => Err(report),
+            });
         };
         if self.plan.script.disable_on_404 && head.status == 404 {
             return Some(Ok(Report { code: Some(404), ..Report::new(Status::L7Conditional) }));
@@ -430,6 +486,16 @@ impl Dialogue<'_> {
             // What fails here was judged already.
             let _ = self.patience.wait(stream.shutdown()).await;
         }
+    }
+}
+
+/// A part of a response over HTTP/2 has come; whether nothing follows.
+fn take_http2(http2: &mut Http2, part: &[u8], response: &mut Response, outgoing: &mut Vec<u8>) -> Result<bool, Report> {
+    match http2.receive(part, response, outgoing) {
+        Ok(()) => Ok(false),
+        Err(Http2Failure::Ended(_)) if response.head().is_some() => Ok(true),
+        Err(Http2Failure::Ended(why)) => Err(Report::new(Status::SocketError).info(why)),
+        Err(Http2Failure::Malformed) => Err(Report::new(Status::L7Response)),
     }
 }
 
@@ -516,7 +582,7 @@ impl Scene<'_> {
             out.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
         }
         if self.plan.script.sends_state {
-            out.extend_from_slice(self.state().as_bytes());
+            out.extend_from_slice(format!("{STATE_HEADER}: {}\r\n", self.state()).as_bytes());
         }
         if let Some(body) = &body {
             out.extend_from_slice(format!("content-length: {}\r\n", body.len()).as_bytes());
@@ -527,6 +593,42 @@ impl Scene<'_> {
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(&body.unwrap_or_default());
         out
+    }
+
+    /// A request of HTTP/2, without what is about an HTTP/1 connection.
+    fn http2_request(&self, received: &mut Received, request: &Request, is_encrypted: bool) -> Http2Request {
+        let mut text = |bytes: &Bytes| self.bytes(received, bytes).unwrap_or_default();
+        let mut fields: Vec<(Vec<u8>, Vec<u8>)> =
+            request.fields.iter().map(|(name, value)| (name.clone().into(), text(value))).collect();
+        let (uri, body) = (text(&request.uri), request.body.as_ref().map(text));
+        let host = fields.iter().position(|(name, _)| name == b"host").map(|at| fields.remove(at).1);
+        let uri = with_authority(uri, host.as_deref());
+        let mut scheme = if is_encrypted { b"https".to_vec() } else { b"http".to_vec() };
+        let (mut authority, mut path) = (host, uri);
+        if request.method == "CONNECT" {
+            (scheme, authority, path) = (Vec::new(), Some(path), Vec::new());
+        } else if let Some(at) = path.windows(3).position(|part| part == b"://").filter(|_| !path.starts_with(b"/")) {
+            let rest = path.split_off(at + 3);
+            path.truncate(at);
+            let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            (scheme, authority) = (path, Some(rest[..slash].to_vec()));
+            path = if slash < rest.len() { rest[slash..].to_vec() } else { b"/".to_vec() };
+        }
+        if self.plan.script.kind == ScriptKind::Protocol {
+            // Of gRPC, whose servers may insist on one.
+            authority = Some(match &self.plan.address {
+                Some(Address::Inet(address)) => address.to_string().into(),
+                _ => b"localhost".to_vec(),
+            });
+        }
+        if self.plan.script.sends_state {
+            fields.push((STATE_HEADER.into(), self.state().into()));
+        }
+        if let Some(body) = &body {
+            fields.push((b"content-length".into(), body.len().to_string().into()));
+        }
+        let method = request.method.clone().into();
+        Http2Request { method, scheme, authority: authority.unwrap_or_default(), path, fields, body }
     }
 
     /// `http-check send-state`.
@@ -546,8 +648,8 @@ impl Scene<'_> {
             }
         }
         format!(
-            "x-haproxy-server-state: {state}; address={address}; port={port}; name={backend}/{}; node={node}; \
-             weight={}/{weights}; scur={}/{served}; qcur={}\r\n",
+            "{state}; address={address}; port={port}; name={backend}/{}; node={node}; \
+             weight={}/{weights}; scur={}/{served}; qcur={}",
             server.name(),
             server.effective_weight(),
             server.served(),
@@ -567,7 +669,7 @@ impl Scene<'_> {
                     Action::Connect(connect) => connect.words(),
                     Action::Expect(expectation) => match &expectation.matching {
                         Matching::Raw(pattern) => pattern.words(),
-                        Matching::Http(_) | Matching::Protocol(_) => "expect".into(),
+                        Matching::Http(_) | Matching::Protocol(_) | Matching::Grpc => "expect".into(),
                     },
                     Action::Send(_) | Action::Request(_) => "send".into(),
                     Action::Set(_) | Action::Unset(_) | Action::Broken(_) => "set-var".into(),
@@ -590,15 +692,18 @@ fn with_authority(uri: Vec<u8>, host: Option<&[u8]>) -> Vec<u8> {
     [&uri[..scheme + 3], host, path].concat()
 }
 
-/// The handshake, or why there is none, as HAProxy says it and with the reason behind.
-async fn agree(tls: &Tls, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, String> {
+/// The handshake, and whether HTTP/2 was agreed on; or why there is none, as HAProxy says it and with the reason behind.
+async fn agree(tls: &Tls, stream: Box<dyn Stream>) -> Result<(Box<dyn Stream>, bool), String> {
     let wrong_name = || {
         let which = if tls.name.is_some() { "expected" } else { "configured" };
         format!("Server presented an SSL certificate different from the {which} one")
     };
     let Target { config, name, .. } = tls.connector.target(tls.name.as_deref()).map_err(|_| wrong_name())?;
     match TlsConnector::from(config).connect(name, stream).await {
-        Ok(stream) => Ok(Box::new(stream)),
+        Ok(stream) => {
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            Ok((Box::new(stream), is_http2))
+        }
         Err(error) => Err(match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(error) if is_wrong_name(error) => wrong_name(),
             Some(error) => format!("SSL handshake failure ({})", Failure::of(error, Refusal::take(error))),

@@ -1,13 +1,14 @@
 //! Checks of protocols that have an option of their own: what is sent, and how the responses are judged. They are steps like those of
 //! `tcp-check` lines. What results are called was found by asking HAProxy 2.6.
 
+pub(crate) mod grpc;
 mod ldap;
 mod mysql;
 mod smtp;
 mod spop;
 mod tls;
 
-use baton_model::{CheckConnect, CheckProtocol};
+use baton_model::{CheckConnect, CheckProtocol, ServerProtocol};
 use regex::bytes::RegexBuilder;
 
 use crate::matching::{Judge, RawMatch};
@@ -17,6 +18,10 @@ use crate::script::{Action, Bytes, Connect, Expectation, Matching, Step};
 /// The steps of a protocol's check.
 pub(crate) fn steps(protocol: &CheckProtocol) -> Vec<Step> {
     let actions = match protocol {
+        CheckProtocol::Grpc { service } => {
+            let expect = Expectation::new(Matching::Grpc);
+            vec![Action::Request(Box::new(grpc::call(service))), Action::Expect(Box::new(expect))]
+        }
         CheckProtocol::Ldap => vec![send(ldap::BIND), judged(ldap::judge)],
         CheckProtocol::MySql { user: None, .. } => vec![judged(mysql::judge_greeting)],
         CheckProtocol::MySql { user: Some(user), is_before_41 } => vec![
@@ -49,12 +54,19 @@ pub(crate) fn steps(protocol: &CheckProtocol) -> Vec<Step> {
             vec![Action::Send(Bytes::Plain(tls::client_hello())), Action::Expect(Box::new(expect))]
         }
     };
-    let settings = CheckConnect { default: true, ..CheckConnect::default() };
+    let mut settings = CheckConnect { default: true, ..CheckConnect::default() };
+    if let CheckProtocol::Grpc { .. } = protocol {
+        (settings.proto, settings.alpn) = (Some(ServerProtocol::H2), Some(vec!["h2".into()]));
+    }
     let connect = Action::Connect(Connect { index: 0, settings, port: None, listens_first: false });
     // HAProxy numbers the connection where its own sequence has it.
     let first = match protocol {
         CheckProtocol::MySql { .. } | CheckProtocol::PostgreSql { .. } | CheckProtocol::Smtp { .. } => 1,
-        CheckProtocol::Ldap | CheckProtocol::Redis | CheckProtocol::Spop | CheckProtocol::SslHello => 0,
+        CheckProtocol::Grpc { .. }
+        | CheckProtocol::Ldap
+        | CheckProtocol::Redis
+        | CheckProtocol::Spop
+        | CheckProtocol::SslHello => 0,
     };
     let numbered = |(at, action)| Step { number: Some(first + at).filter(|number| *number > 0), comment: None, action };
     std::iter::once(connect).chain(actions).enumerate().map(numbered).collect()
@@ -80,12 +92,13 @@ pub(crate) fn judge_all(bytes: &[u8]) {
                 Matching::Raw(pattern) => {
                     drop(pattern.judge(negated, min_recv, bytes, is_over, &mut |_| Vec::new()));
                 }
-                Matching::Http(_) => {}
+                Matching::Http(_) | Matching::Grpc => {}
             }
         }
         let _ = expectation.describe.map(|describe| describe(bytes));
         let _ = expectation.count.map(|count| count(bytes));
     }
+    grpc::judge_bytes(bytes);
 }
 
 fn send(bytes: &[u8]) -> Action {

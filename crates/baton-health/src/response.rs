@@ -30,6 +30,8 @@ pub struct Response {
     body: Body,
     /// The body without its framing.
     content: Vec<u8>,
+    /// Names and values of trailers, of HTTP/2.
+    trailers: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What is judged of a head.
@@ -63,7 +65,17 @@ impl Response {
         // A check that sends `Upgrade` among its fields may expect 101.
         let to = ResponseTo { upgrade: true, ..to };
         let (head, parser) = (None, ResponseHead::new());
-        Response { to, bytes: Vec::new(), at: 0, head, parser, interim: None, body: Body::Awaited, content: Vec::new() }
+        Response {
+            to,
+            bytes: Vec::new(),
+            at: 0,
+            head,
+            parser,
+            interim: None,
+            body: Body::Awaited,
+            content: Vec::new(),
+            trailers: Vec::new(),
+        }
     }
 
     /// Whether nothing has come.
@@ -125,6 +137,47 @@ impl Response {
             }
         }
         self.take_body()
+    }
+
+    /// A head has come over HTTP/2.
+    ///
+    /// # Errors
+    /// It is none of a valid response.
+    pub fn take_head(&mut self, head: &baton_http2::Head, is_interim: bool) -> Result<(), Malformed> {
+        if self.head.is_none() {
+            let limits = Limits { head_bytes: RESPONSE_BYTES_MAX, ..Limits::default() };
+            self.bytes.extend_from_slice(head.arena());
+            head.to_response(&self.bytes, b"", &mut self.parser, self.to, &limits).map_err(|_| Malformed)?;
+            self.head = Some(Head::of(&self.parser, &self.bytes));
+        }
+        self.at = self.bytes.len();
+        if !is_interim {
+            self.body = Body::UntilClose;
+        }
+        Ok(())
+    }
+
+    /// A part of the body has come over HTTP/2.
+    pub fn take_content(&mut self, part: &[u8]) {
+        // What is read is bounded by all of it.
+        self.bytes.extend_from_slice(part);
+        self.content.extend_from_slice(part);
+        self.at = self.bytes.len();
+    }
+
+    /// Trailers have come over HTTP/2.
+    pub fn take_trailers(&mut self, trailers: &baton_http2::Head) {
+        self.trailers = trailers.pairs().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+    }
+
+    /// Nothing follows.
+    pub fn end(&mut self) {
+        self.body = Body::Over;
+    }
+
+    /// The trailers.
+    pub fn trailers(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        &self.trailers
     }
 
     fn take_body(&mut self) -> Result<(), Malformed> {

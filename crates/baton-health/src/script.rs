@@ -75,7 +75,7 @@ impl Action {
                 let matches_by_format = match matching {
                     Matching::Http(expect) => expect.evaluates(),
                     Matching::Raw(RawMatch::TextFormat(_) | RawMatch::BinaryFormat(_)) => true,
-                    Matching::Raw(_) | Matching::Protocol(_) => false,
+                    Matching::Raw(_) | Matching::Protocol(_) | Matching::Grpc => false,
                 };
                 matches_by_format || is_format(on_success) || is_format(on_error) || code.is_some()
             }
@@ -164,6 +164,8 @@ pub(crate) enum Matching {
     Http(Expect),
     Raw(RawMatch),
     Protocol(Judge),
+    /// The health protocol of gRPC.
+    Grpc,
 }
 
 impl Script {

@@ -4,7 +4,7 @@
 mod module_order;
 
 /// From the shell around checks down to what uses no other module.
-const ORDER: [&str; 26] = [
+const ORDER: [&str; 27] = [
     "checker",
     "agent",
     "shared",
@@ -21,6 +21,7 @@ const ORDER: [&str; 26] = [
     "script",
     "matching",
     "expect",
+    "http2",
     "response",
     "orders",
     "report",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, ServerTls};
+use crate::{Address, ServerProtocol, ServerTls};
 
 /// How a backend's servers are checked.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -47,6 +47,11 @@ impl CheckType {
 /// A protocol whose dialogue is known.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CheckProtocol {
+    /// `option grpc-check [service NAME]`: the health protocol of gRPC.
+    Grpc {
+        /// The service that is asked for; empty: the server as a whole.
+        service: String,
+    },
     /// `option ldap-check`.
     Ldap,
     /// `option mysql-check [user NAME [post-41|pre-41]]`.
@@ -133,6 +138,8 @@ pub struct CheckConnect {
     pub sni: Option<String>,
     /// `alpn`.
     pub alpn: Option<Vec<String>>,
+    /// `proto`, of HTTP.
+    pub proto: Option<ServerProtocol>,
     /// `linger`: closed without a reset.
     pub linger: bool,
     /// `default`: what is not said here is as the server's line says.
@@ -250,6 +257,8 @@ pub struct CheckSettings {
     pub sni: Option<String>,
     /// `check-alpn`: the protocols that an encrypted check offers.
     pub alpn: Option<Vec<String>>,
+    /// `check-proto`, of HTTP, or `proto` without it; `None`: as ALPN has it, otherwise HTTP/1.
+    pub proto: Option<ServerProtocol>,
     /// The settings of encrypted checks, of a server whose traffic is not encrypted.
     pub tls: Option<Arc<ServerTls>>,
     /// `observe`.
@@ -284,6 +293,7 @@ impl Default for CheckSettings {
             ssl: false,
             sni: None,
             alpn: None,
+            proto: None,
             tls: None,
             observe: Observe::None,
             error_limit: 10,

@@ -4,7 +4,7 @@ mod expect;
 mod protocol;
 mod step;
 
-use baton_model::{CheckStep, CheckText, CheckType, ExternalCheck, HttpCheckSend};
+use baton_model::{CheckProtocol, CheckStep, CheckText, CheckType, ExternalCheck, HttpCheckSend};
 
 use super::rows::row;
 use super::{BACK, DEFAULTS, Keyword, Sections};
@@ -17,6 +17,13 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("option external-check", BE, "", external_check, "Health checks by a program, see 'external-check command'."),
     row("external-check command", BE, "PROGRAM", command, "The program of 'option external-check'."),
     row("external-check path", BE, "PATH", command_path, "PATH of that program."),
+    row(
+        "option grpc-check",
+        BE,
+        "[service NAME]",
+        protocol::grpc,
+        "Health checks by the health protocol of gRPC, of Baton: SERVING is up.",
+    ),
     row("option ldap-check", BE, "", protocol::ldap, "Health checks by LDAPv3: an anonymous bind."),
     row(
         "option mysql-check",
@@ -35,7 +42,7 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row(
         "http-check connect",
         BE,
-        "[default] [port P] [addr A] [ssl] [sni S] [alpn L] [send-proxy] [linger] [comment C]",
+        "[default] [port P] [addr A] [ssl] [sni S] [alpn L] [proto h1|h2] [send-proxy] [linger] [comment C]",
         step::connect,
         "Opens a connection of a health check.",
     ),
@@ -100,6 +107,15 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
     row("tcp-check unset-var*", BE, "(NAME)", step::unset_var, "Forgets a variable of a health check."),
 ];
 
+/// What `check-proto` may name for such checks: what they speak without the word comes first.
+pub(crate) fn protos(kind: &CheckType) -> &'static [&'static str] {
+    match kind {
+        CheckType::Http(_) => &["h1", "h2"],
+        CheckType::Protocol(CheckProtocol::Grpc { .. }) => &["h2"],
+        CheckType::Connect | CheckType::Tcp(_) | CheckType::Protocol(_) | CheckType::External(_) => &["none"],
+    }
+}
+
 /// What a section has said about checks so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CheckDraft {
@@ -120,7 +136,7 @@ pub(crate) enum CheckKind {
     None,
     Http,
     Tcp,
-    Protocol(baton_model::CheckProtocol),
+    Protocol(CheckProtocol),
     External,
 }
 

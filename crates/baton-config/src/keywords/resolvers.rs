@@ -441,15 +441,8 @@ pub(crate) fn finish(
 ) -> Vec<Arc<Resolvers>> {
     for NameServerWords { section, name, mut words } in std::mem::take(&mut context.name_servers) {
         let Some(line) = words.line.clone() else { continue };
-        let mut around = Surroundings {
-            global,
-            backend: &section,
-            http: false,
-            is_http_check: false,
-            steps: &[],
-            files,
-            last: None,
-        };
+        let mut around =
+            Surroundings { global, backend: &section, http: false, check_protos: &[], steps: &[], files, last: None };
         tls::judge(&mut words, &line, &mut around, context);
         let mut sections = context.resolvers.iter_mut().filter(|other| other.name == section);
         let server = sections.find_map(|section| section.servers.iter_mut().find(|server| server.name == name));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, CheckType, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule,
-    Ruleset, Server, ServerProtocol, Source,
+    Address, Algorithm, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule, Ruleset,
+    Server, ServerProtocol, Source,
 };
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -20,7 +20,7 @@ use super::track::tracking;
 use super::{Context, Draft, GlobalDraft, Kind, LogEntry, RuleFiles, ServerDraft};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::environment::PROXIES_PER_PAUSE;
-use crate::keywords::check::CheckKind;
+use crate::keywords::check::{self, CheckKind};
 use crate::keywords::server::tls::{JudgedFiles, Surroundings};
 use crate::keywords::{bind, failure, mail, peers, resolvers, ring, server, statistics, tls, userlist};
 use crate::own::Own;
@@ -233,9 +233,9 @@ fn finish_proxy(
         false => Vec::new(),
         true => {
             let steps = proxy.check.kind.steps();
-            let is_http_check = matches!(proxy.check.kind, CheckType::Http(_));
+            let check_protos = check::protos(&proxy.check.kind);
             let (global, backend) = (&model.tls, &proxy.name);
-            let around = Surroundings { global, backend, http, is_http_check, steps, files, last: None };
+            let around = Surroundings { global, backend, http, check_protos, steps, files, last: None };
             fast_open(proxy, draft, context);
             servers(draft, around, context)
         }
@@ -425,19 +425,19 @@ pub(crate) fn judge_server(
         diagnostic.hint = Some(format!("'proto {fitting}' is what this mode has, without the word, too"));
         context.report.add(diagnostic);
     }
-    let fitting = if around.is_http_check { "h1" } else { "none" };
-    if server.check_proto == Some("h2") && around.is_http_check && server.server.check.enabled {
-        let message =
-            format!("{kind} '{backend}': server '{name}': 'check-proto h2' is not supported yet: checks are HTTP/1.");
-        context.report.add(late(&line, Severity::Alert, "not-yet", 1, message));
-        server.check_proto = None;
-    }
-    if let Some(proto) = server.check_proto.filter(|proto| *proto != fitting && server.server.check.enabled) {
+    let checks = server.server.check.enabled;
+    server.server.check.proto = match server.check_proto {
+        Some("h1") => Some(ServerProtocol::H1),
+        Some("h2") => Some(ServerProtocol::H2),
+        _ => server.server.proto,
+    };
+    if let Some(proto) = server.check_proto.filter(|proto| !around.check_protos.contains(proto) && checks) {
         let message = format!(
             "{kind} '{backend}': server '{name}' uses an incompatible MUX protocol for the selected check type: \
              'check-proto {proto}'."
         );
         let mut diagnostic = late(&line, Severity::Alert, "bad-proto", 1, message);
+        let fitting = around.check_protos.first().copied().unwrap_or("none");
         diagnostic.hint = Some(format!("'check-proto {fitting}' is what these checks have, without the word, too"));
         context.report.add(diagnostic);
     }

@@ -5,7 +5,7 @@
 use super::words::Words;
 use crate::{
     Bind, BindOptions, CheckSettings, Direct, Global, GlobalTls, IpvsTuning, Level, LogTarget, Process, Proxy, Server,
-    Stats, TcpOptions, Timeouts,
+    ServerProtocol, Stats, TcpOptions, Timeouts,
 };
 
 /// What a change does besides its own setting.
@@ -538,6 +538,7 @@ fn checks(check: &CheckSettings) -> String {
     also("fall", Some(check.fall.to_string()));
     also("addr", check.addr.as_ref().map(ToString::to_string));
     also("port", check.port.map(|port| port.to_string()));
+    also("check-proto", check.proto.map(|proto| if proto == ServerProtocol::H2 { "h2" } else { "h1" }.to_owned()));
     also("track", check.track.clone());
     words.join(" ")
 }

@@ -30,13 +30,61 @@ const CASES: &[(&str, &str, &str)] = &[
     ("http/unknown-ca", "$good ssl ca-file other.pem", "L6RSP"),
     ("http/old", "$old ssl ca-file ca.pem", "L7OK"),
     ("http/alpn", "$good ssl ca-file ca.pem check-alpn http/1.1", "L7OK"),
+    ("http/two", "$two check-proto h2", "L7OK"),
+    ("http/two-as-traffic", "$two proto h2", "L7OK"),
+    ("http/two-elsewhere", "$plain proto h2 addr $two", "L7OK"),
+    ("http/two-as-http1", "$two", "L7RSP"),
+    ("http/one-as-two", "$plain check-proto h2", "SOCKERR"),
+    ("http/one-of-two", "$plain proto h2 check-proto h1", "L7OK"),
+    ("http/two-by-alpn", "$two-tls ssl ca-file ca.pem check-alpn h2", "L7OK"),
+    ("http/two-preferred", "$two-tls ssl ca-file ca.pem check-alpn h2,http/1.1", "L7OK"),
+    ("http/two-not-offered", "$two-tls ssl ca-file ca.pem alpn h2 check-alpn http/1.1", "L7OK"),
+    ("http/two-for-checks-only", "$two-tls check-ssl ca-file ca.pem check-alpn h2", "L7OK"),
+    ("http/two-is-not-there", "$good ssl ca-file ca.pem check-alpn h2,http/1.1", "L7OK"),
+    ("tcp/two", "$two proto h2", "L4OK"),
+    ("content/two", "$two proto h2", "L7OK"),
+    ("hostless/two", "$two proto h2", "L7STS"),
+    ("status/two", "$two proto h2", "L7STS"),
+    ("sent/two", "$two proto h2", "L7OK"),
+    ("steps/two", "$plain", "L7OK"),
+    ("offer/two", "$two-tls ca-file ca.pem", "L7OK"),
+    ("usual/two", "$two proto h2", "L7OK"),
+    ("unusual/two", "$two proto h2", "L7RSP"),
     ("default/ssl", "$good ssl ca-file ca.pem", "L7OK"),
     ("connect/plain", "$good ca-file ca.pem", "L7OK"),
 ];
 
 const BACKENDS: &[(&str, &str)] = &[
     ("tcp", ""),
-    ("http", "    option httpchk GET /\n"),
+    ("http", "    option httpchk\n    http-check send meth GET uri / hdr Host a.example\n"),
+    ("hostless", "    option httpchk GET /\n"),
+    ("content", "    option httpchk GET / HTTP/1.1\\r\\nHost:\\ a.example\n    http-check expect string ok\n"),
+    (
+        "status",
+        "    option httpchk\n    http-check send meth GET uri / hdr Host a.example\n    http-check expect status 204\n",
+    ),
+    (
+        "sent",
+        "    option httpchk\n    http-check send meth POST uri /?a hdr Host x.example body some\n    http-check send-state\n    \
+         http-check expect hdr name x-seen value \"HTTP/2.0 POST x.example /?a 4.\"\n",
+    ),
+    (
+        "steps",
+        "    option httpchk GET /\n    http-check connect proto h1\n    http-check send meth GET uri / hdr Host a.example\n    http-check expect status 200\n    \
+         http-check connect proto h2 addr $two\n    http-check send meth GET uri / hdr Host a.example\n    http-check expect status 200\n",
+    ),
+    (
+        "offer",
+        "    option httpchk GET /\n    http-check connect ssl sni a.example alpn h2\n    http-check send meth GET uri / hdr Host a.example\n",
+    ),
+    (
+        "usual",
+        "    option httpchk GET /\n    http-check connect default\n    http-check send meth GET uri / hdr Host a.example\n",
+    ),
+    (
+        "unusual",
+        "    option httpchk GET /\n    http-check connect\n    http-check send meth GET uri / hdr Host a.example\n",
+    ),
     ("default", "    option httpchk GET /\n    http-check connect default\n"),
     ("connect", "    option httpchk GET /\n    http-check connect ssl sni a.example alpn http/1.1\n"),
 ];
@@ -49,7 +97,7 @@ fn configuration(servers: &Servers, stats: &Path) -> String {
         servers.folder.path().display()
     );
     for (backend, lines) in BACKENDS {
-        text += &format!("backend {backend}\n{lines}");
+        text += &format!("backend {backend}\n{}", lines.replace("$two", &servers.at("two").to_string()));
         for (name, words, _) in CASES {
             let Some(server) = name.strip_prefix(&format!("{backend}/")) else { continue };
             text += &format!("    server {server} {} check inter 500ms\n", servers.words(words));

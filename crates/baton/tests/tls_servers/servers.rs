@@ -34,6 +34,8 @@ const NGINX: &[(&str, &str, &str)] = &[
     ),
     ("proxied", "ssl proxy_protocol", "ssl_certificate good.pem; ssl_certificate_key good.pem;"),
     ("plain", "", ""),
+    ("two", "http2", ""),
+    ("two-tls", "ssl http2", "ssl_certificate good.pem; ssl_certificate_key good.pem;"),
 ];
 
 impl Servers {
@@ -42,10 +44,11 @@ impl Servers {
         write_certificates(folder.path());
         let mut places = Vec::new();
         let mut blocks = String::new();
+        let seen = "add_header x-seen '$server_protocol $request_method $host $request_uri $content_length.';";
         for (name, tls, words) in NGINX {
             let address = free_address();
             places.push((*name, address));
-            blocks += &format!("server {{ listen {address} {tls}; {words} location / {{ return 200 ok; }} }}\n");
+            blocks += &format!("server {{ listen {address} {tls}; {words} {seen} location / {{ return 200 ok; }} }}\n");
         }
         let config = format!(
             "daemon off; master_process off; pid nginx.pid; error_log error.log;\n\

@@ -15,6 +15,25 @@ pub(super) fn ldap(draft: &mut Draft, call: &mut Call<'_, '_>) {
     plain(draft, call, CheckProtocol::Ldap);
 }
 
+/// `option grpc-check [service NAME]`
+pub(super) fn grpc(draft: &mut Draft, call: &mut Call<'_, '_>) {
+    let service = match (call.arg(0), call.arg(1)) {
+        ("", _) => String::new(),
+        ("service", "") => {
+            let message = "'option grpc-check service' expects <name> as argument.";
+            return call.error(call.first + 1, "missing-argument", message.into());
+        }
+        ("service", name) => name.to_owned(),
+        (odd, _) => {
+            let message = format!("'option grpc-check' only supports optional values: 'service' (got '{odd}').");
+            return call.not_one_of(0, message, ["service"]);
+        }
+    };
+    if call.at_most(2) {
+        draft.check.kind = CheckKind::Protocol(CheckProtocol::Grpc { service });
+    }
+}
+
 pub(super) fn redis(draft: &mut Draft, call: &mut Call<'_, '_>) {
     plain(draft, call, CheckProtocol::Redis);
 }

@@ -1,6 +1,6 @@
 //! Steps of a check but for `expect`.
 
-use baton_model::{CheckConnect, CheckData, CheckPort, CheckStep, CheckText, HttpCheckSend};
+use baton_model::{CheckConnect, CheckData, CheckPort, CheckStep, CheckText, HttpCheckSend, ServerProtocol};
 use baton_rules::{CheckAssignment, CheckFiles, CheckValue, RuleError, check_expression, check_format, check_variable};
 
 use super::is_http;
@@ -103,13 +103,9 @@ pub(super) fn connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
                 index += 1;
                 let Some(name) = needed(call, index, "proto", "a MUX protocol") else { return };
                 match name {
-                    // What is spoken anyway.
-                    "h1" if is_http(call) => {}
+                    "h1" if is_http(call) => connect.proto = Some(ServerProtocol::H1),
+                    "h2" if is_http(call) => connect.proto = Some(ServerProtocol::H2),
                     "none" if !is_http(call) => {}
-                    "h2" if is_http(call) => {
-                        let message = format!("'{}' : 'proto h2' : HTTP/2 to servers is not supported yet", call.name);
-                        return call.error(call.first + index, "not-yet", message);
-                    }
                     "h1" | "h2" | "fcgi" | "none" => {
                         let kind = if is_http(call) { "http-check" } else { "tcp-check" };
                         let message = format!("'{}' : 'proto' : invalid MUX protocol '{name}' for {kind}.", call.name);
@@ -117,7 +113,7 @@ pub(super) fn connect(draft: &mut Draft, call: &mut Call<'_, '_>) {
                     }
                     _ => {
                         let message = format!("'{}' : 'proto' : unknown MUX protocol '{name}'.", call.name);
-                        return call.not_one_of(index, message, ["h1", "none"]);
+                        return call.not_one_of(index, message, ["h1", "h2", "none"]);
                     }
                 }
             }

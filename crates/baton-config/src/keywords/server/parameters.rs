@@ -52,7 +52,12 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
         |s, _, _| set(&mut s.server.check.send_proxy, true),
         "Health checks send a PROXY header.",
     ),
-    row("check-proto", 1, check_proto, "Protocol of health checks: 'h1' of HTTP checks, 'none' of others."),
+    row(
+        "check-proto",
+        1,
+        check_proto,
+        "Protocol of health checks: 'h1' or 'h2' of HTTP checks, 'none' of others; that of 'proto' without it.",
+    ),
     row(
         "check-via-socks4",
         0,

@@ -292,8 +292,8 @@ pub(crate) struct Surroundings<'a, 'f> {
     pub backend: &'a str,
     /// It speaks HTTP.
     pub http: bool,
-    /// Its servers' checks speak HTTP.
-    pub is_http_check: bool,
+    /// What `check-proto` may name: what its servers' checks speak without the word comes first.
+    pub check_protos: &'static [&'static str],
     /// The steps of its health check.
     pub steps: &'a [CheckStep],
     /// What was found wrong with files, of all servers.
@@ -361,9 +361,6 @@ pub(crate) fn judge(
         let settings = settings(server, &words, line, around, context);
         let server = &mut *server.server;
         server.check.ssl = encrypted;
-        if around.http {
-            strip(&mut server.check.alpn);
-        }
         if words.on {
             server.tls = Some(settings);
         } else if checks {
