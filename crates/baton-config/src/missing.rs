@@ -74,10 +74,10 @@ pub const FEATURES: &[MissingFeature] = &[
         is_planned: true,
     },
     MissingFeature {
-        name: "http2",
+        name: "http3",
         title: "HTTP/3 and its settings",
-        names: &["tune.h2*", "h2*", "proto", "check-proto", "quic*", "tune.quic*", "show quic*"],
-        instead: "HTTP/1.1",
+        names: &["quic*", "tune.quic*", "show quic*"],
+        instead: "HTTP/2",
         is_planned: true,
     },
     MissingFeature {
@@ -344,7 +344,7 @@ mod tests {
         check("filter compression", "compression");
         check("filter spoe", "filters");
         check("proto fcgi", "fastcgi");
-        check("proto", "http2");
+        check("tune.quic.retry-threshold", "http3");
         check("ssl_fc_client_traffic_secret_0", "tls-secrets");
         check("namespace", "connection-options");
         check("wt6", "wt6");

@@ -74,7 +74,7 @@ fn missing_features_are_summed_up() {
     let text = "global\n lua-load a.lua\nbackend b\n mode http\n compression algo gzip\n filter compression\n \
                 http-request cache-use c if { res.cache_hit }\n http-request set-header a %[lua.a]\n \
                 http-request use-service lua.b\n http-request set-header a %[ssl_fc_session_key]\n server s \
-                127.0.0.1:1 proto h2 namespace n\n server t 127.0.0.1:1 proto fcgi\n http-response cache-store c\n balance foo\n";
+                127.0.0.1:1 namespace n\n server t 127.0.0.1:1 proto fcgi\n http-response cache-store c\n balance foo\n";
     let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text));
     let of = |line| {
         loaded
@@ -87,13 +87,13 @@ fn missing_features_are_summed_up() {
     let missing = |name| ("not-yet", Some(name));
     assert_eq!(of(2), [missing("lua")]);
     assert_eq!(of(7), [missing("caches")]);
-    assert_eq!(of(11), [missing("http2"), missing("connection-options")]);
+    assert_eq!(of(11), [missing("connection-options")]);
     assert_eq!(of(14), [("bad-value", None)]);
     let last = loaded.diagnostics.last().expect("there are errors");
     assert_eq!(
         last.message,
-        "10 lines use 7 features that Baton does not have: lua (3), caches (2), compression (2), connection-options (1), \
-         fastcgi (1), http2 (1), tls-secrets (1)"
+        "10 lines use 6 features that Baton does not have: lua (3), caches (2), compression (2), connection-options (1), \
+         fastcgi (1), tls-secrets (1)"
     );
     for found in loaded.diagnostics.iter().filter(|found| found.feature.is_some()) {
         assert!(found.hint.is_some(), "no remedy: {found:?}");
