@@ -12,6 +12,8 @@ import world
 HTTP_PORT = 8000
 TCP_PORT = 8001
 ORIGIN_PORT = 9000
+# The same origin, by HTTP/2.
+HTTP2_ORIGIN_PORT = 9002
 # Of the frontend that a scenario brings along.
 OWN_PORT = 8002
 SYSLOG_PORT = 9514
@@ -160,6 +162,7 @@ NGINX_ORIGIN = f"""
     default_type application/octet-stream;
     server {{
         listen 127.0.0.1:{ORIGIN_PORT} backlog=4096;
+        listen 127.0.0.1:{HTTP2_ORIGIN_PORT} http2 backlog=4096;
         location = /small {{ return 200 "{SMALL}"; }}
         location = /post {{ return 200 "{SMALL}"; }}
         location = /large {{ root %(folder)s; }}
