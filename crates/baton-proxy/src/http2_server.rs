@@ -560,7 +560,10 @@ impl ServerStream {
         {
             Some(takes) => Poll::Ready(takes),
             None => {
-                server.waiting.borrow_mut().push(cx.waker().clone());
+                let mut waiting = server.waiting.borrow_mut();
+                if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    waiting.push(cx.waker().clone());
+                }
                 Poll::Pending
             }
         }
