@@ -11,6 +11,7 @@ use baton_control::handover::record::{ConnectionRecord, FORMAT};
 use crate::givers::Giver;
 use crate::peers::Taker;
 use crate::support::{Proxy, free_address, frontend_counter, until};
+use crate::tunnels::replaced;
 use crate::{Client, config, get, origins};
 
 /// Takeovers one after the other.
@@ -44,14 +45,8 @@ fn kept_connections_go_with_every_takeover_and_none_is_closed() {
     let busy: Vec<_> = busy.collect();
     until("all are there", || now.status().connections == KEPT);
     // The first one has the file.
-    let mut before = Vec::new();
-    for _ in 0..TAKEOVERS {
-        let next = now.replace(&[]);
-        let old = std::mem::replace(&mut now, next);
-        until("the old process has ended", || old.has_ended());
-        before.push(old);
-        assert_eq!(now.status().connections_staying, Default::default());
-    }
+    let before = replaced(&mut now, TAKEOVERS);
+    assert_eq!(now.status().connections_staying, Default::default());
     is_over.store(true, Ordering::Relaxed);
     for old in before {
         let (status, said) = old.wait();

@@ -101,6 +101,26 @@ pub fn bulk(stream: TcpStream, is_over: Arc<AtomicBool>) -> JoinHandle<u64> {
     })
 }
 
+/// Replaces the process by another one, so many times; the old ones, each of which ended as soon as its connections had moved.
+pub fn replaced(now: &mut Proxy, times: usize) -> Vec<Proxy> {
+    let replace = |_| {
+        let next = now.replace(&[]);
+        let old = std::mem::replace(now, next);
+        until("the old process has ended", || old.has_ended());
+        old
+    };
+    (0..times).map(replace).collect()
+}
+
+/// Waits until so many connections have come to their cores, and each has its place at the only server.
+pub fn all_have_their_place(now: &Proxy, all: usize) {
+    until("each has its place at the server", || {
+        let status = now.status();
+        let open = [status.connections as i64, status.backends[0].open, status.backends[0].servers[0].open];
+        open == [all as i64; 3]
+    });
+}
+
 #[test]
 fn sessions_go_with_every_takeover_and_no_byte_is_lost() {
     let front = free_address();
@@ -129,19 +149,8 @@ fn sessions_go_with_every_takeover_and_no_byte_is_lost() {
     let bulks = [bulk(connect(front), is_over.clone()), bulk(connect(front), is_over.clone())];
     let all = THREADS * SESSIONS + 2 + bulks.len();
     until("all are there", || now.status().connections == all);
-    let mut before = Vec::new();
-    for _ in 0..TAKEOVERS {
-        let next = now.replace(&[]);
-        let old = std::mem::replace(&mut now, next);
-        until("the old process has ended", || old.has_ended());
-        before.push(old);
-    }
-    // The last ones may be on their way to their core.
-    until("each has its place at the server", || {
-        let status = now.status();
-        let open = [status.connections as i64, status.backends[0].open, status.backends[0].servers[0].open];
-        open == [all as i64; 3]
-    });
+    let before = replaced(&mut now, TAKEOVERS);
+    all_have_their_place(&now, all);
     is_over.store(true, Ordering::Relaxed);
     bytes += numbered.into_iter().map(|thread| thread.join().expect("no session was cut off")).sum::<u64>();
     bytes += bulks.into_iter().map(|thread| thread.join().expect("no session was cut off")).sum::<u64>();

@@ -10,7 +10,7 @@ use baton_control::handover::record::FORMAT;
 
 use crate::peers::Taker;
 use crate::support::{Proxy, free_address, frontend_counter, until};
-use crate::tunnels::{bulk, connect, exchange};
+use crate::tunnels::{all_have_their_place, bulk, connect, exchange, replaced};
 
 /// Takeovers one after the other.
 const TAKEOVERS: usize = 4;
@@ -117,19 +117,8 @@ fn tunnels_of_http_go_with_every_takeover_and_no_byte_is_lost() {
     let stream = bulk(open(front, WEBSOCKET), is_over.clone());
     let all = THREADS * SESSIONS + 1;
     until("all are there", || now.status().connections == all);
-    let mut before = Vec::new();
-    for _ in 0..TAKEOVERS {
-        let next = now.replace(&[]);
-        let old = std::mem::replace(&mut now, next);
-        until("the old process has ended", || old.has_ended());
-        before.push(old);
-    }
-    // The last ones may be on their way to their core.
-    until("each has its place at the server", || {
-        let status = now.status();
-        let open = [status.connections as i64, status.backends[0].open, status.backends[0].servers[0].open];
-        open == [all as i64; 3]
-    });
+    let before = replaced(&mut now, TAKEOVERS);
+    all_have_their_place(&now, all);
     is_over.store(true, Ordering::Relaxed);
     let mut bytes = numbered.into_iter().map(|thread| thread.join().expect("no session was cut off")).sum::<u64>();
     bytes += stream.join().expect("no session was cut off");
