@@ -10,6 +10,7 @@ use baton_proxy::moving::{StayReason, TunnelState};
 use baton_proxy::{Command, Generation, ListenerPlan};
 
 use super::Control;
+use crate::handover::kinds::Takes;
 use crate::handover::message::{Ready, Stop};
 use crate::handover::moving::{CONNECTIONS_PER_MESSAGE, Expected, Leaving, Verdicts};
 use crate::handover::record::{self, ConnectionRecord};
@@ -17,9 +18,9 @@ use crate::handover::wire::WireVersion;
 use crate::listeners::Place;
 
 impl Control {
-    /// The format of descriptions of connections that this process takes; 0: it takes none.
-    pub(crate) fn takes_connections(&self) -> u32 {
-        if self.line.model().global.keeps_connections { 0 } else { record::FORMAT }
+    /// What this process takes of connections that move.
+    pub(crate) fn takes_connections(&self) -> Takes {
+        if self.line.model().global.keeps_connections { Takes::NONE } else { record::taken() }
     }
 
     /// Connections that stay with this process, or with those before it, though another one took over; by reason.
@@ -33,13 +34,13 @@ impl Control {
 
     /// Connections begin to leave for the process that is ready, if it takes any.
     pub(super) async fn begin_leaving(&self, ready: &Ready, version: WireVersion) -> Option<Leaving> {
-        let takes = ready.moving > 0 && version == WireVersion::Frames && ready.stop == Stop::Soft;
+        let takes = ready.takes().any() && version == WireVersion::Frames && ready.stop == Stop::Soft;
         if !takes || self.line.model().global.keeps_connections {
             return None;
         }
         let (mover, departures) = self.workers.departures();
         self.workers.command(Command::Move(mover)).await;
-        Some(Leaving::new(departures, self.line.registry().moves.clone(), ready.moving))
+        Some(Leaving::new(departures, self.line.registry().moves.clone(), ready.takes()))
     }
 
     /// Which of these connections are taken. None is decided on once another process serves: they are for that one.
@@ -50,7 +51,7 @@ impl Control {
         let now = Instant::now();
         let mut room = self.room();
         let verdicts = connections.into_iter().enumerate().map(|(at, record)| {
-            if at >= CONNECTIONS_PER_MESSAGE || self.takes_connections() == 0 {
+            if at >= CONNECTIONS_PER_MESSAGE || !self.takes_connections().any() {
                 return Err(StayReason::Unknown);
             }
             let expected = self.judge_connection(record, now)?;

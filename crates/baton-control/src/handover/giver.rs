@@ -8,6 +8,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel, READY_WITHIN};
+use super::kinds::Takes;
 use super::memory::ProcessMemory;
 use super::message::{
     Hello, Message, Ready, Refused, Released, Report, SOCKETS_PER_MESSAGE, Socket, Sockets, TableNames, Welcome,
@@ -108,8 +109,8 @@ pub struct Heir {
     pub pid: u32,
     /// The version that it speaks.
     pub version: WireVersion,
-    /// The format of descriptions of connections that it takes; 0: none.
-    pub moving: u32,
+    /// The connections that it takes.
+    pub takes: Takes,
 }
 
 /// What there is to give.

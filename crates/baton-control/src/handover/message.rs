@@ -13,6 +13,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::kinds::{MoveKinds, Takes};
 use super::memory::{Counts, ProcessMemory};
 use super::record::ConnectionRecord;
 use crate::listeners::INHERITED_MAX;
@@ -99,6 +100,9 @@ pub enum Message {
         /// The format of descriptions of connections that it takes; 0: none.
         #[serde(skip_serializing_if = "is_zero")]
         moving: u32,
+        /// What else they may need.
+        #[serde(skip_serializing_if = "MoveKinds::is_empty")]
+        kinds: MoveKinds,
     },
     /// Giver: these connections of clients may go to the taker.
     Connections(Connections),
@@ -253,6 +257,8 @@ impl Message {
             version: Option<u32>,
             #[serde(default)]
             moving: u32,
+            #[serde(default)]
+            kinds: MoveKinds,
         }
         #[derive(Deserialize)]
         struct Withdraw {
@@ -275,7 +281,8 @@ impl Message {
             }
             "report" => Report::deserialize(fields).map(Message::Report),
             "moved" => {
-                Moved::deserialize(fields).map(|Moved { to, version, moving }| Message::Moved { to, version, moving })
+                let Moved { to, version, moving, kinds } = Moved::deserialize(fields)?;
+                Ok(Message::Moved { to, version, moving, kinds })
             }
             "connections" => Connections::deserialize(fields).map(Message::Connections),
             "take" => Take::deserialize(fields).map(Message::Take),
@@ -387,6 +394,16 @@ pub struct Ready {
     /// The format of descriptions of connections that it takes; 0: none.
     #[serde(skip_serializing_if = "is_zero")]
     pub moving: u32,
+    /// What else they may need.
+    #[serde(skip_serializing_if = "MoveKinds::is_empty")]
+    pub kinds: MoveKinds,
+}
+
+impl Ready {
+    /// What it takes of connections that move.
+    pub fn takes(&self) -> Takes {
+        Takes { format: self.moving, kinds: self.kinds }
+    }
 }
 
 /// [`Message::Connections`].

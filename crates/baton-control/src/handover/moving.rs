@@ -22,6 +22,7 @@ use baton_proxy::moving::{Arrival, Departure, IdleClient, MoveFigures, MovedTunn
 use baton_proxy::{Departures, ListenerPlan, Seat};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
+use super::kinds::Takes;
 use super::message::{Connections, Give, Message, Staying, Take};
 use super::record::{self, ConnectionRecord};
 
@@ -36,8 +37,8 @@ pub const CONNECTIONS_PER_MESSAGE: usize = 100;
 pub struct Leaving {
     departures: Departures,
     figures: Arc<MoveFigures>,
-    /// The newest format of descriptions that the process knows to which they go; 0: none.
-    format: u32,
+    /// What the process takes to which they go.
+    takes: Takes,
     /// The last batch.
     batch: u32,
     offered: Option<Batch>,
@@ -51,9 +52,9 @@ struct Batch {
 }
 
 impl Leaving {
-    /// Connections leave by these, for a process that knows this format of descriptions and older ones.
-    pub fn new(departures: Departures, figures: Arc<MoveFigures>, format: u32) -> Leaving {
-        Leaving { departures, figures, format, batch: 0, offered: None }
+    /// Connections leave by these, for a process that takes these.
+    pub fn new(departures: Departures, figures: Arc<MoveFigures>, takes: Takes) -> Leaving {
+        Leaving { departures, figures, takes, batch: 0, offered: None }
     }
 
     /// Whether an offer waits for its reply.
@@ -92,8 +93,9 @@ impl Leaving {
     }
 
     async fn send_offer(&mut self, channel: &mut Channel, connections: Vec<Departure>) -> Result<(), Broken> {
-        let (connections, unknown): (Vec<_>, Vec<_>) =
-            connections.into_iter().partition(|departure| record::format_of(departure) <= self.format);
+        let is_taken =
+            |departure: &Departure| self.takes.covers(record::format_of(departure), record::needs_of(departure));
+        let (connections, unknown): (Vec<_>, Vec<_>) = connections.into_iter().partition(is_taken);
         self.give_back(unknown, StayReason::Unknown);
         if connections.is_empty() {
             return Ok(());
@@ -151,12 +153,12 @@ impl Leaving {
         channel.send(Message::Withdraw { batch }, &[], ANSWER_WITHIN).await
     }
 
-    /// Another process serves now, which knows this format of descriptions: what was offered to the one before is offered to it.
+    /// Another process serves now, which takes these: what was offered to the one before is offered to it.
     ///
     /// # Errors
     /// The conversation is over.
-    pub async fn goes_to(&mut self, channel: &mut Channel, format: u32) -> Result<(), Broken> {
-        self.format = self.format.min(format);
+    pub async fn goes_to(&mut self, channel: &mut Channel, takes: Takes) -> Result<(), Broken> {
+        self.takes = self.takes.common(takes);
         match self.offered.take() {
             Some(batch) => self.send_offer(channel, batch.connections).await,
             None => Ok(()),
@@ -165,7 +167,7 @@ impl Leaving {
 
     /// Nothing goes any more.
     fn stay(&mut self, reason: StayReason) {
-        self.format = 0;
+        self.takes = Takes::NONE;
         if let Some(batch) = self.offered.take() {
             self.give_back(batch.connections, reason);
         }

@@ -1,8 +1,8 @@
 //! A connection as it is described to another process.
 //!
-//! Fields may be added, which who does not know them ignores. What must not be ignored makes a new format, at most [`FORMAT`]: who does not
-//! know it refuses the connection, and it stays where it is. Format 1 is a connection between two requests, format 2 one with a session in
-//! `mode tcp`, format 3 one with a tunnel of HTTP. Times are ages and what is left, for clocks of processes have nothing in common.
+//! Fields may be added, which who does not know them ignores. What must not be ignored is a word of `needs` ([`super::kinds`]): who does not
+//! know it refuses the connection, and it stays where it is. Before there were words, what must not be ignored made a new format: format 1
+//! is a connection between two requests, format 2 one with a session in `mode tcp`, format 3 one with a tunnel of HTTP. Times are ages and what is left, for clocks of processes have nothing in common.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use baton_proxy::moving::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::kinds::{MoveKinds, Takes};
 use crate::listeners::Place;
 
 /// The newest format of records that this program writes, and reads; it reads all before.
@@ -29,6 +30,16 @@ const PROXY_VALUES_MAX: usize = 1 << 16;
 /// The oldest that anything can be: ten years. Dates are made of ages.
 const AGE_US_MAX: u64 = 10 * 366 * 24 * 3600 * 1_000_000;
 
+/// What this program takes of connections that move.
+pub fn taken() -> Takes {
+    Takes { format: FORMAT, kinds: MoveKinds::taken() }
+}
+
+/// What the description of this connection needs besides its format.
+pub fn needs_of(_: &Departure) -> MoveKinds {
+    MoveKinds::default()
+}
+
 /// The format of what describes this connection.
 pub fn format_of(departure: &Departure) -> u32 {
     match &departure.tunnel {
@@ -44,6 +55,9 @@ pub fn format_of(departure: &Departure) -> u32 {
 pub struct ConnectionRecord {
     /// What one has to know to serve it.
     pub format: u32,
+    /// What else one has to know.
+    #[serde(skip_serializing_if = "MoveKinds::is_empty")]
+    pub needs: MoveKinds,
     /// The frontend that it came in by.
     pub frontend: String,
     /// The address that it was accepted on, as the configuration names it.
@@ -95,6 +109,7 @@ impl ConnectionRecord {
         let client = &departure.client;
         ConnectionRecord {
             format: format_of(departure),
+            needs: needs_of(departure),
             frontend: client.frontend.to_string(),
             address: place.address.to_string(),
             interface: place.interface,
@@ -125,6 +140,9 @@ impl ConnectionRecord {
     /// # Errors
     /// It describes none that could be served here.
     pub fn connection(self, now: Instant) -> Result<(IdleClient, Option<TunnelState>), StayReason> {
+        if !taken().covers(self.format, self.needs) {
+            return Err(StayReason::Unknown);
+        }
         let is_long = |values: &Vec<u8>| values.len() > PROXY_VALUES_MAX;
         let tunnel = match (self.format, self.tunnel) {
             (IDLE, None) => None,
@@ -395,6 +413,8 @@ mod tests {
             Err(StayReason::Unknown),
         );
         check(r#"{"format":4,"requests":3}"#, Err(StayReason::Unknown));
+        check(r#"{"format":1,"requests":3,"needs":[]}"#, Ok(3));
+        check(r#"{"format":1,"requests":3,"needs":["later"]}"#, Err(StayReason::Unknown));
         check(r#"{"requests":3}"#, Err(StayReason::Unknown));
         check(r#"{"format":1,"age_us":18446744073709551615}"#, Err(StayReason::Unknown));
         check(r#"{"format":2,"tunnel":{"active_us":[0,0,0,18446744073709551615]}}"#, Err(StayReason::Unknown));

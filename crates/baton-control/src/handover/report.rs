@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
 use super::giver::{GiverEvent, Hearing, Heir};
+use super::kinds::Takes;
 use super::message::{Connections, Message, Report};
 use super::moving::{Coming, Leaving};
 use super::taker;
@@ -51,13 +52,13 @@ pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Rep
                         return;
                     }
                 }
-                Ok(Message::Moved { to, version, moving }) if moves < MOVES_MAX => {
+                Ok(Message::Moved { to, version, moving, kinds }) if moves < MOVES_MAX => {
                     moves += 1;
                     // Dropping the old one says that everything was sent.
                     let Ok(other) = reach(to, version.map(WireVersion::at_most).unwrap_or_default()).await else { return };
                     channel = other;
                     if let Some(leaving) = &mut leaving
-                        && leaving.goes_to(&mut channel, moving).await.is_err()
+                        && leaving.goes_to(&mut channel, Takes { format: moving, kinds }).await.is_err()
                     {
                         return;
                     }
@@ -107,10 +108,10 @@ pub async fn listen(
         tokio::select! {
             to = &mut moved, if may_move => {
                 may_move = false;
-                if let Ok(Heir { pid: to, version, moving }) = to {
+                if let Ok(Heir { pid: to, version, takes: Takes { format: moving, kinds } }) = to {
                     let version = Some(version.number()).filter(|_| version != WireVersion::Messages);
                     // When it is gone, what it said last is still to be read.
-                    let _ = channel.send(Message::Moved { to, version, moving }, &[], ANSWER_WITHIN).await;
+                    let _ = channel.send(Message::Moved { to, version, moving, kinds }, &[], ANSWER_WITHIN).await;
                 }
             }
             said = channel.next() => match said {

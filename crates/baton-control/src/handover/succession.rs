@@ -266,7 +266,7 @@ impl<R, M> Succession<R, M> {
     pub fn ready(&mut self, ready: &Ready, version: WireVersion, reports: R, now: Instant) -> Vec<SuccessionEffect<M>> {
         let Some(giving) = self.end_giving() else { return Vec::new() };
         let pid = ready.pid;
-        let to = Heir { pid, version, moving: ready.moving };
+        let to = Heir { pid, version, takes: ready.takes() };
         self.stage = Stage::Given(Given {
             to,
             reports: Some(reports),

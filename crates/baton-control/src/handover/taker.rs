@@ -21,6 +21,7 @@ use nix::unistd::Pid;
 use super::belief::{Belief, Believed};
 use super::channel::{ANSWER_WITHIN, Broken, Channel, Parked};
 use super::giver::Hearing;
+use super::kinds::Takes;
 use super::memory::ProcessMemory;
 use super::message::{
     Hello, Message, Ready, Refused, RefusedKind, Released, SOCKETS_MAX, Stop, TABLES_MAX, TableNames, Welcome,
@@ -351,20 +352,20 @@ impl Taken {
         self.givers.iter().flat_map(|giver| giver.sockets.iter().flatten().copied()).collect()
     }
 
-    /// Tells everybody that we serve, and to end. `unused` are the sockets that we do not use; `moving` is the format of descriptions of
-    /// connections that we take.
+    /// Tells everybody that we serve, and to end. `unused` are the sockets that we do not use; `takes` is what we take of
+    /// connections that move.
     ///
     /// # Errors
     /// A sentence: the old process did not wait and serves on. We must not serve beside it.
-    pub async fn ready(self, unused: &Inherited, moving: u32) -> Result<Concluded, String> {
+    pub async fn ready(self, unused: &Inherited, takes: Takes) -> Result<Concluded, String> {
         let mut concluded = Concluded::default();
         let unused: HashSet<u64> = unused.known().map(|known: &Known| known.identity.socket).collect();
         let mut is_decided = false;
         for Giver { pid, channel, sockets, hearing } in self.givers {
             let is_used = |socket: &Option<u64>| socket.is_some_and(|socket| !unused.contains(&socket));
             let taken = (0..).zip(&sockets).filter(|(_, socket)| is_used(socket)).map(|(at, _)| at).collect();
-            let moving = if hearing == Hearing::Connections { moving } else { 0 };
-            let ready = Ready { pid: std::process::id(), taken, stop: self.stop, moving };
+            let Takes { format: moving, kinds } = if hearing == Hearing::Connections { takes } else { Takes::NONE };
+            let ready = Ready { pid: std::process::id(), taken, stop: self.stop, moving, kinds };
             let mut channel = channel.resume().map_err(|error| error.to_string())?;
             match conclude(&mut channel, ready).await {
                 Ok(released) => {

@@ -14,6 +14,7 @@ use baton_control::handover::memory::ProcessMemory;
 use baton_control::handover::message::{
     Connections, Give, Message, Refused, Released, Socket, Sockets, Staying, Take, Welcome,
 };
+use baton_control::handover::record::ConnectionRecord;
 use baton_control::handover::wire::WireVersion;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -159,9 +160,13 @@ async fn play_mover(
     let offer = |batch, connections| Message::Connections(Connections { batch, connections });
     let give = |batch| Message::Give(Give { batch, descriptors: 1 });
     if step == "moving-refused" {
-        let unknown = [moving::offer(web, 99, "web"), moving::offer(web, 1, "no-such")];
+        let later = ConnectionRecord {
+            needs: serde_json::from_str("[\"later\"]").expect("words"),
+            ..moving::offer(web, 1, "web")
+        };
+        let unknown = [moving::offer(web, 99, "web"), later, moving::offer(web, 1, "no-such")];
         say(channel, offer(1, unknown.into()), &[]).await;
-        let reasons = ["unknown", "no-listener"].map(str::to_owned);
+        let reasons = ["unknown", "unknown", "no-listener"].map(str::to_owned);
         let staying = (0..).zip(reasons).map(|(at, reason)| Staying { at, reason }).collect();
         assert_eq!(hear(channel).await, Message::Take(Take { batch: 1, staying }));
         // It says that it has it nevertheless.

@@ -107,10 +107,16 @@ impl Taker {
         self.ready_for(0);
     }
 
-    /// Connections that are described in this format move.
+    /// Connections that are described in this format, and need nothing else, move.
     pub fn ready_for(&mut self, moving: u32) {
         let taken = (0..self.sockets.len() as u32).collect();
-        self.say(Message::Ready(Ready { pid: std::process::id(), taken, stop: Stop::Soft, moving }));
+        self.say(Message::Ready(Ready {
+            pid: std::process::id(),
+            taken,
+            stop: Stop::Soft,
+            moving,
+            ..Ready::default()
+        }));
         assert!(matches!(self.hear(), Message::Released(_)));
     }
 

@@ -17,7 +17,7 @@ fn hello() -> Hello {
 }
 
 fn ready(taken: &[u32], stop: Stop) -> Ready {
-    Ready { pid: 8, taken: taken.to_vec(), stop, moving: 0 }
+    Ready { pid: 8, taken: taken.to_vec(), stop, ..Ready::default() }
 }
 
 /// One server of one backend with so many sessions.
