@@ -1,0 +1,213 @@
+//! What happened to every kind of connection, counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use super::lane::Damage;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// HTTP/1, kept between requests.
+    Kept,
+    Http2,
+    WebSocket,
+    Tunnel,
+    Download,
+    Upload,
+    Events,
+    /// A response that the server begins late.
+    Poll,
+}
+
+impl Kind {
+    pub const ALL: [(Kind, &'static str); 8] = [
+        (Kind::Kept, "kept"),
+        (Kind::Http2, "http2"),
+        (Kind::WebSocket, "websockets"),
+        (Kind::Tunnel, "tunnels"),
+        (Kind::Download, "downloads"),
+        (Kind::Upload, "uploads"),
+        (Kind::Events, "events"),
+        (Kind::Poll, "polls"),
+    ];
+}
+
+/// Why a connection came to its end before the experiment did.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cut {
+    /// Between two requests, or announced by `Connection: close` or GOAWAY. Only connections of requests can end so.
+    Closed,
+    /// A request without its whole response, a session or a transfer in the middle.
+    Broken,
+    /// Bytes were not those that were sent.
+    Damaged(Damage),
+}
+
+impl From<std::io::Error> for Cut {
+    fn from(_: std::io::Error) -> Cut {
+        Cut::Broken
+    }
+}
+
+impl From<Damage> for Cut {
+    fn from(damage: Damage) -> Cut {
+        Cut::Damaged(damage)
+    }
+}
+
+/// Counts of one kind.
+#[derive(Default)]
+struct Counts {
+    connections: AtomicU64,
+    refused: AtomicU64,
+    left: AtomicU64,
+    closed: AtomicU64,
+    broken: AtomicU64,
+    lost: AtomicU64,
+    doubled: AtomicU64,
+    changed: AtomicU64,
+    exchanges: AtomicU64,
+    bytes: AtomicU64,
+    key_updates: AtomicU64,
+}
+
+/// All counts, and how long round trips took.
+pub struct Book {
+    kinds: [Counts; Kind::ALL.len()],
+    /// Whether processes are replaced just now.
+    moving: AtomicBool,
+    /// Whether round trips are measured already.
+    measures: AtomicBool,
+    /// In microseconds, without replacements and with them.
+    times: Mutex<[Histogram<u64>; 2]>,
+    /// The first connections that were cut, in words.
+    notes: Mutex<Vec<String>>,
+    began: Instant,
+}
+
+/// Round trips that take longer count as this long.
+const TIME_MAX_US: u64 = 60_000_000;
+/// Cut connections that are described.
+const NOTES_MAX: usize = 20;
+
+impl Book {
+    pub fn new() -> Book {
+        let histogram = || {
+            Histogram::new_with_bounds(1, TIME_MAX_US, 3).unwrap_or_else(|_| unreachable!("bounds and digits are fine"))
+        };
+        Book {
+            kinds: Default::default(),
+            moving: AtomicBool::new(false),
+            measures: AtomicBool::new(false),
+            times: Mutex::new([histogram(), histogram()]),
+            notes: Mutex::default(),
+            began: Instant::now(),
+        }
+    }
+
+    fn of(&self, kind: Kind) -> &Counts {
+        &self.kinds[kind as usize]
+    }
+
+    /// One of those that are asked for is there for the first time.
+    pub fn connected(&self, kind: Kind) {
+        self.of(kind).connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many have been there.
+    pub fn connections(&self) -> u64 {
+        self.kinds.iter().map(|counts| counts.connections.load(Ordering::Relaxed)).sum()
+    }
+
+    /// A connection did not come to be.
+    pub fn refused(&self, kind: Kind) {
+        self.of(kind).refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A client ended its session as it wanted to.
+    pub fn left(&self, kind: Kind) {
+        self.of(kind).left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn cut(&self, kind: Kind, cut: Cut, at: usize) {
+        let counts = self.of(kind);
+        let count = match cut {
+            Cut::Closed => &counts.closed,
+            Cut::Broken => &counts.broken,
+            Cut::Damaged(Damage::Lost) => &counts.lost,
+            Cut::Damaged(Damage::Doubled) => &counts.doubled,
+            Cut::Damaged(Damage::Changed) => &counts.changed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.len() < NOTES_MAX {
+            notes.push(format!("{:.1} s: {kind:?} {at}: {cut:?}", self.began.elapsed().as_secs_f64()));
+        }
+    }
+
+    /// So many messages or requests went well, with so many bytes.
+    pub fn exchanged(&self, kind: Kind, count: u64, bytes: u64) {
+        self.of(kind).exchanges.fetch_add(count, Ordering::Relaxed);
+        self.of(kind).bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn keys_updated(&self, kind: Kind) {
+        self.of(kind).key_updates.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The beginning of a round trip; give it to [`Book::ended`].
+    pub fn begin(&self) -> (Instant, bool) {
+        (Instant::now(), self.moving.load(Ordering::Relaxed))
+    }
+
+    /// A round trip counts among those with replacements if there were some at its beginning or its end.
+    pub fn ended(&self, (began, was_moving): (Instant, bool)) {
+        if !self.measures.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_moving = was_moving || self.moving.load(Ordering::Relaxed);
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times[usize::from(is_moving)].saturating_record(micros(began.elapsed()));
+    }
+
+    pub fn measure(&self) {
+        self.measures.store(true, Ordering::Relaxed);
+    }
+
+    pub fn set_moving(&self, moving: bool) {
+        self.moving.store(moving, Ordering::Relaxed);
+    }
+
+    /// All of it.
+    pub fn to_json(&self) -> Value {
+        let kinds = Kind::ALL.iter().map(|(kind, name)| {
+            let counts = self.of(*kind);
+            let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            let counts = json!({
+                "connections": value(&counts.connections), "refused": value(&counts.refused), "left": value(&counts.left),
+                "closed": value(&counts.closed), "broken": value(&counts.broken), "lost": value(&counts.lost),
+                "doubled": value(&counts.doubled), "changed": value(&counts.changed),
+                "exchanges": value(&counts.exchanges), "bytes": value(&counts.bytes),
+                "key_updates": value(&counts.key_updates),
+            });
+            ((*name).to_owned(), counts)
+        });
+        let kinds: Value = kinds.collect::<serde_json::Map<_, _>>().into();
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |times: &Histogram<u64>| {
+            let at = |share: f64| times.value_at_quantile(share);
+            json!({"count": times.len(), "p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": times.max()})
+        };
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        json!({"kinds": kinds, "round_trip_us": {"quiet": of(&times[0]), "moving": of(&times[1])}, "first_cuts": *notes})
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    time.as_micros().try_into().unwrap_or(u64::MAX)
+}
