@@ -5,6 +5,7 @@
 //! connection, [`http2`](crate::http2) several at a time. What the stages of the line, rules and the log know of either is in here.
 
 use std::cell::RefCell;
+use std::mem;
 use std::net::SocketAddr;
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -17,9 +18,10 @@ use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::facts::LogFacts;
 use crate::messages::Messages;
+use crate::moving::RequestState;
 use crate::patience::Patience;
 use crate::progress::Progress;
-use crate::session::{HandedOn, Session};
+use crate::session::Session;
 use crate::transport::Transport;
 use crate::view::BackendView;
 
@@ -151,6 +153,34 @@ impl<'a, M> Exchange<'a, M> {
         }
     }
 
+    /// What rules have set before holds for it: before the connection was served as HTTP, or in another process.
+    #[cold]
+    pub fn take_over(&mut self, set: RequestState) {
+        let RequestState { tracked, variables, captures, unique_id, log_level, last_rule, settings } = set;
+        self.tracked = tracked;
+        self.variables = variables;
+        self.captures = RefCell::new(captures);
+        self.unique_id = unique_id;
+        self.log_level = log_level;
+        self.last_rule = last_rule;
+        self.settings = settings;
+    }
+
+    /// Takes out what rules have left in it, for another process; `None`: nothing.
+    #[cold]
+    pub fn take_state(&mut self) -> Option<Box<RequestState>> {
+        let state = RequestState {
+            tracked: mem::take(&mut self.tracked),
+            variables: mem::take(&mut self.variables),
+            captures: self.captures.take(),
+            unique_id: mem::take(&mut self.unique_id),
+            log_level: self.log_level.take(),
+            last_rule: self.last_rule.take(),
+            settings: mem::take(&mut self.settings),
+        };
+        (!state.is_empty()).then(|| Box::new(state))
+    }
+
     /// The client's address, or what rules made of it; `None` on unix sockets.
     pub fn source(&self) -> Option<SocketAddr> {
         let changed = self.settings.values().and_then(|settings| settings.source);
@@ -193,10 +223,10 @@ impl<'a> Exchange<'a> {
     pub fn of_http(core: &Core, origin: Origin<'a>, mut messages: Box<Messages>) -> Exchange<'a> {
         let Messages { tracked, variables, captures, line, .. } = &mut *messages;
         let room = ExchangeRoom {
-            tracked: std::mem::take(tracked),
-            variables: std::mem::take(variables),
-            captures: std::mem::take(captures),
-            line: std::mem::take(line),
+            tracked: mem::take(tracked),
+            variables: mem::take(variables),
+            captures: mem::take(captures),
+            line: mem::take(line),
         };
         let mut exchange = Exchange::with_room(core, origin, core.now(), messages, room);
         if let Some(set) = exchange.session.take_handed_on() {
@@ -205,24 +235,11 @@ impl<'a> Exchange<'a> {
         exchange
     }
 
-    /// What rules have set before the connection was served as HTTP holds for its first request.
-    #[cold]
-    fn take_over(&mut self, set: HandedOn) {
-        let HandedOn { tracked, variables, captures, unique_id, log_level, last_rule, settings } = set;
-        self.tracked = tracked;
-        self.variables = variables;
-        self.captures = RefCell::new(captures);
-        self.unique_id = unique_id;
-        self.log_level = log_level;
-        self.last_rule = last_rule;
-        self.settings = settings;
-    }
-
     /// Its end: it tracks nothing any more, and what it was lent goes back to its messages.
     pub fn end(&mut self, core: &Core) {
         self.untrack(core);
-        self.messages.tracked = std::mem::take(&mut self.tracked);
-        self.messages.variables = std::mem::take(&mut self.variables);
+        self.messages.tracked = mem::take(&mut self.tracked);
+        self.messages.variables = mem::take(&mut self.variables);
         self.messages.captures = self.captures.take();
         self.messages.line = self.facts.take_line();
     }

@@ -140,8 +140,10 @@ pub struct KeptHead {
 }
 
 impl KeptHead {
-    /// Longer lines are for the process that has them.
+    /// Longer lines are for processes that know more of sessions.
     pub const LINE_MAX: usize = 4096;
+    /// Longer lines are for the process that has them.
+    pub const LINE_BYTES_MAX: usize = 1 << 18;
 }
 
 /// What a retry does.
@@ -220,7 +222,7 @@ impl LogFacts {
             silent,
         } = &self.0;
         let is_ruled = ruled.is_some() || missing.is_some() || denied_before.is_some() || service.is_some();
-        if is_ruled || line.len() > KeptHead::LINE_MAX {
+        if is_ruled || line.len() > KeptHead::LINE_BYTES_MAX {
             return None;
         }
         let head = has_request.then(|| KeptHead {

@@ -187,7 +187,10 @@ fn depart(core: &Rc<Core>, client: Box<Client>) -> Option<Box<Client>> {
         (Some(reason), _) => Err(reason),
         (None, None) => Err(StayReason::NoReply),
         (None, Some(mover)) => match client.depart(core) {
-            Ok(departure) => mover.send(departure).map_err(|_| StayReason::NoReply),
+            Ok(departure) => mover.send(departure).map_err(|refused| {
+                client.session.put_state(core, refused.left);
+                StayReason::NoReply
+            }),
             Err(_) => Err(StayReason::Descriptors),
         },
     };

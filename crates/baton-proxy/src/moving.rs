@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use baton_http::Version;
+use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
 use tokio::sync::mpsc;
 
 use crate::balance::Slot;
@@ -74,6 +75,58 @@ pub struct TunnelState {
     pub facts: KeptFacts,
 }
 
+/// What rules have left in a session. It belongs to whoever has the connection: entries of stick tables count it as a current one.
+#[derive(Debug, Default)]
+pub struct SessionState {
+    /// Variables of scope `sess`.
+    pub variables: Variables,
+    /// Entries of stick tables that it tracks until it ends.
+    pub tracked: TrackedCounters,
+    /// What they have left in its request: in that of its tunnel, or in the first one, which is still to come.
+    pub request: Option<Box<RequestState>>,
+}
+
+/// What rules have left in a request, or in a connection in `mode tcp`.
+#[derive(Debug, Default)]
+pub struct RequestState {
+    /// Entries of stick tables that are tracked.
+    pub tracked: TrackedCounters,
+    /// Variables of the scopes `txn`, `req` and `res`.
+    pub variables: Variables,
+    /// What was captured.
+    pub captures: Captures,
+    /// Its unique ID, if it was asked for.
+    pub unique_id: UniqueId,
+    /// What `set-log-level` asked for.
+    pub log_level: Option<LogLevel>,
+    /// The last rule that ended a rule set.
+    pub last_rule: Option<RuleLine>,
+    /// What else was set.
+    pub settings: RuleSettings,
+}
+
+impl RequestState {
+    /// Whether rules have left nothing.
+    pub fn is_empty(&self) -> bool {
+        let RequestState { tracked, variables, captures, unique_id, log_level, last_rule, settings } = self;
+        tracked.is_empty()
+            && variables.is_empty()
+            && *captures == Captures::default()
+            && !unique_id.is_made()
+            && log_level.is_none()
+            && last_rule.is_none()
+            && settings.values().is_none()
+    }
+}
+
+impl SessionState {
+    /// Why it stays where the other process does not take it.
+    pub fn reason_to_stay(&self) -> StayReason {
+        let is_tracked = !self.tracked.is_empty() || self.request.as_ref().is_some_and(|left| !left.tracked.is_empty());
+        if is_tracked { StayReason::Tracked } else { StayReason::Variables }
+    }
+}
+
 /// One direction.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PumpState {
@@ -109,6 +162,8 @@ pub struct Departure {
     pub counted: InTransit,
     /// Its session with a server; `None`: it is between two requests.
     pub tunnel: Option<Box<MovedTunnel>>,
+    /// What rules have left in it; `None`: nothing.
+    pub left: Option<Box<SessionState>>,
 }
 
 /// A connection that comes to a core: from another process, or back.
@@ -126,6 +181,8 @@ pub struct Arrival {
     pub counted: InTransit,
     /// Its session with a server; `None`: it is between two requests.
     pub tunnel: Option<Box<MovedTunnel>>,
+    /// What rules have left in it; `None`: nothing.
+    pub left: Option<Box<SessionState>>,
 }
 
 /// The version of a response, as it is spelled in a status line.
@@ -136,8 +193,8 @@ pub fn version_text(text: &str) -> Option<&'static str> {
 impl Departure {
     /// It goes back.
     pub fn back(self, reason: StayReason) -> Arrival {
-        let Departure { client, socket, listener, core: _, counted, tunnel } = self;
-        Arrival { client, socket, listener, stays: Some(reason), counted, tunnel }
+        let Departure { client, socket, listener, core: _, counted, tunnel, left } = self;
+        Arrival { client, socket, listener, stays: Some(reason), counted, tunnel, left }
     }
 }
 

@@ -3,16 +3,18 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_rules::{Captures, Counted, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
+use baton_rules::{Counted, TrackedCounters, Variables};
 use baton_tables::Timeline;
 
 use crate::balance::ServerState;
 use crate::clock::Clock;
 use crate::core::Core;
+use crate::moving::{RequestState, SessionState};
 use crate::server_exchange::PrivateConnection;
 use crate::state::StayReason;
 use crate::view::{FrontendSlot, FrontendView};
@@ -26,30 +28,11 @@ pub struct Session {
     /// Requests that were begun.
     requests: Cell<u32>,
     /// What rules of a connection that began in `mode tcp` have set, for its first request.
-    handed_on: Cell<Option<Box<HandedOn>>>,
+    handed_on: Cell<Option<Box<RequestState>>>,
     /// When the last request ended, in milliseconds after the accept.
     rested_ms: Cell<u32>,
     /// A server connection that only this client may use: one that carried its previous request.
     private: Cell<Option<Box<PrivateConnection>>>,
-}
-
-/// What rules have set while a connection was in `mode tcp`.
-#[derive(Debug)]
-pub struct HandedOn {
-    /// Entries of stick tables that are tracked.
-    pub tracked: TrackedCounters,
-    /// Variables of scope `txn` and `req`.
-    pub variables: Variables,
-    /// What was captured.
-    pub captures: Captures,
-    /// Its unique ID, if it was asked for.
-    pub unique_id: UniqueId,
-    /// What `set-log-level` asked for.
-    pub log_level: Option<LogLevel>,
-    /// The last rule that ended a rule set.
-    pub last_rule: Option<RuleLine>,
-    /// What else was set.
-    pub settings: RuleSettings,
 }
 
 impl Session {
@@ -72,20 +55,35 @@ impl Session {
 
     /// Why it cannot go on in another process; `None`: it can. No request is in work.
     pub fn reason_to_stay(&self) -> Option<StayReason> {
-        let memory = self.memory.take();
-        let left = memory.as_ref().map(|memory| match memory.tracked.is_empty() {
-            true => StayReason::Variables,
-            false => StayReason::Tracked,
-        });
-        self.memory.set(memory);
-        let handed_on = self.handed_on.take();
-        let has_settings = handed_on.is_some();
-        self.handed_on.set(handed_on);
         let private = self.private.take();
         // One that is only not shared is opened anew by whoever needs one.
         let is_bound = private.as_ref().is_some_and(|private| private.is_bound());
         self.private.set(private);
-        left.or(has_settings.then_some(StayReason::Variables)).or(is_bound.then_some(StayReason::OwnServer))
+        is_bound.then_some(StayReason::OwnServer)
+    }
+
+    /// Takes out all that rules have left in it, for another process; `None`: nothing.
+    pub fn take_state(&self) -> Option<Box<SessionState>> {
+        let (memory, request) = (self.memory.take(), self.handed_on.take());
+        if memory.is_none() && request.is_none() {
+            return None;
+        }
+        let mut state = Box::new(SessionState { request, ..SessionState::default() });
+        if let Some(mut memory) = memory {
+            state.variables = mem::take(&mut memory.variables);
+            state.tracked = mem::take(&mut memory.tracked);
+        }
+        Some(state)
+    }
+
+    /// Goes on with what rules have left in it, in another process or here.
+    pub fn put_state(&self, core: &Core, state: Option<Box<SessionState>>) {
+        let Some(state) = state else { return };
+        let SessionState { variables, tracked, request } = *state;
+        if !variables.is_empty() || !tracked.is_empty() {
+            self.memory.set(Some(Box::new(SessionMemory::new(core, variables, tracked))));
+        }
+        self.handed_on.set(request);
     }
 
     /// When the last request ended, in milliseconds after the accept.
@@ -147,13 +145,13 @@ impl Session {
     }
 
     /// A connection that began in `mode tcp` goes on in `mode http`: its first request is to come.
-    pub fn hand_on(&self, set: HandedOn) {
+    pub fn hand_on(&self, set: RequestState) {
         self.requests.set(self.requests.get().saturating_sub(1));
         self.handed_on.set(Some(Box::new(set)));
     }
 
     /// What was set for its first request.
-    pub fn take_handed_on(&self) -> Option<Box<HandedOn>> {
+    pub fn take_handed_on(&self) -> Option<Box<RequestState>> {
         self.handed_on.take()
     }
 

@@ -15,13 +15,12 @@ use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
 use crate::facts::LogFacts;
-use crate::moving::MovedTunnel;
+use crate::moving::{MovedTunnel, RequestState};
 use crate::record;
 use crate::relay::movable::{self, Relayed};
 use crate::relay::tunnel::{Course, Pump};
 use crate::route;
 use crate::server_connection::ServerConnection;
-use crate::session::HandedOn;
 use crate::stream::Stream;
 use crate::tcp::inspect::Inspected;
 use crate::transport::Transport;
@@ -48,7 +47,7 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
                 messages: read, session, tracked, variables, unique_id, log_level, last_rule, settings, ..
             } = exchange;
             let captures = exchange.captures.into_inner();
-            session.hand_on(HandedOn { tracked, variables, captures, unique_id, log_level, last_rule, settings });
+            session.hand_on(RequestState { tracked, variables, captures, unique_id, log_level, last_rule, settings });
             *input = read;
             return Served::IsHttp;
         }
@@ -88,6 +87,9 @@ pub async fn resume(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) {
     // The configuration has changed since it was asked.
     let Some(backend) = exchange.progress.frontend.backends.get(&state.backend) else { return };
     exchange.facts = LogFacts::resumed(state.facts);
+    if let Some(left) = exchange.session.take_handed_on() {
+        exchange.take_over(*left);
+    }
     exchange.progress.enter(&backend);
     if exchange.facts.has_request {
         exchange.progress.note_counted_request();

@@ -42,6 +42,15 @@ pub struct Captures {
     bytes: Vec<u8>,
 }
 
+/// What was captured of one exchange, as values on their own: for another process.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CapturedValues {
+    /// The slots of the request and of the response: the most bytes that each takes, and what is in it.
+    pub slots: [Vec<(usize, Option<Vec<u8>>)>; 2],
+    /// The cookies of the request and of the response.
+    pub cookies: [Option<Vec<u8>>; 2],
+}
+
 /// A slot of an exchange.
 #[derive(Clone, Debug, PartialEq)]
 struct Filled {
@@ -109,6 +118,31 @@ impl Captures {
         for (mine, theirs) in self.slots.iter_mut().zip(&slots.slots) {
             mine.extend(theirs.iter().map(|slot| Filled { len: slot.len, room: 0..0, used: None }));
         }
+    }
+
+    /// What was captured, on its own.
+    pub fn values(&self) -> CapturedValues {
+        let slots = [CaptureSide::Request, CaptureSide::Response].map(|side| {
+            let lens = self.slots[side as usize].iter().map(|slot| slot.len);
+            lens.zip(self.all(side).map(|value| value.map(<[u8]>::to_vec))).collect()
+        });
+        let cookies = [CaptureSide::Request, CaptureSide::Response].map(|side| self.cookie(side).map(<[u8]>::to_vec));
+        CapturedValues { slots, cookies }
+    }
+
+    /// Goes on with what was captured in another process.
+    pub fn resumed(values: CapturedValues) -> Captures {
+        let mut captures = Captures::default();
+        for (side, slots) in [CaptureSide::Request, CaptureSide::Response].into_iter().zip(values.slots) {
+            for (index, (len, value)) in slots.into_iter().enumerate() {
+                captures.slots[side as usize].push(Filled { len, room: 0..0, used: None });
+                if let Some(value) = value {
+                    captures.set(side, index, &value);
+                }
+            }
+        }
+        captures.cookies = values.cookies.map(|cookie| cookie.map(|cookie| captures.keep(&cookie)));
+        captures
     }
 
     /// Forgets all, and keeps the memory for another exchange.
@@ -302,6 +336,24 @@ mod tests {
         let made = |file, line| slots.made_at(&place(file, line), CaptureSide::Request);
         let all = [made("first.cfg", 7), made("second.cfg", 3), made("second.cfg", 7), made("first.cfg", 3)];
         assert_eq!(all, [Some(0), Some(1), Some(2), None]);
+    }
+
+    #[test]
+    fn what_was_captured_goes_on_elsewhere() {
+        let slot = |len| Slot { header: None, len };
+        let slots = CaptureSlots { slots: [vec![slot(4), slot(9)], vec![slot(3)]], cookie: None };
+        let mut captures = Captures::default();
+        captures.begin(&slots);
+        captures.set(CaptureSide::Request, 1, b"second");
+        captures.set(CaptureSide::Response, 0, b"");
+        captures.cookies[1] = Some(captures.keep(b"a=b"));
+        let mut resumed = Captures::resumed(captures.values());
+        assert_eq!(resumed.values(), captures.values());
+        assert_eq!(resumed.get(CaptureSide::Request, 0), None);
+        assert_eq!(resumed.get(CaptureSide::Response, 0), Some(&b""[..]));
+        resumed.set(CaptureSide::Request, 0, b"longer");
+        assert_eq!(resumed.get(CaptureSide::Request, 0), Some(&b"long"[..]), "as far as it has room");
+        assert_eq!(Captures::resumed(CapturedValues::default()), Captures::default());
     }
 
     #[test]

@@ -105,17 +105,22 @@ pub struct RuleLine {
 impl RuleLine {
     /// Where a rule was written.
     pub(crate) fn of(source: &Source) -> RuleLine {
+        RuleLine::at(&source.file, source.line)
+    }
+
+    /// A line of a file, of this process or of another one.
+    pub fn at(file: &str, line: u32) -> RuleLine {
         static FILES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
         let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = match files.get(&*source.file) {
+        let file = match files.get(file) {
             Some(known) => known,
             None => {
-                let new: &'static str = Box::leak(Box::from(&*source.file));
+                let new: &'static str = Box::leak(Box::from(file));
                 files.insert(new);
                 new
             }
         };
-        RuleLine { file, line: source.line }
+        RuleLine { file, line }
     }
 }
 

@@ -66,7 +66,7 @@ mod wait;
 
 pub use alone::{Alone, with_bare_context};
 pub use body::Body;
-pub use capture::{CaptureSide, Captures};
+pub use capture::{CaptureSide, CapturedValues, Captures};
 pub use check::{
     CheckAssignment, CheckFacts, CheckValue, CheckVariables, check_expression, check_format, check_variable,
 };

@@ -100,6 +100,11 @@ pub struct UniqueId {
 }
 
 impl UniqueId {
+    /// One that was made in another process; `None`: it was not.
+    pub fn resumed(made: Option<Box<[u8]>>) -> UniqueId {
+        UniqueId { made: made.map_or_else(OnceCell::new, OnceCell::from), is_in_work: Cell::new(false) }
+    }
+
     /// Whether it was asked for.
     pub fn is_made(&self) -> bool {
         self.made.get().is_some()

@@ -69,6 +69,11 @@ impl RuleSettings {
         self.0.as_deref()
     }
 
+    /// Those of another process.
+    pub fn resumed(values: Option<SettingValues>) -> RuleSettings {
+        RuleSettings(values.map(Box::new))
+    }
+
     /// To set something.
     pub fn change(&mut self) -> &mut SettingValues {
         self.0.get_or_insert_default()

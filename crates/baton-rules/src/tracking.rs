@@ -73,6 +73,19 @@ impl TrackedCounters {
         self.0.iter().flat_map(|slots| &slots.0).flatten().map(|current| &current.0)
     }
 
+    /// All entries, with their counters.
+    pub fn by_counter(&self) -> impl Iterator<Item = (u8, &Tracked)> {
+        let slots = self.0.iter().flat_map(|slots| &slots.0);
+        (0..=u8::MAX).zip(slots).filter_map(|(counter, slot)| Some((counter, &slot.as_ref()?.0)))
+    }
+
+    /// Goes on tracking an entry that another process tracks for the same connection or request: it is a current one here, too, but no
+    /// other one.
+    pub fn resume(&mut self, counter: u8, entry: Tracked, now: Now) {
+        entry.add(DataType::ConnCur, 0, 1, now);
+        self.set(counter, entry);
+    }
+
     /// Ends all tracking, and keeps the memory for the next exchange.
     #[inline]
     pub fn clear(&mut self) {

@@ -126,6 +126,23 @@ impl Variables {
         self.charge = None;
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&VariableName, &Sample<'static>)> {
+        self.list.iter().map(|(name, value)| (name, value))
+    }
+
+    /// Goes on with these, of another process: as many as there may be, and none that is too long.
+    pub fn resumed(
+        list: impl IntoIterator<Item = (VariableName, Sample<'static>)>,
+        process: &ProcessVariables,
+    ) -> Variables {
+        let fits = |(_, value): &(VariableName, Sample<'static>)| value.added_bytes() <= VARIABLE_BYTES_MAX;
+        let list = list.into_iter().filter(fits).take(VARIABLES_MAX).collect();
+        let mut variables = Variables { list, charge: None };
+        variables.recharge(process, process.limits().within_process() != usize::MAX);
+        variables
+    }
+
     fn position(&self, name: &VariableName) -> Option<usize> {
         self.list.iter().position(|(key, _)| key.full == name.full)
     }

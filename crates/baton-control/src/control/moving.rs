@@ -13,7 +13,7 @@ use super::Control;
 use crate::handover::kinds::Takes;
 use crate::handover::message::{Ready, Stop};
 use crate::handover::moving::{CONNECTIONS_PER_MESSAGE, Expected, Leaving, Verdicts};
-use crate::handover::record::{self, ConnectionRecord};
+use crate::handover::record::{self, ConnectionRecord, Described};
 use crate::handover::wire::WireVersion;
 use crate::listeners::Place;
 
@@ -64,7 +64,7 @@ impl Control {
     fn judge_connection(&self, record: ConnectionRecord, now: Instant) -> Result<Expected, StayReason> {
         let generation = self.line.generation().filter(|_| !self.is_stopping()).ok_or(StayReason::NoListener)?;
         let listener = listener_of(generation, &record).ok_or(StayReason::NoListener)?;
-        let (client, tunnel) = record.connection(now)?;
+        let Described { client, tunnel, left } = record.connection(now)?;
         let (plan, limits) = (&listener.frontend, &listener.bind.options);
         let most = plan.state.maxconn.or(plan.proxy.maxconn.unwrap_or(generation.maxconn));
         let is_full = plan.state.open.load(Ordering::Relaxed) >= i64::from(most)
@@ -80,9 +80,14 @@ impl Control {
             Some(state) => slot_of(state).map(|(slot, state)| Some((state, slot))).ok_or(StayReason::NoServer)?,
             None => None,
         };
+        let registry = self.line.registry();
+        let left = match left {
+            Some(left) => Some(Box::new(left.state(registry, registry.timeline.at(now))?)),
+            None => None,
+        };
         let seat = self.workers.seat().ok_or(StayReason::Full)?;
-        let figures = self.line.registry().moves.clone();
-        Ok(Expected { client, listener: Arc::clone(listener), seat, tunnel, figures })
+        let figures = registry.moves.clone();
+        Ok(Expected { client, listener: Arc::clone(listener), seat, tunnel, left, figures })
     }
 
     /// How many connections more the process may have.

@@ -36,8 +36,11 @@ impl MoveKind {
     ];
 }
 
+/// Stands for words that are unknown here where they are passed on: it is none of a kind, and never will be.
+const UNKNOWN: &str = "unknown";
+
 /// Those that this program takes.
-const TAKEN: &[MoveKind] = &[];
+const TAKEN: &[MoveKind] = &[MoveKind::SessionState];
 
 /// Some kinds, as a list of their words between processes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -94,7 +97,8 @@ impl FromIterator<MoveKind> for MoveKinds {
 
 impl Serialize for MoveKinds {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(MoveKind::ALL.iter().filter(|(kind, _)| self.has(*kind)).map(|(_, word)| word))
+        let known = MoveKind::ALL.iter().filter(|(kind, _)| self.has(*kind)).map(|(_, word)| *word);
+        serializer.collect_seq(known.chain(self.has_unknown.then_some(UNKNOWN)))
     }
 }
 
@@ -171,6 +175,7 @@ mod tests {
         }
         assert!(read("[]").is_empty());
         assert!(!read(r#"["later"]"#).is_empty());
+        assert_eq!(read(&serde_json::to_string(&read(r#"["later"]"#)).unwrap()), read(r#"["later"]"#));
         let all = read(r#"["server-pools","http2","tls","session-state","requests","tls"]"#);
         assert_eq!(
             serde_json::to_string(&all).unwrap(),

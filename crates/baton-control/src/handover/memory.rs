@@ -13,11 +13,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::iter;
 use std::mem::take;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
 
 use baton_health::Status;
+use baton_rules::Sample;
 use baton_tls::tickets::SavedTicketKey;
 use serde::de::{DeserializeOwned, Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -25,6 +27,7 @@ use zeroize::Zeroizing;
 
 pub use super::named::{Counters, Named};
 use crate::overrides::OverrideRecord;
+use crate::overrides::entries::{bytes, escaped};
 use crate::protocol::ChangeRecord;
 
 /// A piece is closed when it has as many bytes. It may have more by one entry, which is one of at most `SERVERS_PER_ENTRY` servers.
@@ -255,6 +258,37 @@ pub struct VariableMemory {
     /// The lines of the file that were applied last.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub lines: String,
+}
+
+impl VariableMemory {
+    /// Of a variable with this value.
+    pub(crate) fn of(name: &str, value: Option<&Sample<'_>>) -> VariableMemory {
+        let (kind, value) = match value {
+            None => ("", String::new()),
+            Some(Sample::Bool(value)) => ("bool", u8::from(*value).to_string()),
+            Some(Sample::Int(value)) => ("sint", value.to_string()),
+            Some(Sample::Ip(value)) => ("ip", value.to_string()),
+            Some(Sample::Str(text)) => ("str", escaped(text)),
+            Some(Sample::Bin(text)) => ("bin", escaped(text)),
+            Some(Sample::Method(text)) => ("meth", escaped(text)),
+        };
+        VariableMemory { name: name.into(), kind: kind.into(), value, lines: String::new() }
+    }
+
+    /// Its value, `None` inside: it is not set. `None`: it is of a kind that is unknown here, or malformed.
+    pub(crate) fn sample(&self) -> Option<Option<Sample<'static>>> {
+        let text = || bytes(&self.value).into();
+        Some(match &*self.kind {
+            "" => None,
+            "bool" => Some(Sample::Bool(self.value == "1")),
+            "sint" => Some(Sample::Int(self.value.parse().ok()?)),
+            "ip" => Some(Sample::Ip(self.value.parse::<IpAddr>().ok()?)),
+            "str" => Some(Sample::Str(text())),
+            "bin" => Some(Sample::Bin(text())),
+            "meth" => Some(Sample::Method(text())),
+            _ => return None,
+        })
+    }
 }
 
 /// Sums of a process that no proxy has, and that never go back.

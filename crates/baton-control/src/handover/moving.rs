@@ -12,13 +12,16 @@
 //! A connection is the old process's until the last byte of `give` is with the kernel, and the new one's from then on: descriptors travel
 //! with that message alone. Without `take` in time the old process withdraws its offer and serves them on.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use baton_proxy::balance::Slot;
-use baton_proxy::moving::{Arrival, Departure, IdleClient, MoveFigures, MovedTunnel, StayReason, TunnelState};
+use baton_proxy::moving::{
+    Arrival, Departure, IdleClient, MoveFigures, MovedTunnel, SessionState, StayReason, TunnelState,
+};
 use baton_proxy::{Departures, ListenerPlan, Seat};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
@@ -32,6 +35,9 @@ pub const TAKE_WITHIN: Duration = Duration::from_secs(2);
 /// The most connections in a batch: at most two descriptors each are in flight at a time.
 pub const CONNECTIONS_PER_MESSAGE: usize = 100;
 
+/// The most bytes of descriptions in a batch: it is one frame.
+const OFFER_BYTES_MAX: usize = 3 << 20;
+
 /// The old process's side: what leaves its cores, and where it stands.
 #[derive(Debug)]
 pub struct Leaving {
@@ -42,6 +48,8 @@ pub struct Leaving {
     /// The last batch.
     batch: u32,
     offered: Option<Batch>,
+    /// They did not fit into a batch.
+    waiting: VecDeque<Departure>,
 }
 
 #[derive(Debug)]
@@ -54,7 +62,7 @@ struct Batch {
 impl Leaving {
     /// Connections leave by these, for a process that takes these.
     pub fn new(departures: Departures, figures: Arc<MoveFigures>, takes: Takes) -> Leaving {
-        Leaving { departures, figures, takes, batch: 0, offered: None }
+        Leaving { departures, figures, takes, batch: 0, offered: None, waiting: VecDeque::new() }
     }
 
     /// Whether an offer waits for its reply.
@@ -64,6 +72,9 @@ impl Leaving {
 
     /// The next connection that leaves. May be abandoned and begun again.
     pub async fn next(&mut self) -> Departure {
+        if let Some(departure) = self.waiting.pop_front() {
+            return departure;
+        }
         match self.departures.next().await {
             Some(departure) => departure,
             None => std::future::pending().await,
@@ -71,7 +82,7 @@ impl Leaving {
     }
 
     /// Ends when the reply to an offer is late.
-    pub async fn late(&self) {
+    pub async fn late(&mut self) {
         match &self.offered {
             Some(batch) => tokio::time::sleep_until(batch.end.into()).await,
             None => std::future::pending().await,
@@ -85,7 +96,7 @@ impl Leaving {
     pub async fn offer(&mut self, channel: &mut Channel, first: Departure) -> Result<(), Broken> {
         let mut connections = vec![first];
         while connections.len() < CONNECTIONS_PER_MESSAGE
-            && let Some(next) = self.departures.try_next()
+            && let Some(next) = self.waiting.pop_front().or_else(|| self.departures.try_next())
         {
             connections.push(next);
         }
@@ -93,17 +104,31 @@ impl Leaving {
     }
 
     async fn send_offer(&mut self, channel: &mut Channel, connections: Vec<Departure>) -> Result<(), Broken> {
-        let is_taken =
-            |departure: &Departure| self.takes.covers(record::format_of(departure), record::needs_of(departure));
-        let (connections, unknown): (Vec<_>, Vec<_>) = connections.into_iter().partition(is_taken);
-        self.give_back(unknown, StayReason::Unknown);
-        if connections.is_empty() {
+        let now = Instant::now();
+        let (mut offered, mut records, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for departure in connections {
+            if !self.takes.covers(record::format_of(&departure), record::needs_of(&departure)) {
+                let reason = record::reason_of(&departure, self.takes);
+                self.departures.give_back(departure, reason);
+                continue;
+            }
+            let record = ConnectionRecord::of(&departure, now);
+            let length = record.bytes();
+            if length > OFFER_BYTES_MAX {
+                self.departures.give_back(departure, StayReason::Variables);
+            } else if bytes + length > OFFER_BYTES_MAX {
+                self.waiting.push_back(departure);
+            } else {
+                bytes += length;
+                offered.push(departure);
+                records.push(record);
+            }
+        }
+        if offered.is_empty() {
             return Ok(());
         }
-        let now = Instant::now();
         self.batch = self.batch.wrapping_add(1);
-        let records = connections.iter().map(|departure| ConnectionRecord::of(departure, now)).collect();
-        self.offered = Some(Batch { connections, end: now + TAKE_WITHIN });
+        self.offered = Some(Batch { connections: offered, end: now + TAKE_WITHIN });
         let offer = Connections { batch: self.batch, connections: records };
         channel.send(Message::Connections(offer), &[], ANSWER_WITHIN).await
     }
@@ -171,6 +196,8 @@ impl Leaving {
         if let Some(batch) = self.offered.take() {
             self.give_back(batch.connections, reason);
         }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.give_back(waiting.into(), reason);
     }
 
     fn give_back(&self, connections: Vec<Departure>, reason: StayReason) {
@@ -202,6 +229,8 @@ pub struct Expected {
     pub seat: Seat,
     /// Its session with a server, and its place there.
     pub tunnel: Option<(TunnelState, Slot)>,
+    /// What rules have left in it.
+    pub left: Option<Box<SessionState>>,
     /// Where it is counted.
     pub figures: Arc<MoveFigures>,
 }
@@ -217,14 +246,14 @@ impl Expected {
 
     /// It is here, as the next of these; `None` when they are too few.
     fn arrives(self, sockets: &mut impl Iterator<Item = OwnedFd>) -> Option<()> {
-        let Expected { client, listener, seat, tunnel, figures } = self;
+        let Expected { client, listener, seat, tunnel, left, figures } = self;
         let socket = sockets.next()?;
         let tunnel = match tunnel {
             Some((state, slot)) => Some(Box::new(MovedTunnel { state, socket: sockets.next()?, slot })),
             None => None,
         };
         figures.arrived.fetch_add(1, Ordering::Relaxed);
-        seat.door.let_in(Arrival { client, socket, listener, stays: None, counted: seat.counted, tunnel });
+        seat.door.let_in(Arrival { client, socket, listener, stays: None, counted: seat.counted, tunnel, left });
         Some(())
     }
 }

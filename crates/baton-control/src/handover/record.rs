@@ -12,7 +12,8 @@ use baton_proxy::moving::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::kinds::{MoveKinds, Takes};
+use super::kinds::{MoveKind, MoveKinds, Takes};
+use super::session_record::SessionRecord;
 use crate::listeners::Place;
 
 /// The newest format of records that this program writes, and reads; it reads all before.
@@ -23,6 +24,9 @@ const IDLE: u32 = 1;
 const TUNNEL: u32 = 2;
 /// A tunnel of HTTP: a session with the request and the response that it began with.
 const HTTP_TUNNEL: u32 = 3;
+
+/// A description without long parts has no more bytes.
+const SHORT_BYTES: usize = 10_000;
 
 /// The longest values of a PROXY header: it has no more.
 const PROXY_VALUES_MAX: usize = 1 << 16;
@@ -36,8 +40,22 @@ pub fn taken() -> Takes {
 }
 
 /// What the description of this connection needs besides its format.
-pub fn needs_of(_: &Departure) -> MoveKinds {
-    MoveKinds::default()
+pub fn needs_of(departure: &Departure) -> MoveKinds {
+    let head = departure.tunnel.as_ref().and_then(|tunnel| tunnel.state.facts.head.as_ref());
+    let is_long = head.is_some_and(|head| head.line.len() > KeptHead::LINE_MAX);
+    let mut needs = MoveKinds::default();
+    if departure.left.is_some() || is_long {
+        needs.add(MoveKind::SessionState);
+    }
+    needs
+}
+
+/// Why a connection stays where the other process takes no such.
+pub fn reason_of(departure: &Departure, takes: Takes) -> StayReason {
+    match &departure.left {
+        Some(left) if !takes.kinds.has(MoveKind::SessionState) => left.reason_to_stay(),
+        _ => StayReason::Unknown,
+    }
 }
 
 /// The format of what describes this connection.
@@ -96,6 +114,20 @@ pub struct ConnectionRecord {
     /// Its session, in formats 2 and 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelRecord>,
+    /// What rules have left in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<SessionRecord>,
+}
+
+/// What a description is about.
+#[derive(Debug)]
+pub struct Described {
+    /// The connection.
+    pub client: IdleClient,
+    /// Its session with a server.
+    pub tunnel: Option<TunnelState>,
+    /// What rules have left in it.
+    pub left: Option<SessionRecord>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -125,7 +157,16 @@ impl ConnectionRecord {
             rested_ms: client.rested_ms,
             due_us: client.due.map(|due| microseconds(due.saturating_duration_since(now))),
             tunnel: departure.tunnel.as_ref().map(|tunnel| TunnelRecord::of(&tunnel.state, now)),
+            left: departure.left.as_deref().map(SessionRecord::of),
         }
+    }
+
+    /// Bytes of it as it travels, at most; exactly where there are parts without a bound of their own.
+    pub fn bytes(&self) -> usize {
+        let head = self.tunnel.as_ref().and_then(|tunnel| tunnel.facts.head.as_ref());
+        let is_short =
+            self.proxy_values.is_none() && self.left.is_none() && head.is_none_or(|head| head.line.len() <= 1024);
+        if is_short { SHORT_BYTES } else { serde_json::to_vec(self).map_or(usize::MAX, |text| text.len()) }
     }
 
     /// Whether it was accepted there.
@@ -139,8 +180,10 @@ impl ConnectionRecord {
     ///
     /// # Errors
     /// It describes none that could be served here.
-    pub fn connection(self, now: Instant) -> Result<(IdleClient, Option<TunnelState>), StayReason> {
-        if !taken().covers(self.format, self.needs) {
+    pub fn connection(self, now: Instant) -> Result<Described, StayReason> {
+        // What is described has to be needed, too.
+        let is_odd = self.left.is_some() && !self.needs.has(MoveKind::SessionState);
+        if is_odd || !taken().covers(self.format, self.needs) {
             return Err(StayReason::Unknown);
         }
         let is_long = |values: &Vec<u8>| values.len() > PROXY_VALUES_MAX;
@@ -168,7 +211,7 @@ impl ConnectionRecord {
             rested_ms: self.rested_ms,
             due,
         };
-        Ok((client, tunnel))
+        Ok(Described { client, tunnel, left: self.left })
     }
 }
 
@@ -294,7 +337,7 @@ impl HeadRecord {
         // A request line has none of these, and it is printed in a line.
         let ends_lines = line.iter().any(|byte| matches!(byte, b'\r' | b'\n' | b'\0'));
         Some(KeptHead {
-            line: Some(line).filter(|line| !ends_lines && line.len() <= KeptHead::LINE_MAX)?,
+            line: Some(line).filter(|line| !ends_lines && line.len() <= KeptHead::LINE_BYTES_MAX)?,
             response_time: self.response_us.map(Duration::from_micros),
             status: self.status,
             server_status: self.server_status,
@@ -392,7 +435,7 @@ mod tests {
     fn check(text: &str, expect: Result<u32, StayReason>) {
         let record: ConnectionRecord = serde_json::from_str(text).unwrap();
         let now = Instant::now();
-        assert_eq!(record.connection(now).map(|(client, _)| client.requests), expect, "{text}");
+        assert_eq!(record.connection(now).map(|described| described.client.requests), expect, "{text}");
     }
 
     #[test]

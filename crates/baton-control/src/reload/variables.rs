@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use baton_model::Model;
 use baton_proxy::{BackendPlan, FrontendPlan, Generation, PlanFigures, ProcessFacts, Registry};
 use baton_rules::{
-    Alone, BackendFigure, CompiledRules, Figure, FrontendFigure, KeptProcessVariable, LiveState, ProcessFigure, Sample,
+    Alone, BackendFigure, CompiledRules, Figure, FrontendFigure, KeptProcessVariable, LiveState, ProcessFigure,
     ServerFigure, VariableLine,
 };
 use baton_tables::{Now, Table};
@@ -18,7 +18,6 @@ use super::ChangeLine;
 use crate::handover::memory::VariableMemory;
 use crate::operators::figures::{self, ObjectKey, ObjectSample};
 use crate::operators::rates::{Counted, Rates};
-use crate::overrides::entries::{bytes, escaped};
 
 /// How often it is looked whether requests have set one, for the master.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -169,37 +168,19 @@ impl LiveState for LiveProcess<'_> {
 }
 
 fn memory(kept: &KeptProcessVariable) -> VariableMemory {
-    let (kind, value) = match kept.value.as_deref() {
-        None => ("", String::new()),
-        Some(Sample::Bool(value)) => ("bool", u8::from(*value).to_string()),
-        Some(Sample::Int(value)) => ("sint", value.to_string()),
-        Some(Sample::Ip(value)) => ("ip", value.to_string()),
-        Some(Sample::Str(text)) => ("str", escaped(text)),
-        Some(Sample::Bin(text)) => ("bin", escaped(text)),
-        Some(Sample::Method(text)) => ("meth", escaped(text)),
-    };
-    VariableMemory { name: kept.name.to_string(), kind: kind.into(), value, lines: kept.lines.clone() }
+    VariableMemory { lines: kept.lines.clone(), ..VariableMemory::of(&kept.name, kept.value.as_deref()) }
 }
 
 /// `None`: it is of a kind that is unknown here, or malformed.
 fn kept_variable(memory: &VariableMemory) -> Option<KeptProcessVariable> {
-    let VariableMemory { name, kind, value, lines } = memory;
-    let text = || bytes(value).into();
-    let value = match &**kind {
-        "" => None,
-        "bool" => Some(Sample::Bool(value == "1")),
-        "sint" => Some(Sample::Int(value.parse().ok()?)),
-        "ip" => Some(Sample::Ip(value.parse::<IpAddr>().ok()?)),
-        "str" => Some(Sample::Str(text())),
-        "bin" => Some(Sample::Bin(text())),
-        "meth" => Some(Sample::Method(text())),
-        _ => return None,
-    };
-    Some(KeptProcessVariable { name: name.as_str().into(), value: value.map(Arc::new), lines: lines.clone() })
+    let value = memory.sample()?.map(Arc::new);
+    Some(KeptProcessVariable { name: memory.name.as_str().into(), value, lines: memory.lines.clone() })
 }
 
 #[cfg(test)]
 mod tests {
+    use baton_rules::Sample;
+
     use super::*;
 
     #[test]

@@ -31,7 +31,8 @@ pub fn reason_to_stay(connection: &Connection, session: &Session) -> Option<Stay
     session.reason_to_stay()
 }
 
-/// What there is to know of a client, with a second descriptor of its socket.
+/// What there is to know of a client, with a second descriptor of its socket, and with what rules have left in its session: there is
+/// nothing any more of that in there.
 ///
 /// # Errors
 /// The system gives no descriptor.
@@ -53,13 +54,15 @@ pub fn departure(
         rested_ms: session.rested_ms(),
         due,
     };
+    let socket = connection.stream.socket().try_clone()?.into();
     Ok(Departure {
         client,
-        socket: connection.stream.socket().try_clone()?.into(),
+        socket,
         listener: connection.membership.listener().clone(),
         core: core.number,
         counted: core.count_in_transit(),
         tunnel: None,
+        left: session.take_state(),
     })
 }
 
@@ -70,7 +73,7 @@ impl Client {
     }
 
     /// What there is to know of it, with a second descriptor of its socket. It must not be read from or written to any more, unless what
-    /// was made of it is dropped before.
+    /// was made of it is dropped before, but for what rules have left, which is put back.
     ///
     /// # Errors
     /// The system gives no descriptor.
@@ -80,7 +83,7 @@ impl Client {
 
     /// A client that was served elsewhere until now.
     pub fn arrive(core: &Rc<Core>, arrival: Arrival, slot: Rc<FrontendSlot>) -> Client {
-        let Arrival { client, socket, listener, stays, counted, tunnel: _ } = arrival;
+        let Arrival { client, socket, listener, stays, counted, tunnel: _, left } = arrival;
         let membership = Membership::enter(core, &listener, &slot.view().plan.state);
         drop(counted);
         let destination = client.destination.map_or_else(OnceCell::new, OnceCell::from);
@@ -98,6 +101,7 @@ impl Client {
             None => core.sends_on(connection.orders()),
         }
         let session = Session::resumed(slot, client.requests, client.rested_ms);
+        session.put_state(core, left);
         Client { connection, session, input: None, deadline }
     }
 }

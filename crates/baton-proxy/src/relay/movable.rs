@@ -4,8 +4,6 @@
 use std::io;
 use std::rc::Rc;
 
-use baton_rules::Captures;
-
 use crate::balance::Slot;
 use crate::client::parts;
 use crate::core::Core;
@@ -72,7 +70,7 @@ pub async fn pass<M>(
 /// Sends a session off to the process that has taken over. From then on it is none of ours: neither counted, nor logged.
 fn leave<M>(
     core: &Rc<Core>,
-    exchange: &Exchange<'_, M>,
+    exchange: &mut Exchange<'_, M>,
     backend: &BackendView,
     server: Transport<'_>,
     slot: Slot,
@@ -90,10 +88,13 @@ fn leave<M>(
         (Err(reason), _) => return Err((reason, slot)),
     };
     let parts = || {
-        let departure = parts::departure(core, exchange.connection, exchange.session, None)?;
-        Ok::<_, io::Error>((departure, stream.socket().try_clone()?))
+        let socket = stream.socket().try_clone()?;
+        Ok::<_, io::Error>((parts::departure(core, exchange.connection, exchange.session, None)?, socket))
     };
     let Ok((mut departure, socket)) = parts() else { return Err((StayReason::Descriptors, slot)) };
+    if let Some(request) = exchange.take_state() {
+        departure.left.get_or_insert_default().request = Some(request);
+    }
     // It begins once more over there.
     departure.client.requests = departure.client.requests.saturating_sub(1);
     let state = TunnelState {
@@ -105,9 +106,14 @@ fn leave<M>(
         facts,
     };
     departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), slot }));
-    match mover.send(departure).map_err(|refused| refused.tunnel) {
-        Ok(()) | Err(None) => Ok(()),
-        Err(Some(tunnel)) => Err((StayReason::NoReply, tunnel.slot)),
+    let Err(refused) = mover.send(departure) else { return Ok(()) };
+    exchange.session.put_state(core, refused.left);
+    if let Some(request) = exchange.session.take_handed_on() {
+        exchange.take_over(*request);
+    }
+    match refused.tunnel {
+        Some(tunnel) => Err((StayReason::NoReply, tunnel.slot)),
+        None => Ok(()),
     }
 }
 
@@ -115,18 +121,6 @@ fn leave<M>(
 fn reason_to_stay<M>(exchange: &Exchange<'_, M>, stream: &Stream, slot: &Slot) -> Option<StayReason> {
     if stream.is_secure() {
         return Some(StayReason::Tls);
-    }
-    if !exchange.tracked.is_empty() {
-        return Some(StayReason::Tracked);
-    }
-    let has_left = !exchange.variables.is_empty()
-        || *exchange.captures.borrow() != Captures::default()
-        || exchange.unique_id.is_made()
-        || exchange.log_level.is_some()
-        || exchange.last_rule.is_some()
-        || exchange.settings.values().is_some();
-    if has_left {
-        return Some(StayReason::Variables);
     }
     if slot.backend().queued() > 0 {
         return Some(StayReason::Queue);

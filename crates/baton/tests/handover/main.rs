@@ -9,6 +9,7 @@ mod messages;
 mod moving;
 mod peers;
 mod rights;
+mod states;
 #[path = "../support/mod.rs"]
 mod support;
 mod tunnels;

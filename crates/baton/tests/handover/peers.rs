@@ -53,6 +53,9 @@ impl Taker {
             let fds = self.channel.take_fds(sockets.sockets.len()).expect("one for each");
             self.sockets.extend(fds);
         }
+        if let Message::Tables(tables) = &message {
+            drop(self.channel.take_fds(tables.tables.len()).expect("one for each"));
+        }
         if let Message::Give(give) = &message {
             let fds = self.channel.take_fds(give.descriptors as usize).expect("one for each");
             self.given.extend(fds);
@@ -98,8 +101,13 @@ impl Taker {
             assert!(matches!(self.hear(), Message::Sockets(_)));
         }
         self.say(Message::Received);
-        let Message::State(state) = self.hear() else { panic!("no state") };
-        *state
+        loop {
+            match self.hear() {
+                Message::Tables(_) => {}
+                Message::State(state) => return *state,
+                other => panic!("no state, but {}", other.name()),
+            }
+        }
     }
 
     /// Says that it serves, and is confirmed. Connections do not move.
