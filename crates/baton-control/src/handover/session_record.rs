@@ -327,7 +327,7 @@ mod tests {
 
     const ALL: &str = r#"{"variables":[{"name":"sess.a","kind":"sint","value":"-7"}],
         "tracked":[{"counter":2,"table":"t","kind":"string","key":"a\\xff"}],
-        "request":{"variables":[{"name":"txn.b","kind":"bin","value":"\\x00\n"},{"name":"res.ip","kind":"ip","value":"192.0.2.1"},
+        "request":{"variables":[{"name":"txn.b","kind":"bin","value":"\u0000\n"},{"name":"res.ip","kind":"ip","value":"192.0.2.1"},
             {"name":"txn.on","kind":"bool","value":"1"},{"name":"req.m","kind":"meth","value":"GET"},
             {"name":"txn.s","kind":"str","value":"x"}],
         "tracked":[{"counter":0,"table":"t","kind":"string","key":"b"}],
