@@ -1,4 +1,4 @@
-"""gRPC through a proxy, server and client: all four kinds of calls, an error, a deadline, and many calls at once.
+"""gRPC through a proxy, server (grpc_server.py) and client: all four kinds of calls, an error, a deadline, and many calls at once.
 
 usage: grpc.py SERVER_PORT PROXY_PORT SECONDS
 """
@@ -7,45 +7,10 @@ import os
 import queue
 import sys
 import time
-from concurrent import futures
 
 import grpc
 
 SERVER, PROXY, SECONDS = sys.argv[1], sys.argv[2], float(sys.argv[3])
-
-
-class Calls(grpc.GenericRpcHandler):
-    def service(self, details):
-        kinds = {
-            "/t/Echo": (grpc.unary_unary_rpc_method_handler, lambda request, context: request),
-            "/t/Fail": (grpc.unary_unary_rpc_method_handler, fail),
-            "/t/Slow": (grpc.unary_unary_rpc_method_handler, slow),
-            "/t/Down": (grpc.unary_stream_rpc_method_handler, down),
-            "/t/Up": (grpc.stream_unary_rpc_method_handler, lambda pieces, context: b"%d" % sum(map(len, pieces))),
-            "/t/Chat": (grpc.stream_stream_rpc_method_handler, chat),
-        }
-        make, function = kinds[details.method]
-        return make(function)
-
-
-def fail(request, context):
-    context.abort(grpc.StatusCode.NOT_FOUND, "there is none")
-
-
-def slow(request, context):
-    while context.is_active():
-        time.sleep(0.01)
-    return b""
-
-
-def down(request, context):
-    for _ in range(int(request)):
-        yield b"x" * 1000
-
-
-def chat(pieces, context):
-    context.set_trailing_metadata((("x-end", "1"),))
-    yield from pieces
 
 
 def error(call):
@@ -82,10 +47,7 @@ def ask(channel):
     print("after:", channel.unary_unary("/t/Echo")(b"it"))
 
 
-server = grpc.server(futures.ThreadPoolExecutor(64))
-server.add_generic_rpc_handlers((Calls(),))
-assert server.add_insecure_port(f"127.0.0.1:{SERVER}") == int(SERVER)
-server.start()
+server = serve(SERVER)
 ask(grpc.insecure_channel(f"127.0.0.1:{PROXY}"))
 sys.stdout.flush()
 os._exit(0)

@@ -16,7 +16,7 @@ const RELOADS: usize = 20;
 /// Takeovers of the test, unless BATON_HTTP2_TAKEOVERS says how many.
 const TAKEOVERS: usize = 6;
 /// The pause between two changes.
-const EVERY: Duration = Duration::from_millis(50);
+pub const EVERY: Duration = Duration::from_millis(50);
 
 fn world() -> World {
     World::start(KeyKind::P256, "crt FOLDER/a.pem alpn h2,http/1.1")
@@ -113,7 +113,7 @@ fn assert_clean(changes: usize, result: &LoadResult) {
 }
 
 /// How often a test changes something.
-fn times(variable: &str, usual: usize) -> usize {
+pub fn times(variable: &str, usual: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 

@@ -3,15 +3,23 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 /// Seconds after which a program is ended; far more than any takes.
-const SECONDS_MAX: &str = "60";
+const SECONDS_MAX: u32 = 60;
 
 /// A command line.
 pub struct Tool {
     words: Vec<OsString>,
     input: Vec<u8>,
+    seconds_max: u32,
+}
+
+/// A program that runs, until it is told by the end of its standard input to come to an end.
+pub struct Running {
+    child: Child,
+    stdin: ChildStdin,
+    name: String,
 }
 
 /// What a program left behind.
@@ -23,7 +31,7 @@ pub struct Said {
 
 impl Tool {
     pub fn new(program: &str, words: &[&str]) -> Tool {
-        let mut tool = Tool { words: vec![program.into()], input: Vec::new() };
+        let mut tool = Tool { words: vec![program.into()], input: Vec::new(), seconds_max: SECONDS_MAX };
         tool.words(words);
         tool
     }
@@ -44,25 +52,53 @@ impl Tool {
         self
     }
 
+    /// It may take so long, and not only as long as other programs.
+    pub fn within(&mut self, seconds: u32) -> &mut Tool {
+        self.seconds_max = seconds;
+        self
+    }
+
     /// Runs it to its end.
     #[track_caller]
     pub fn run(&self) -> Said {
-        let mut command = Command::new("timeout");
-        command.arg(SECONDS_MAX).args(&self.words);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("timeout is part of every Linux");
-        let mut stdin = child.stdin.take().expect("it is piped");
+        let Running { child, mut stdin, name } = self.start();
         let input = self.input.clone();
         // A program that has ended reads no more; and one that is told much says much meanwhile.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
-        let output = child.wait_with_output().expect("it is our child");
+        let said = said(child, &name);
         let _ = writer.join();
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let said = Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
-        assert_ne!(said.code, Some(127), "{:?} is not installed, see scripts/setup: {said:?}", self.words[0]);
-        assert_ne!(said.code, Some(124), "{:?} did not end in {SECONDS_MAX} s: {said:?}", self.words);
         said
     }
+
+    /// Starts it with an open standard input.
+    #[track_caller]
+    pub fn start(&self) -> Running {
+        let mut command = Command::new("timeout");
+        command.arg(self.seconds_max.to_string()).args(&self.words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("timeout is part of every Linux");
+        let stdin = child.stdin.take().expect("it is piped");
+        Running { child, stdin, name: format!("{:?}", self.words[0]) }
+    }
+}
+
+impl Running {
+    /// Ends its standard input, and waits for its end.
+    #[track_caller]
+    pub fn finish(self) -> Said {
+        drop(self.stdin);
+        said(self.child, &self.name)
+    }
+}
+
+#[track_caller]
+fn said(child: Child, name: &str) -> Said {
+    let output = child.wait_with_output().expect("it is our child");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let said = Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+    assert_ne!(said.code, Some(127), "{name} is not installed, see scripts/setup: {said:?}");
+    assert_ne!(said.code, Some(124), "{name} did not end in time: {said:?}");
+    said
 }
 
 impl Said {
