@@ -1,17 +1,16 @@
 //! A client of HTTP/2 for tests: the protocol's other side, over a socket that blocks.
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
 
 use baton_http2::{Config, Connection, ErrorCode, Event, RequestPseudo, Role};
 
+use crate::wire::Wire;
+
 /// The other end of a connection.
 pub struct Peer {
-    pub socket: TcpStream,
-    protocol: Connection,
-    input: Vec<u8>,
-    out: Vec<u8>,
+    pub wire: Wire,
     news: VecDeque<News>,
     /// GOAWAY frames: the last stream of each.
     pub last_streams: Vec<u32>,
@@ -36,20 +35,8 @@ impl Peer {
 
     /// Begins a connection with settings of its own.
     pub fn with(socket: TcpStream, config: Config) -> Peer {
-        let mut protocol = Connection::new(Role::Client, config);
-        let mut out = Vec::new();
-        protocol.open(&mut out);
-        let mut peer = Peer {
-            socket,
-            protocol,
-            input: Vec::new(),
-            out,
-            news: VecDeque::new(),
-            last_streams: Vec::new(),
-            takes_bodies: true,
-        };
-        peer.flush();
-        peer
+        let wire = Wire::open(socket, Role::Client, config);
+        Peer { wire, news: VecDeque::new(), last_streams: Vec::new(), takes_bodies: true }
     }
 
     /// Sends a request: `METHOD path`, then a line for each field. Its stream.
@@ -70,8 +57,8 @@ impl Peer {
         }
         let fields: Vec<_> = lines.filter_map(|line| line.split_once(':')).collect();
         let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        let stream = self.protocol.send_request(pseudo, fields, ends, &mut self.out).expect("a stream");
-        self.flush();
+        let stream = self.wire.protocol.send_request(pseudo, fields, ends, &mut self.wire.out).expect("a stream");
+        self.wire.flush();
         stream
     }
 
@@ -79,8 +66,8 @@ impl Peer {
     pub fn data(&mut self, stream: u32, bytes: &[u8], ends: bool) {
         let mut sent = 0;
         loop {
-            sent += self.protocol.send_data(stream, &bytes[sent..], ends, &mut self.out);
-            self.flush();
+            sent += self.wire.protocol.send_data(stream, &bytes[sent..], ends, &mut self.wire.out);
+            self.wire.flush();
             if sent == bytes.len() {
                 return;
             }
@@ -90,91 +77,33 @@ impl Peer {
 
     /// How many bytes may be sent on a stream right now.
     pub fn sendable(&self, stream: u32) -> usize {
-        self.protocol.sendable(stream)
+        self.wire.protocol.sendable(stream)
     }
 
     pub fn trailers(&mut self, stream: u32, name: &str, value: &str) {
         let field = (name.as_bytes(), value.as_bytes());
-        self.protocol.send_trailers(stream, std::iter::once(field), &mut self.out);
-        self.flush();
+        self.wire.protocol.send_trailers(stream, std::iter::once(field), &mut self.wire.out);
+        self.wire.flush();
     }
 
     pub fn reset(&mut self, stream: u32) {
-        self.protocol.reset(stream, ErrorCode::CANCEL, &mut self.out);
-        self.flush();
+        self.wire.protocol.reset(stream, ErrorCode::CANCEL, &mut self.wire.out);
+        self.wire.flush();
     }
 
     /// The body's bytes of a stream were taken.
     pub fn take(&mut self, stream: u32, bytes: usize) {
-        self.protocol.consumed(stream, bytes, &mut self.out);
-        self.flush();
-    }
-
-    fn flush(&mut self) {
-        self.socket.write_all(&self.out).expect("the proxy reads");
-        self.out.clear();
+        self.wire.protocol.consumed(stream, bytes, &mut self.wire.out);
+        self.wire.flush();
     }
 
     /// Reads once. False: the proxy closed.
     fn receive(&mut self) -> bool {
-        let mut piece = [0; 16384];
-        let count = match self.socket.read(&mut piece) {
-            Ok(count) => count,
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
-            Err(error) => panic!("nothing in time: {error}; {:?}", self.news),
-        };
-        self.input.extend_from_slice(&piece[..count]);
-        let input = std::mem::take(&mut self.input);
-        let mut rest = &input[..];
-        loop {
-            let received = self.protocol.receive(rest, &mut self.out).expect("the proxy speaks HTTP/2");
-            rest = &rest[received.consumed..];
-            let Some(event) = received.event else { break };
-            self.note(event);
-        }
-        self.input = rest.to_vec();
-        if count > 0 {
-            self.flush();
-        }
-        count > 0
-    }
-
-    fn note(&mut self, event: Event<'_>) {
-        let mut note = |stream, kind, text: String| self.news.push_back(News { stream, kind, text });
-        let head = |protocol: &Connection| {
-            let pairs = protocol
-                .head()
-                .pairs()
-                .map(|(name, value)| format!("{}:{}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)));
-            pairs.collect::<Vec<_>>().join(" ")
-        };
-        match event {
-            Event::Head { stream, ends } => {
-                note(stream, 'H', format!("{} {}", self.protocol.head().status(), head(&self.protocol)));
-                if ends {
-                    note(stream, 'E', String::new());
-                }
-            }
-            Event::Interim { stream } => {
-                note(stream, 'H', format!("{} {}", self.protocol.head().status(), head(&self.protocol)));
-            }
-            Event::Data { stream, bytes, ends } => {
-                if !bytes.is_empty() {
-                    note(stream, 'D', String::from_utf8_lossy(bytes).into_owned());
-                }
-                if ends {
-                    note(stream, 'E', String::new());
-                }
-                if self.takes_bodies {
-                    self.protocol.consumed(stream, bytes.len(), &mut self.out);
-                }
-            }
-            Event::Trailers { stream } => note(stream, 'E', head(&self.protocol)),
-            Event::Reset { stream, code } => note(stream, 'R', code.name().into()),
-            Event::GoAway { last, .. } => self.last_streams.push(last),
-            Event::Failed { stream, violation } => panic!("stream {stream}: {violation}"),
-            Event::HeadTooLarge { .. } | Event::Window { .. } | Event::Settings | Event::Pong { .. } => {}
-        }
+        let Peer { wire, news, last_streams, takes_bodies } = self;
+        wire.receive(|protocol, out, event| match event {
+            Event::GoAway { last, .. } => last_streams.push(last),
+            event => note(protocol, out, event, news, *takes_bodies),
+        })
     }
 
     /// What came next. `None`: the proxy closed.
@@ -204,6 +133,48 @@ impl Peer {
                 return (stream, text);
             }
         }
+    }
+}
+
+/// Notes what came.
+fn note(protocol: &mut Connection, out: &mut Vec<u8>, event: Event<'_>, news: &mut VecDeque<News>, takes_bodies: bool) {
+    let mut note = |stream, kind, text: String| news.push_back(News { stream, kind, text });
+    let head = |protocol: &Connection| {
+        let pairs = protocol
+            .head()
+            .pairs()
+            .map(|(name, value)| format!("{}:{}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)));
+        pairs.collect::<Vec<_>>().join(" ")
+    };
+    match event {
+        Event::Head { stream, ends } => {
+            note(stream, 'H', format!("{} {}", protocol.head().status(), head(protocol)));
+            if ends {
+                note(stream, 'E', String::new());
+            }
+        }
+        Event::Interim { stream } => {
+            note(stream, 'H', format!("{} {}", protocol.head().status(), head(protocol)));
+        }
+        Event::Data { stream, bytes, ends } => {
+            if !bytes.is_empty() {
+                note(stream, 'D', String::from_utf8_lossy(bytes).into_owned());
+            }
+            if ends {
+                note(stream, 'E', String::new());
+            }
+            if takes_bodies {
+                protocol.consumed(stream, bytes.len(), out);
+            }
+        }
+        Event::Trailers { stream } => note(stream, 'E', head(protocol)),
+        Event::Reset { stream, code } => note(stream, 'R', code.name().into()),
+        Event::Failed { stream, violation } => panic!("stream {stream}: {violation}"),
+        Event::GoAway { .. }
+        | Event::HeadTooLarge { .. }
+        | Event::Window { .. }
+        | Event::Settings
+        | Event::Pong { .. } => {}
     }
 }
 

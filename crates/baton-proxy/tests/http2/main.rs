@@ -8,6 +8,7 @@ mod server;
 mod servers;
 #[path = "../support/mod.rs"]
 mod support;
+mod wire;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -547,7 +548,7 @@ fn exchanges_end_when_their_client_goes() {
     let mut received = setup.request();
     assert_eq!(received.read_until("half\r\n"), "4\r\nhalf\r\n");
     // A frame of the connection on a stream.
-    peer.socket.write_all(&frame(4, 0, 1, &[])).expect("room");
+    peer.wire.socket.write_all(&frame(4, 0, 1, &[])).expect("room");
     assert!(received.is_given_up(), "its server is not to work for nobody");
     let line = setup.line();
     assert!(line.starts_with("web/s1 ") && line.ends_with(" CD-- POST http://x/half HTTP/2.0"), "{line}");

@@ -1,17 +1,14 @@
 //! A server of HTTP/2 for tests: each frame that it sends is written down by the test.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::net::TcpListener;
 
 use baton_http2::{Config, Connection, ErrorCode, Event, Role, write_go_away};
 
+use crate::wire::Wire;
+
 /// A connection of the proxy's.
 pub struct ServerPeer {
-    pub socket: TcpStream,
-    pub protocol: Connection,
-    input: Vec<u8>,
-    out: Vec<u8>,
+    pub wire: Wire,
     news: Vec<String>,
     /// Windows are opened as bodies come.
     pub takes_bodies: bool,
@@ -21,49 +18,47 @@ impl ServerPeer {
     /// The next connection of the proxy's.
     pub fn accept(listening: &TcpListener, config: Config) -> ServerPeer {
         let (socket, _) = listening.accept().expect("the proxy connects");
-        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
-        let (mut protocol, mut out) = (Connection::new(Role::Server, config), Vec::new());
-        protocol.open(&mut out);
-        let mut peer = ServerPeer { socket, protocol, input: Vec::new(), out, news: Vec::new(), takes_bodies: true };
-        peer.flush();
-        peer
+        ServerPeer { wire: Wire::open(socket, Role::Server, config), news: Vec::new(), takes_bodies: true }
     }
 
     pub fn respond(&mut self, stream: u32, status: u16, fields: &[(&str, &str)], ends: bool) {
         let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        self.protocol.send_response(stream, status, fields, ends, &mut self.out);
-        self.flush();
+        self.wire.protocol.send_response(stream, status, fields, ends, &mut self.wire.out);
+        self.wire.flush();
     }
 
     /// Sends what windows have room for: how many bytes.
     pub fn data(&mut self, stream: u32, bytes: &[u8], ends: bool) -> usize {
-        let sent = self.protocol.send_data(stream, bytes, ends, &mut self.out);
-        self.flush();
+        let sent = self.wire.protocol.send_data(stream, bytes, ends, &mut self.wire.out);
+        self.wire.flush();
         sent
     }
 
     pub fn trailers(&mut self, stream: u32, fields: &[(&str, &str)]) {
         let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        self.protocol.send_trailers(stream, fields, &mut self.out);
-        self.flush();
+        self.wire.protocol.send_trailers(stream, fields, &mut self.wire.out);
+        self.wire.flush();
     }
 
     pub fn reset(&mut self, stream: u32, code: ErrorCode) {
-        self.protocol.reset(stream, code, &mut self.out);
-        self.protocol.release(stream, &mut self.out);
-        self.flush();
+        self.wire.protocol.reset(stream, code, &mut self.wire.out);
+        self.wire.protocol.release(stream, &mut self.wire.out);
+        self.wire.flush();
     }
 
     /// Says that streams behind this one are not processed, and nothing else.
     pub fn go_away(&mut self, last: u32) {
-        write_go_away(last, ErrorCode::NO_ERROR, "", &mut self.out);
-        self.flush();
+        write_go_away(last, ErrorCode::NO_ERROR, "", &mut self.wire.out);
+        self.wire.flush();
     }
 
     /// The next thing that came: `1 GET https x / field:value`, `1 "bytes"`, `1 end`, `1 reset CANCEL`, `closed`.
     pub fn next(&mut self) -> String {
         while self.news.is_empty() {
-            self.receive();
+            let ServerPeer { wire, news, takes_bodies } = self;
+            if !wire.receive(|protocol, out, event| note(protocol, out, event, news, *takes_bodies)) {
+                news.push("closed".into());
+            }
         }
         self.news.remove(0)
     }
@@ -77,73 +72,44 @@ impl ServerPeer {
         }
         seen
     }
+}
 
-    fn flush(&mut self) {
-        // One that has closed is found when it is read.
-        let _ = self.socket.write_all(&self.out);
-        self.out.clear();
-    }
-
-    fn receive(&mut self) {
-        let mut piece = [0; 16384];
-        let count = match self.socket.read(&mut piece) {
-            Ok(count) => count,
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
-            Err(error) => panic!("nothing in time: {error}"),
-        };
-        if count == 0 {
-            return self.news.push("closed".into());
-        }
-        self.input.extend_from_slice(&piece[..count]);
-        let input = std::mem::take(&mut self.input);
-        let mut rest = &input[..];
-        loop {
-            let received = self.protocol.receive(rest, &mut self.out).expect("the proxy speaks HTTP/2");
-            rest = &rest[received.consumed..];
-            let Some(event) = received.event else { break };
-            self.note(event);
-        }
-        self.input = rest.to_vec();
-        self.flush();
-    }
-
-    fn note(&mut self, event: Event<'_>) {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let head = self.protocol.head();
-        let fields: String = head.pairs().map(|(name, value)| format!(" {}:{}", text(name), text(value))).collect();
-        match event {
-            Event::Head { stream, ends } => {
-                let parts = [head.method(), head.scheme(), head.own_authority(), head.path()].map(text).join(" ");
-                let protocol =
-                    head.protocol().map_or(String::new(), |protocol| format!(" :protocol:{}", text(protocol)));
-                self.news.push(format!("{stream} {parts}{protocol}{fields}"));
-                if ends {
-                    self.news.push(format!("{stream} end"));
-                }
+/// Writes down what came.
+fn note(protocol: &mut Connection, out: &mut Vec<u8>, event: Event<'_>, news: &mut Vec<String>, takes_bodies: bool) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let head = protocol.head();
+    let fields: String = head.pairs().map(|(name, value)| format!(" {}:{}", text(name), text(value))).collect();
+    match event {
+        Event::Head { stream, ends } => {
+            let parts = [head.method(), head.scheme(), head.own_authority(), head.path()].map(text).join(" ");
+            let protocol = head.protocol().map_or(String::new(), |protocol| format!(" :protocol:{}", text(protocol)));
+            news.push(format!("{stream} {parts}{protocol}{fields}"));
+            if ends {
+                news.push(format!("{stream} end"));
             }
-            Event::Data { stream, bytes, ends } => {
-                if !bytes.is_empty() {
-                    self.news.push(format!("{stream} {:?}", text(bytes)));
-                }
-                if ends {
-                    self.news.push(format!("{stream} end"));
-                }
-                if self.takes_bodies {
-                    self.protocol.consumed(stream, bytes.len(), &mut self.out);
-                }
-            }
-            Event::Trailers { stream } => self.news.push(format!("{stream} end{fields}")),
-            Event::Reset { stream, code } => {
-                self.news.push(format!("{stream} reset {}", code.name()));
-                self.protocol.release(stream, &mut self.out);
-            }
-            Event::Failed { stream, violation } => panic!("stream {stream}: {violation}"),
-            Event::GoAway { .. }
-            | Event::Interim { .. }
-            | Event::HeadTooLarge { .. }
-            | Event::Window { .. }
-            | Event::Settings
-            | Event::Pong { .. } => {}
         }
+        Event::Data { stream, bytes, ends } => {
+            if !bytes.is_empty() {
+                news.push(format!("{stream} {:?}", text(bytes)));
+            }
+            if ends {
+                news.push(format!("{stream} end"));
+            }
+            if takes_bodies {
+                protocol.consumed(stream, bytes.len(), out);
+            }
+        }
+        Event::Trailers { stream } => news.push(format!("{stream} end{fields}")),
+        Event::Reset { stream, code } => {
+            news.push(format!("{stream} reset {}", code.name()));
+            protocol.release(stream, out);
+        }
+        Event::Failed { stream, violation } => panic!("stream {stream}: {violation}"),
+        Event::GoAway { .. }
+        | Event::Interim { .. }
+        | Event::HeadTooLarge { .. }
+        | Event::Window { .. }
+        | Event::Settings
+        | Event::Pong { .. } => {}
     }
 }

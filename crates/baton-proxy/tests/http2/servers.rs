@@ -266,7 +266,7 @@ fn a_server_sends_no_more_than_its_client_takes() {
     let mut sent = 0;
     // Another request passes meanwhile: nothing of the slow one fills the connection.
     client.request("GET /fast", true);
-    while !server.protocol.is_reset(1) {
+    while !server.wire.protocol.is_reset(1) {
         sent += server.data(1, &long[sent..], false);
         if server.next() == "3 end" {
             break;
@@ -301,7 +301,7 @@ fn as_many_streams_as_the_server_allows() {
     let two = client.request("GET /two", true);
     server.until("3 end");
     server.respond(3, 200, &[], true);
-    server.protocol.release(3, &mut Vec::new());
+    server.wire.protocol.release(3, &mut Vec::new());
     assert_eq!(client.response(), (two, "H200 E".to_owned()));
     client.request("GET /three", true);
     server.until("5 end");
