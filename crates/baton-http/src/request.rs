@@ -47,6 +47,8 @@ pub struct RequestHead {
     pub(crate) form: TargetForm,
     /// The absolute target was put together from the parts of another protocol: it is written in origin form.
     pub(crate) is_assembled: bool,
+    /// The target has no scheme in it, and the other protocol's is `http`.
+    pub(crate) is_clear: bool,
     blank: usize,
     pub(crate) scan: Scan,
 }
@@ -182,9 +184,10 @@ impl RequestHead {
         is_set
     }
 
-    /// The scheme of an absolute target; else empty.
+    /// The scheme of an absolute target, or of the protocol that the request came by; else empty.
     pub fn scheme<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
         match self.form {
+            TargetForm::Origin | TargetForm::Asterisk if self.is_clear => b"http",
             TargetForm::Absolute => target::scheme(self.target(buf)),
             TargetForm::Origin | TargetForm::Authority | TargetForm::Asterisk => &[],
         }

@@ -36,8 +36,8 @@ pub struct Live<'a> {
     pub chosen: Option<&'a Arc<ServerState>>,
     /// The connection to it, while there is one.
     pub server: Option<&'a Stream>,
-    /// HTTP/2 is spoken over that.
-    pub speaks_http2: bool,
+    /// Whether HTTP/2 is spoken over that, or was spoken when it is gone.
+    pub speaks_http2: Option<bool>,
 }
 
 impl LiveState for Live<'_> {
@@ -142,12 +142,14 @@ impl Live<'_> {
     }
 
     fn of_connection(&self, side: Side, figure: ConnectionFigure) -> Option<i64> {
+        if let (ConnectionFigure::HttpMajor, Side::Server, Some(is_http2)) = (figure, side, self.speaks_http2) {
+            return Some(if is_http2 { 2 } else { 1 });
+        }
         self.side(side)?;
         Some(match (figure, side) {
             // Rules run on connections without an error.
             (ConnectionFigure::Error, _) => 0,
             (ConnectionFigure::HttpMajor, Side::Client) if self.connection.is_http2 => 2,
-            (ConnectionFigure::HttpMajor, Side::Server) if self.speaks_http2 => 2,
             (ConnectionFigure::HttpMajor, _) => 1,
             (ConnectionFigure::HasProxyHeader, Side::Client) => i64::from(self.connection.has_proxy_header),
             (ConnectionFigure::HasProxyHeader, Side::Server) => return None,

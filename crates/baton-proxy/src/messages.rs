@@ -11,6 +11,7 @@ use baton_http::{
     ChunkDecoder, ChunkStep, Framing, Limits, Parsed, RequestHead, RequestMut, RequestView, ResponseHead, ResponseMut,
     ResponseTo, ResponseView,
 };
+use baton_model::HeaderCases;
 use baton_rules::{Captures, TrackedCounters, Variables};
 
 use crate::body::{Arrived, BodyState};
@@ -156,12 +157,14 @@ impl Messages {
     }
 
     /// Writes the name of the server into the composed request, of which nothing is sent yet, in the place of another's.
-    pub fn name_server(&mut self, header: &str, name: &str) {
+    pub fn name_server(&mut self, header: &str, name: &str, cases: Option<&HeaderCases>) {
         debug_assert_eq!(self.upload.sent, 0);
-        self.compose_for_http1();
-        let line = format!("{}: {name}\r\n", header.to_ascii_lowercase());
+        self.compose_for_http1(cases);
+        let header = header.to_ascii_lowercase();
+        let spelling = cases.and_then(|cases| cases.spelling(header.as_bytes())).unwrap_or(header.as_bytes());
+        let line = [spelling, b": ", name.as_bytes(), b"\r\n"].concat();
         let start = self.server_line.start;
-        self.up.splice(self.server_line.clone(), line.bytes());
+        self.up.splice(self.server_line.clone(), line.iter().copied());
         self.up_head = self.up_head - self.server_line.len() + line.len();
         self.server_line = start..start + line.len();
     }

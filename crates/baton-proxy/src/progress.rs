@@ -22,7 +22,7 @@ pub struct Progress {
     slot: Option<Slot>,
     reused: bool,
     /// HTTP/2 is spoken with the server.
-    speaks_http2: bool,
+    speaks_http2: Option<bool>,
     /// What became of the client's persistence cookie.
     pub persistence: Persistence,
     replacement: Option<Vec<u8>>,
@@ -92,7 +92,7 @@ impl Progress {
             server_counters: None,
             slot: None,
             reused: false,
-            speaks_http2: false,
+            speaks_http2: None,
             persistence: Persistence::default(),
             replacement: None,
             stick_keys: StickKeys::new(),
@@ -200,11 +200,11 @@ impl Progress {
 
     /// HTTP/2 is spoken over the connection, or is not.
     pub fn note_version(&mut self, is_http2: bool) {
-        self.speaks_http2 = is_http2;
+        self.speaks_http2 = Some(is_http2);
     }
 
-    /// Whether HTTP/2 is spoken with the server.
-    pub fn speaks_http2(&self) -> bool {
+    /// Whether HTTP/2 is spoken with the server; `None` before there was a connection to one.
+    pub fn speaks_http2(&self) -> Option<bool> {
         self.speaks_http2
     }
 

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use baton_http::ResponseHead;
 use baton_http2::NotOpened;
+use baton_model::HeaderCases;
 
 use crate::balance::ServerState;
 use crate::buffer::Buffer;
@@ -72,15 +73,16 @@ impl ServerExchange {
         }
     }
 
-    /// The request begins: what is composed is made what the server's version has for it, and the head of HTTP/2 is sent.
+    /// The request begins: what is composed is made what the server's version has for it (`cases`: with names in these spellings in HTTP/1), and the
+    /// head of HTTP/2 is sent.
     ///
     /// # Errors
     /// The server does not take it any more, and nothing was sent.
-    pub fn begin(&mut self, messages: &mut Messages) -> Result<(), NotOpened> {
+    pub fn begin(&mut self, messages: &mut Messages, cases: Option<&HeaderCases>) -> Result<(), NotOpened> {
         match self {
             ServerExchange::Http1(connection) => {
                 connection.requests = connection.requests.saturating_add(1);
-                messages.compose_for_http1();
+                messages.compose_for_http1(cases);
                 Ok(())
             }
             ServerExchange::Http2(stream) => request::send_head(messages, stream),

@@ -46,6 +46,7 @@ impl RequestHead {
         self.scan.phase = Phase::Done;
         self.version = Version::Http2;
         self.is_assembled = true;
+        self.is_clear = parts.authority.is_empty() && parts.scheme.eq_ignore_ascii_case(b"http");
         let bytes = room.len().min(limits.head_bytes);
         let room = &mut room[..bytes];
         let mut line = Line { room, len: 0 };
@@ -297,6 +298,22 @@ mod tests {
         assert_eq!((head.target(buf), written(&head)), (&b"https://b/other"[..], "GET /other HTTP/1.1".to_owned()));
         assert!(head.set_target(b"http://c/x"));
         assert_eq!(written(&head), "GET http://c/x HTTP/1.1");
+    }
+
+    #[test]
+    fn the_scheme_is_known_without_an_authority() {
+        let check = |parts: [&str; 3], expect: &str| {
+            let [scheme, authority, path] = parts.map(str::as_bytes);
+            let (mut head, mut room) = (RequestHead::new(), [0; 64]);
+            let parts = RequestParts { method: b"GET", scheme, authority, path, websocket_key: None };
+            let made = head.assemble(&parts, &[], std::iter::empty(), &mut room, &Limits::default());
+            let buf = &room[..made.expect("a request")];
+            assert_eq!(String::from_utf8_lossy(head.scheme(buf)), expect);
+        };
+        check(["http", "a", "/"], "http");
+        check(["https", "a", "/"], "https");
+        check(["http", "", "/"], "http");
+        check(["https", "", "/"], "");
     }
 
     #[test]

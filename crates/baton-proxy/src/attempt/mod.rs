@@ -93,7 +93,8 @@ impl Load for Box<Messages> {
     ) -> Option<OwnResponse> {
         preference.note_cookie(exchange);
         if let Some(header) = &backend.plan.proxy.http.send_name_header {
-            exchange.messages.name_server(header, &slot.config().name);
+            let cases = backend.plan.proxy.http.server_cases.as_deref();
+            exchange.messages.name_server(header, &slot.config().name, cases);
         }
         redirect(slot, exchange.messages.request())
     }

@@ -2,25 +2,30 @@
 //! is a connection to it, and another attempt may find another version.
 
 use baton_http::{ChunkDecoder, ChunkStep, Framing, Headers, write_chunk_header, write_last_chunk};
+use baton_model::HeaderCases;
 
 use crate::flow::Body;
+use crate::header_case;
 use crate::messages::Messages;
 
 impl Messages {
-    /// The composed request as HTTP/1 has it: a head, and chunks around a body of unknown length.
+    /// The composed request as HTTP/1 has it: a head with names in these spellings, and chunks around a body of unknown length.
     #[inline]
-    pub fn compose_for_http1(&mut self) {
+    pub fn compose_for_http1(&mut self, cases: Option<&HeaderCases>) {
         if self.up_head == 0 {
-            self.frame_again();
+            self.frame_again(cases);
         }
     }
 
     #[cold]
-    fn frame_again(&mut self) {
+    fn frame_again(&mut self, cases: Option<&HeaderCases>) {
         let Messages { input, request, request_chunks, up, up_head, server_line, upload, .. } = self;
         debug_assert_eq!(upload.sent, 0);
         let body = std::mem::take(up);
         request.write(input.pinned(), up);
+        if let Some(cases) = cases {
+            header_case::adjust(cases, up);
+        }
         *server_line = up.len() - 2..up.len() - 2;
         *up_head = up.len();
         upload.as_chunks = matches!(request.framing, Framing::Chunked | Framing::UntilClose);

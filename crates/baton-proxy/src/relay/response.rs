@@ -71,7 +71,8 @@ impl Passage<'_, '_> {
             self.expect_websockets(stream, &patience).await?;
         }
         let began = self.core.now();
-        if server.begin(&mut self.exchange.messages).is_err() {
+        let cases = self.backend.plan.proxy.http.server_cases.as_deref();
+        if server.begin(&mut self.exchange.messages, cases).is_err() {
             return Err(Failure::NoResponse(NoResponse::Unprocessed));
         }
         loop {

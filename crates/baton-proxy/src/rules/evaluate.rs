@@ -354,7 +354,7 @@ pub(super) fn run<T>(
     };
     let listener = connection.listener();
     let chosen = server.and_then(Progress::server);
-    let speaks_http2 = exchange.is_some_and(|exchange| exchange.progress.speaks_http2());
+    let speaks_http2 = exchange.and_then(|exchange| exchange.progress.speaks_http2());
     let comes_to_backend = exchange.is_some_and(|exchange| exchange.progress.backend().is_none());
     let live = Live {
         core,

@@ -22,7 +22,7 @@
 //! - `gets [LISTENER] [keep] [tls ..]`: a line is `[METHOD] /target [xN] [| Header: value]..` (for `Host: example.com` unless it says another), each on a connection of its own that asks
 //!   to be closed (`keep`: all on one that stays).
 //! - `client [CONNECTION]`: steps (`script.rs`).
-//! - `h2`, `h2-each`: clients that speak HTTP/2 (`http2.rs`).
+//! - `h2`, `h2-each`: clients that speak HTTP/2 (`http2.rs`); `h2-response`, `h2-origin`: origins that do (`http2_origin.rs`).
 //! - `commands [SOCKET]`: a line is a command of the runtime API, on a connection of its own to `${U1}`, a `stats socket` of the `cfg`.
 //! - `expressions`, `inputs KIND xN`: many expressions, evaluated for many generated inputs (`generate/mod.rs`).
 //! - `response [ORIGIN] [close | reset]`: the answer to the origin's next request; the last one is repeated.
@@ -36,6 +36,7 @@ use std::path::Path;
 
 use crate::generate;
 use crate::http2;
+use crate::http2_origin;
 use crate::script::{self, Step};
 use crate::secure::{self, Secure};
 
@@ -58,6 +59,8 @@ pub struct Case {
     pub responses: Vec<(String, Response)>,
     /// Steps of an origin's connections, in the order of its connections.
     pub origins: Vec<(String, Vec<Step>)>,
+    /// Answers of an origin that speaks HTTP/2, in the order of its requests.
+    pub http2_answers: Vec<(String, http2_origin::Answer)>,
 }
 
 /// A scripted answer and what becomes of the connection afterwards.
@@ -127,7 +130,7 @@ impl Case {
     /// client connections ended), `upstream-ends` (do compare it for origin connections), `unordered` (compare the connections of
     /// an origin as a set), `notes` (also compare what is logged about servers and backends), `ipv6`
     /// (needs ::1, is skipped without), `tables` (clients receive entries of stick tables: compared without their addresses in memory, by
-    /// their keys, and the time they have left roughly), `h2-counters` (of `show stat` those of HTTP/2 of frontends), `own-bytes` (what clients received has no port or folder in it that differs by run).
+    /// their keys, and the time they have left roughly), `h2-counters` (of `show stat` those of HTTP/2 of frontends and backends), `own-bytes` (what clients received has no port or folder in it that differs by run).
     pub fn has(&self, option: &str) -> bool {
         debug_assert!(OPTIONS.contains(&option), "{option} is not an option");
         self.options.iter().any(|word| word == option)
@@ -187,6 +190,7 @@ fn one(name: &str, text: &str) -> Result<Case, String> {
         script: Vec::new(),
         responses: Vec::new(),
         origins: Vec::new(),
+        http2_answers: Vec::new(),
     };
     let mut sections = text.split("\n--- ");
     for line in sections.next().unwrap_or_default().lines().skip(1).filter(|line| !line.trim().is_empty()) {
@@ -306,6 +310,17 @@ impl Case {
                     _ => Then::Keep,
                 };
                 self.responses.push((origin.to_string(), Response { bytes: message(body)?, then }));
+            }
+            "h2-response" => {
+                let origin = words.iter().find(|word| script::is_place(word)).copied().unwrap_or("O1");
+                let (waits, steps) = (!words.contains(&"head"), http2_origin::steps(body)?);
+                self.http2_answers.push((origin.to_string(), http2_origin::Answer { waits, steps }));
+            }
+            "h2-origin" => {
+                let origin = words.first().copied().unwrap_or("O1");
+                let mut steps = vec![Step::GreetHttp2];
+                steps.extend(http2_origin::steps(body)?);
+                self.origins.push((origin.to_string(), steps));
             }
             "origin" => {
                 let origin = words.first().copied().unwrap_or("O1");

@@ -208,9 +208,15 @@ fn act(link: &Link, step: &Step) {
         Step::Shutdown => link.shutdown(),
         Step::Close => link.close(),
         Step::Reset => link.reset(),
-        Step::Connect { .. } | Step::Read | Step::ReadHead | Step::Reply | Step::Echo => {
-            link.fault("this step is for origins")
-        }
+        Step::Connect { .. }
+        | Step::Read
+        | Step::ReadHead
+        | Step::Reply
+        | Step::Echo
+        | Step::TakeRequest { .. }
+        | Step::OnRequest(_)
+        | Step::SendFrames(_)
+        | Step::Serve => link.fault("this step is for origins"),
         step => {
             if let Some(fault) = link.world().await_event(step) {
                 link.fault(&fault);

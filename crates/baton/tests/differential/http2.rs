@@ -16,7 +16,7 @@
 //! Frames that follow each other are sent at once. The other steps of `script.rs` work as well. SETTINGS, PING and WINDOW_UPDATE frames of the program, the pieces in which bodies come and the
 //! order between streams are not compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use baton_http::Span;
 use baton_http2::hpack::{Decoder, FieldSink};
@@ -24,6 +24,7 @@ use baton_http2::{
     ErrorCode, FRAME_HEADER_LEN, FrameHeader, FrameType, PREFACE, flag, write_ping, write_settings, write_settings_ack,
 };
 
+use crate::http;
 use crate::script::{self, Step};
 
 /// The payload of our PING.
@@ -155,7 +156,7 @@ fn encode(fields: &str, block: &mut Vec<u8>) -> Result<(), String> {
 }
 
 /// A literal field without indexing (RFC 7541 6.2.2).
-fn field(name: &[u8], value: &[u8], block: &mut Vec<u8>) {
+pub fn field(name: &[u8], value: &[u8], block: &mut Vec<u8>) {
     block.push(0);
     for text in [name, value] {
         let mut len = text.len();
@@ -174,13 +175,42 @@ fn field(name: &[u8], value: &[u8], block: &mut Vec<u8>) {
     }
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&FrameHeader { len: payload.len() as u32, kind, flags, stream }.bytes());
     out.extend_from_slice(payload);
 }
 
+/// What came behind a client's preface.
+pub fn after_preface(received: &[u8]) -> &[u8] {
+    let start = http::proxy_header(received).unwrap_or(0);
+    received[start..].strip_prefix(PREFACE.as_slice()).unwrap_or_default()
+}
+
+/// The method and path of the request on a stream.
+pub fn asked_for(received: &[u8], stream: u32) -> (String, String) {
+    let (mut decoder, mut block, mut found) = (Decoder::new(), Vec::new(), Fields::default());
+    for (header, payload) in frames(received) {
+        if matches!(FrameType::of(header.kind), Some(FrameType::Headers | FrameType::Continuation)) {
+            block.extend_from_slice(payload);
+            if header.has(flag::END_HEADERS) {
+                let mut fields = Fields::default();
+                let _ = decoder.decode(&std::mem::take(&mut block), 1 << 20, &mut Vec::new(), &mut fields);
+                if header.stream == stream && found.pseudo.is_empty() {
+                    found = fields;
+                }
+            }
+        }
+    }
+    let of = |name: &str| {
+        let start = format!(" | {name}: ");
+        let value = found.pseudo.iter().find_map(|field| field.strip_prefix(start.as_bytes()));
+        String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+    };
+    (of(":method"), of(":path"))
+}
+
 /// The whole frames that came.
-fn frames(mut bytes: &[u8]) -> impl Iterator<Item = (FrameHeader, &[u8])> {
+pub fn frames(mut bytes: &[u8]) -> impl Iterator<Item = (FrameHeader, &[u8])> {
     std::iter::from_fn(move || {
         let header = FrameHeader::parse(bytes)?;
         let payload = bytes.get(FRAME_HEADER_LEN..FRAME_HEADER_LEN + header.len as usize)?;
@@ -227,22 +257,45 @@ impl Shown {
     }
 }
 
+/// The fields of a head.
 #[derive(Default)]
-struct Fields(Vec<u8>);
+struct Fields {
+    status: Vec<u8>,
+    /// Their order says nothing.
+    pseudo: BTreeSet<Vec<u8>>,
+    others: Vec<u8>,
+}
 
 impl FieldSink for Fields {
     fn field(&mut self, arena: &[u8], name: Span, value: Span) -> bool {
         let (name, value) = (name.of(arena), value.of(arena));
+        let field = [b" | ", name, b": ", value].concat();
         match name {
-            b":status" => self.0.extend_from_slice(value),
-            _ => self.0.extend([b" | ", name, b": ", value].concat()),
+            b":status" => self.status.extend_from_slice(value),
+            [b':', ..] => _ = self.pseudo.insert(field),
+            _ => self.others.extend(field),
         }
         true
     }
 }
 
+impl Fields {
+    /// One line; with `host` as `:authority` where a request has no such, if these are to be the same.
+    fn line(mut self, same_hosts: bool) -> Vec<u8> {
+        const HOST: &[u8] = b" | host: ";
+        let has_authority = self.pseudo.iter().any(|field| field.starts_with(b" | :authority: "));
+        if let Some(start) = http::find(&self.others, HOST).filter(|_| same_hosts && !has_authority) {
+            let end = http::find(&self.others[start + 1..], b" | ").map_or(self.others.len(), |at| start + 1 + at);
+            let host: Vec<u8> = self.others.drain(start..end).skip(HOST.len()).collect();
+            self.pseudo.insert([b" | :authority: ", &host[..]].concat());
+        }
+        let pseudo: Vec<u8> = self.pseudo.into_iter().flatten().collect();
+        [self.status, pseudo, self.others].concat()
+    }
+}
+
 /// What came, as lines: by stream, then what is about the connection.
-pub fn lines(received: &[u8]) -> Vec<Vec<u8>> {
+pub fn lines(received: &[u8], same_hosts: bool) -> Vec<Vec<u8>> {
     let mut decoder = Decoder::new();
     let (mut streams, mut block) = (BTreeMap::<u32, Shown>::new(), Vec::new());
     let mut about = Vec::new();
@@ -270,7 +323,11 @@ pub fn lines(received: &[u8]) -> Vec<Vec<u8>> {
                 if header.has(flag::END_HEADERS) {
                     let mut fields = Fields::default();
                     let decoded = decoder.decode(&std::mem::take(&mut block), 1 << 20, &mut Vec::new(), &mut fields);
-                    shown.add(if decoded.is_ok() { fields.0 } else { b"a block that cannot be decoded".to_vec() });
+                    shown.add(if decoded.is_ok() {
+                        fields.line(same_hosts)
+                    } else {
+                        b"a block that cannot be decoded".to_vec()
+                    });
                 }
                 if header.has(flag::END_STREAM) {
                     shown.add(b"end".to_vec());

@@ -20,6 +20,7 @@ mod differences;
 mod generate;
 mod http;
 mod http2;
+mod http2_origin;
 mod injection;
 mod normal;
 mod origin;

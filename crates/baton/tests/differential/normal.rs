@@ -92,15 +92,15 @@ pub fn entries(bytes: &[u8]) -> Vec<u8> {
     lines.join(&b'\n')
 }
 
-/// Of the table of `show stat` the frontends, with those of their columns that are about HTTP/2, by their names.
+/// Of the table of `show stat` frontends and backends, with those of their columns that are about HTTP/2, by their names.
 pub fn http2_counters(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     let mut rows = text.lines().map(|line| line.trim_start_matches("# ").split(',').collect::<Vec<_>>());
     let names = rows.next().unwrap_or_default();
     let mut lines = Vec::new();
-    for row in rows.filter(|row| row.get(1) == Some(&"FRONTEND")) {
+    for row in rows.filter(|row| matches!(row.get(1), Some(&"FRONTEND" | &"BACKEND"))) {
         let columns = names.iter().zip(&row).filter(|(name, _)| name.starts_with("h2_"));
-        lines.extend(columns.map(|(name, value)| format!("{} {name}={value}\n", row[0])));
+        lines.extend(columns.map(|(name, value)| format!("{} {} {name}={value}\n", row[0], row[1])));
     }
     lines.concat().into_bytes()
 }

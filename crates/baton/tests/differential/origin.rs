@@ -9,6 +9,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::case::{Case, Response, Then};
 use crate::http::{self, Extent};
+use crate::http2_origin::{self, Answer};
 use crate::places::{Place, Places};
 use crate::script::Step;
 use crate::world::{Link, World};
@@ -20,11 +21,13 @@ pub struct Origins {
 }
 
 /// What all connections of one origin share.
-struct Origin {
-    name: String,
+pub struct Origin {
+    pub name: String,
     responses: Vec<Response>,
+    /// It speaks HTTP/2 if it has any, or a script.
+    pub answers: Vec<Answer>,
     scripts: Vec<Vec<Step>>,
-    world: Arc<World>,
+    pub world: Arc<World>,
 }
 
 impl Origins {
@@ -41,9 +44,9 @@ impl Origins {
         let threads = listeners
             .into_iter()
             .map(|(name, listener)| {
-                let own = |(of, what): &(String, _)| (*of == name).then(|| Clone::clone(what));
                 let origin = Arc::new(Origin {
-                    responses: case.responses.iter().filter_map(own).collect(),
+                    responses: case.responses.iter().filter_map(|one| own(&name, one)).collect(),
+                    answers: case.http2_answers.iter().filter_map(|one| own(&name, one)).collect(),
                     scripts: case
                         .origins
                         .iter()
@@ -82,6 +85,11 @@ impl Origins {
     }
 }
 
+/// What is for the origin of this name.
+fn own<T: Clone>(name: &str, (of, what): &(String, T)) -> Option<T> {
+    (of == name).then(|| what.clone())
+}
+
 impl Origin {
     fn accept_all(self: Arc<Self>, listener: &Socket) {
         let mut connections = Vec::new();
@@ -110,6 +118,10 @@ impl Origin {
                     self.step(link, step);
                 }
             }
+            None if !self.answers.is_empty() => {
+                http2_origin::greet(link);
+                self.serve_http2(link);
+            }
             None => while self.read(link) && self.reply(link) {},
         }
         // Keep the connection until the other side or the run ends.
@@ -119,8 +131,21 @@ impl Origin {
         link.close();
     }
 
-    fn step(&self, link: &Link, step: &Step) {
+    pub fn step(&self, link: &Link, step: &Step) {
         match step {
+            Step::GreetHttp2 => http2_origin::greet(link),
+            Step::TakeRequest { whole } => {
+                if !self.take_http2(link, *whole) {
+                    link.fault("for a request");
+                }
+            }
+            Step::OnRequest(number) => link.world().change(|state| {
+                let past = &mut state.links[link.index];
+                past.current = past.requests.get(number - 1).copied().unwrap_or_default();
+            }),
+            Step::SendFrames(bytes) => http2_origin::send(link, bytes),
+            Step::Serve => self.serve_http2(link),
+            Step::Reply if self.world.lock().links[link.index].is_http2 => self.reply_http2(link),
             Step::Send(bytes) => link.send(bytes),
             Step::Read => _ = self.read(link),
             Step::ReadHead => {

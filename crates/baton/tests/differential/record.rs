@@ -54,7 +54,7 @@ impl Record {
             for (number, past) in indexes.iter().map(|index| &state.links[*index]).enumerate() {
                 let again = if number == 0 { String::new() } else { format!(", connection {}", number + 1) };
                 if past.is_http2 {
-                    let shown = http2::lines(&past.received);
+                    let shown = http2::lines(&past.received, false);
                     let mut lines: Vec<String> = shown.iter().map(|shown| line(&normal.bytes(shown))).collect();
                     if !case.has("loose-ends") {
                         lines.push(format!("({})", ending(past)));
@@ -89,11 +89,11 @@ impl Record {
                 if case.has("checked") && checked {
                     continue;
                 }
-                let bytes = match case.has("raw") {
-                    true => past.received.clone(),
-                    false => http::join_requests(&past.received),
+                let mut lines = match past.is_http2 {
+                    true => http2_requests(case, past, normal),
+                    false if case.has("raw") => proxy_line(&past.received, normal),
+                    false => proxy_line(&http::join_requests(&past.received), normal),
                 };
-                let mut lines = proxy_line(&bytes, normal);
                 if case.has("upstream-ends") {
                     lines.push(format!("({})", ending(past)));
                 }
@@ -181,6 +181,16 @@ fn ending(past: &Past) -> &'static str {
         Some(End::Rst) => "ended by RST",
         None => "open",
     }
+}
+
+/// What an origin received by HTTP/2.
+fn http2_requests(case: &Case, past: &Past, normal: &Normal) -> Vec<String> {
+    let start = http::proxy_header(&past.received).unwrap_or(0);
+    let mut all = proxy_line(&past.received[..start], normal);
+    let shown = http2::lines(http2::after_preface(&past.received), !case.has("raw"));
+    let is_leave = |shown: &[u8]| shown == b"GOAWAY NO_ERROR" && !case.has("upstream-ends");
+    all.extend(shown.iter().filter(|shown| !is_leave(shown)).map(|shown| line(&normal.bytes(shown))));
+    all
 }
 
 /// The lines of upstream bytes; a binary PROXY header is spelled out first.

@@ -38,6 +38,16 @@ pub enum Step {
     },
     /// From here on the connection speaks HTTP/2.
     GreetHttp2,
+    /// An origin waits for the next request of HTTP/2, or for its head.
+    TakeRequest {
+        whole: bool,
+    },
+    /// What follows is about this request of the connection, counted from 1.
+    OnRequest(usize),
+    /// Frames for the request's stream.
+    SendFrames(Vec<u8>),
+    /// Requests of HTTP/2 and their answers, up to the end of the connection.
+    Serve,
     Send(Vec<u8>),
     /// The head of a response came on that stream.
     StreamBegan(u32),

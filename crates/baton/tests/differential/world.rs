@@ -52,6 +52,10 @@ pub struct Past {
     hearing: bool,
     /// It speaks HTTP/2.
     pub is_http2: bool,
+    /// Streams of the requests that an origin has taken from it.
+    pub requests: Vec<u32>,
+    /// The one of these that is answered.
+    pub current: u32,
 }
 
 /// Everything of one run.
