@@ -22,7 +22,7 @@ use nix::unistd::Pid;
 
 use crate::rights::AS_NOBODY;
 use crate::support::{PATIENCE, Proxy, free_address, frontend_counter, until};
-use crate::{Client, config, get, moving, origins};
+use crate::{Client, config, formats, get, moving, origins};
 
 /// Says to this program that it plays an old process: the step, and two addresses.
 const PART: &str = "HANDOVER_TEST_GIVER";
@@ -119,13 +119,14 @@ fn plays_an_old_process_when_told_to() {
     end_if(words[0], "asked");
     asker.write_all(b"{\"baton\":1,\"reply\":\"handover\"}\n").expect("it listens");
     // Its one client.
-    let client = words[0].starts_with("moving-").then(|| sockets[0].accept().expect("the test connects").0);
+    let front = usize::from(words[0] == "moving-sample-2");
+    let client = words[0].starts_with("moving-").then(|| sockets[front].accept().expect("the test connects").0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = runtime.block_on(async {
         let mut channel = Parked::new(asker).resume().expect("a channel");
         play(words[0], &mut channel, &sockets).await;
         match client {
-            Some(client) => play_mover(words[0], &mut channel, client, &sockets[0]).await,
+            Some(client) => play_mover(words[0], &mut channel, client, &sockets[front]).await,
             None => None,
         }
     });
@@ -173,10 +174,23 @@ async fn play_mover(
         say(channel, give(1), &[client.as_fd()]).await;
         return Some(client);
     }
+    if let Some(format) = step.strip_prefix("moving-sample-") {
+        let (record, server) = formats::recorded(format.parse().expect("a number"), web, &client);
+        say(channel, offer(1, vec![record]), &[]).await;
+        assert_eq!(hear(channel).await, Message::Take(Take { batch: 1, staying: Vec::new() }));
+        let given: Vec<BorrowedFd<'_>> = [&client].into_iter().chain(&server).map(AsFd::as_fd).collect();
+        let give = Message::Give(Give { batch: 1, descriptors: given.len() as u32 });
+        say(channel, give, &given).await;
+        return None;
+    }
     say(channel, offer(1, vec![moving::offer(web, 1, "web")]), &[]).await;
     end_if(step, "moving-offered");
     assert_eq!(hear(channel).await, Message::Take(Take { batch: 1, staying: Vec::new() }));
     end_if(step, "moving-taken");
+    if step == "moving-silent" {
+        // Until it is killed.
+        std::future::pending::<()>().await;
+    }
     if step == "moving-withdrawn" {
         say(channel, Message::Withdraw { batch: 1 }, &[]).await;
         say(channel, give(1), &[client.as_fd()]).await;

@@ -2,7 +2,9 @@
 
 mod faults;
 mod fine;
+mod formats;
 mod givers;
+mod hung;
 mod limits;
 mod load;
 mod messages;
