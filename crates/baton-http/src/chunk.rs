@@ -144,6 +144,32 @@ pub struct ChunkDecoder {
     trailer_bytes: Vec<u8>,
 }
 
+/// Where a decoder stands in a body, as data: another process goes on from there.
+#[derive(Clone, Default, Eq, PartialEq, Debug)]
+pub struct ChunkPosition {
+    /// What comes next, in a word.
+    pub stage: String,
+    /// Size of the chunk being read; in its data, what is still to come.
+    pub size: u64,
+    /// Bytes of the current line so far.
+    pub line: usize,
+    /// The trailer lines so far, as they came.
+    pub trailers: Vec<u8>,
+}
+
+/// What comes next, with its word in a [`ChunkPosition`].
+const STAGES: [(State, &str); 9] = [
+    (State::Size, "size"),
+    (State::AfterSize, "after-size"),
+    (State::Extension, "extension"),
+    (State::SizeEnd, "size-end"),
+    (State::Data, "data"),
+    (State::DataCr, "data-cr"),
+    (State::DataLf, "data-lf"),
+    (State::Trailers, "trailers"),
+    (State::Done, "done"),
+];
+
 #[derive(Copy, Clone, Default, Eq, PartialEq, Debug)]
 enum State {
     #[default]
@@ -181,6 +207,32 @@ impl ChunkDecoder {
         *scan = Scan::default();
         trailers.clear();
         trailer_bytes.clear();
+    }
+
+    /// Where it stands; `None`: the body was refused.
+    pub fn position(&self) -> Option<ChunkPosition> {
+        let (_, word) = STAGES.iter().find(|(state, _)| *state == self.state)?;
+        let trailers = if self.state == State::Trailers { self.trailer_bytes.clone() } else { Vec::new() };
+        Some(ChunkPosition { stage: (*word).to_owned(), size: self.size, line: self.line, trailers })
+    }
+
+    /// Goes on from where another decoder of the same sender stood. False, and nothing changes: none can stand there.
+    pub fn go_on_from(&mut self, position: &ChunkPosition) -> bool {
+        let ChunkPosition { stage, size, line, trailers } = position;
+        let Some((state, _)) = STAGES.iter().find(|(_, word)| word == stage) else { return false };
+        let is_possible = *size < CHUNK_SIZE_LIMIT
+            && *line <= CHUNK_LINE_MAX
+            && (*size > 0 || *state != State::Data)
+            && (trailers.is_empty() || *state == State::Trailers)
+            && trailers.len() <= self.limits.head_bytes;
+        if is_possible {
+            self.clear();
+            (self.state, self.size, self.line) = (*state, *size, *line);
+            self.trailer_bytes.extend_from_slice(trailers);
+            // Lines that were read already are read again with the next ones.
+            self.scan = Scan::fields_at(0);
+        }
+        is_possible
     }
 
     /// Whether the body is over.

@@ -49,8 +49,8 @@ mod view;
 
 pub use assemble::FieldParts;
 pub use chunk::{
-    CHUNK_HEADER_MAX, CHUNK_LINE_MAX, ChunkDecoder, ChunkError, ChunkErrorKind, ChunkSender, ChunkStep, LAST_CHUNK,
-    write_chunk_header, write_last_chunk,
+    CHUNK_HEADER_MAX, CHUNK_LINE_MAX, ChunkDecoder, ChunkError, ChunkErrorKind, ChunkPosition, ChunkSender, ChunkStep,
+    LAST_CHUNK, write_chunk_header, write_last_chunk,
 };
 pub use connection::{Connection, is_only_ours};
 pub use error::{HeadError, HeadErrorKind};

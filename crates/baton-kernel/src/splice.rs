@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
-use nix::unistd::pipe2;
+use nix::unistd::{pipe2, read};
 
 /// Capacity we ask the kernel for, bytes: large enough that a full pipe is worth the two system calls.
 pub const PIPE_BYTES: usize = 256 * 1024;
@@ -84,6 +84,28 @@ impl Pipe {
         }
         Ok(moved)
     }
+
+    /// Takes out all that the pipe holds, behind these bytes.
+    ///
+    /// # Errors
+    /// The system does not give it back; it is in the pipe still, but for what is in `out`.
+    pub fn unload(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        while self.held > 0 {
+            let start = out.len();
+            out.resize(start + self.held, 0);
+            let count = match read(&self.read, &mut out[start..]) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(error) => {
+                    out.truncate(start);
+                    return Err(error.into());
+                }
+            };
+            out.truncate(start + count);
+            self.held -= count;
+        }
+        Ok(())
+    }
 }
 
 fn step(from: &impl AsFd, to: &impl AsFd, limit: usize) -> io::Result<Moved> {
@@ -141,6 +163,19 @@ mod tests {
         assert_eq!(&got, b"hello world");
         drop(source);
         assert_eq!(pipe.fill(&from, 100).unwrap(), Moved::End);
+    }
+
+    #[test]
+    fn what_is_held_can_be_taken_out() {
+        let (mut source, from, to, mut sink) = chain();
+        let mut pipe = Pipe::new().unwrap();
+        source.write_all(b"hello world").unwrap();
+        assert_eq!(pipe.fill(&from, 100).unwrap(), Moved::Bytes(11));
+        assert_eq!(pipe.drain(&to, 4, true).unwrap(), Moved::Bytes(4));
+        let mut out = b"got: ".to_vec();
+        pipe.unload(&mut out).unwrap();
+        assert_eq!((&*out, pipe.held()), (&b"got: o world"[..], 0));
+        sink.read_exact(&mut [0; 4]).unwrap();
     }
 
     #[test]

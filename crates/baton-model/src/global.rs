@@ -86,6 +86,8 @@ pub struct Global {
     pub maxaccept: Option<u32>,
     /// `tune.handover off`: established connections neither move to the process that takes over, nor come from the one before.
     pub keeps_connections: bool,
+    /// `tune.handover.patience`: how long a request in flight has to end before it moves in the middle.
+    pub handover_patience: Duration,
     /// `tune.stick-counters`: how many entries of stick tables a session or a request can track.
     pub stick_counters: u8,
     /// `server-state-file`: states of servers at the end of an earlier process, read at the start.
@@ -105,6 +107,8 @@ pub struct Global {
 impl Global {
     /// `tune.stick-counters` where it is not given.
     pub const STICK_COUNTERS: u8 = 3;
+    /// `tune.handover.patience` where it is not given.
+    pub const HANDOVER_PATIENCE: Duration = Duration::from_secs(2);
 }
 
 impl Default for Global {
@@ -149,6 +153,7 @@ impl Default for Global {
             captured_cookie_len: 63,
             maxaccept: None,
             keeps_connections: false,
+            handover_patience: Global::HANDOVER_PATIENCE,
             stick_counters: Global::STICK_COUNTERS,
             server_state_file: None,
             server_state_base: None,

@@ -33,6 +33,16 @@ impl Buffer {
         (!data.is_empty()).then_some(Buffer { end: data.len(), data, pinned: 0, start: 0 })
     }
 
+    /// Room for at least `size` bytes, with a head that is pinned and bytes behind it.
+    pub fn holding(size: usize, pinned: &[u8], bytes: &[u8]) -> Buffer {
+        let len = pinned.len() + bytes.len();
+        let mut buffer = Buffer::new(size.max(len + 1));
+        buffer.data[..pinned.len()].copy_from_slice(pinned);
+        buffer.data[pinned.len()..len].copy_from_slice(bytes);
+        (buffer.pinned, buffer.start, buffer.end) = (pinned.len(), pinned.len(), len);
+        buffer
+    }
+
     /// The free room behind the bytes. Moves them to the front first when nothing is left behind them.
     pub fn room(&mut self) -> &mut [u8] {
         if self.start == self.end {
@@ -164,6 +174,11 @@ impl BufferPool {
         };
         buffer.clear();
         pool.give(buffer);
+    }
+
+    /// The size of a usual buffer, or of one for a long body.
+    pub fn size(&self, is_long: bool) -> usize {
+        if is_long { LARGE * self.size } else { self.size }
     }
 
     /// Frees what was not needed lately: how many bytes.

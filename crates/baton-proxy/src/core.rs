@@ -39,6 +39,8 @@ pub use self::notes::{Moment, ServerMark, SessionDescription, SessionNotes, Sess
 const WORK_KEPT_MAX: usize = 256;
 /// Buffers of HTTP/2 connections that a core keeps for the next ones.
 const OUTS_KEPT_MAX: usize = 64;
+/// Connections that were to leave and are here so long after requests in flight were to leave, too, are named.
+const NAMED_AFTER: Duration = Duration::from_millis(200);
 /// So many bytes freed at a time are the end of a burst.
 const MUCH: usize = 1 << 20;
 
@@ -67,6 +69,8 @@ pub struct Core {
     spread: Cell<Option<Duration>>,
     /// Where connections go, when another process has taken over.
     mover: RefCell<Option<Mover>>,
+    /// Whether requests in flight leave, too: their time to end where they are is over.
+    requests_leave: Cell<bool>,
     frontends: RefCell<HashMap<Arc<str>, Rc<FrontendSlot>>>,
     /// Stick tables, as this core holds them.
     tables: RefCell<ByName<Arc<Table>>>,
@@ -96,8 +100,10 @@ pub struct Orders {
     order: Cell<Order>,
     /// Why it could not move, as far as that is known from its beginning.
     bound: Cell<Option<StayReason>>,
-    /// Why it does not move, since it was to.
+    /// Why it does not move, since it was to, or does not yet.
     stays: Cell<Option<StayReason>>,
+    /// The request in flight cannot move: its connection may when it is over.
+    is_held: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     /// What is known of the connection, for operators.
     pub notes: SessionNotes,
@@ -158,6 +164,7 @@ impl Core {
             draining: Cell::new(false),
             spread: Cell::new(None),
             mover: RefCell::default(),
+            requests_leave: Cell::new(false),
             frontends: RefCell::default(),
             tables: RefCell::default(),
             turn_of_tables: Cell::default(),
@@ -338,6 +345,7 @@ impl Core {
 
     /// Another process has taken over: connections leave for it as soon as they can.
     pub fn begin_moving(self: &Rc<Self>, mover: Mover) {
+        let (core, patience) = (Rc::downgrade(self), mover.patience());
         *self.mover.borrow_mut() = Some(mover);
         let all: Vec<Rc<Orders>> = self.connections.borrow().iter().map(|(_, orders)| orders.clone()).collect();
         for orders in all {
@@ -346,6 +354,21 @@ impl Core {
                 None => orders.give(Order::Move),
             }
         }
+        tokio::task::spawn_local(async move {
+            let Some(patience) = patience else { return };
+            tokio::time::sleep(patience).await;
+            let Some(core) = core.upgrade() else { return };
+            core.requests_leave.set(true);
+            core.leaving().iter().for_each(|orders| orders.give(Order::Move));
+            tokio::time::sleep(NAMED_AFTER).await;
+            core.leaving().iter().for_each(|orders| core.note_delay(orders, StayReason::InFlight));
+        });
+    }
+
+    /// Those that have not left.
+    fn leaving(&self) -> Vec<Rc<Orders>> {
+        let connections = self.connections.borrow();
+        connections.iter().filter(|(_, orders)| self.moves(orders)).map(|(_, orders)| orders.clone()).collect()
     }
 
     /// A connection has come from elsewhere: it goes on to the process that has taken over, if there is one.
@@ -363,6 +386,18 @@ impl Core {
     /// Whether this connection leaves for another process once no request is in flight.
     pub fn moves(&self, orders: &Orders) -> bool {
         orders.order() == Order::Move && self.mover.borrow().is_some()
+    }
+
+    /// Whether a request in flight of this connection leaves for another process in the middle.
+    #[inline]
+    pub fn request_moves(&self, orders: &Orders) -> bool {
+        self.requests_leave.get() && self.moves(orders) && !orders.is_held.get()
+    }
+
+    /// The request in flight of this connection cannot leave. When it is over, the connection may.
+    pub fn holds_request(&self, orders: &Orders, reason: StayReason) {
+        orders.is_held.set(true);
+        self.note_delay(orders, reason);
     }
 
     /// This connection will not be able to leave.
@@ -387,12 +422,21 @@ impl Core {
     }
 
     fn note_stay(&self, orders: &Orders, reason: StayReason) {
+        if orders.stays.get() == Some(StayReason::InFlight) {
+            orders.stays.set(None);
+            self.registry.moves.ended(StayReason::InFlight);
+        }
+        self.note_delay(orders, reason);
+        if orders.order() == Order::Move {
+            orders.order.set(Order::Run);
+        }
+    }
+
+    /// It has not left, and may later.
+    fn note_delay(&self, orders: &Orders, reason: StayReason) {
         if orders.stays.get().is_none() {
             orders.stays.set(Some(reason));
             self.registry.moves.stays(reason);
-        }
-        if orders.order() == Order::Move {
-            orders.order.set(Order::Run);
         }
     }
 

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use baton_http::{Framing, Method};
 
+use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::core::{Core, Interrupt, Order, poll_until};
 use crate::exchange::Exchange;
+use crate::facts::LogFacts;
 use crate::http2::{self, StreamRunners};
 use crate::messages::Messages;
-use crate::moving::StayReason;
+use crate::moving::{MovedTunnel, StayReason};
+use crate::relay::in_flight;
 use crate::request;
 use crate::respond::Ending;
 use crate::runner::Runner;
@@ -229,6 +232,45 @@ async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
     let messages = core.messages(client.take_input());
     let mut exchange = Exchange::of_http(&core, client.origin().0, messages);
     let ending = request::serve(&core, &mut exchange).await;
+    let (input, next) = end(&core, exchange, ending);
+    input.into_iter().for_each(|input| client.keep_input(input));
+    (client, next)
+}
+
+/// Goes on with a client whose request was in flight in another process.
+pub async fn resume(line: Rc<Line>, mut client: Box<Client>, tunnel: MovedTunnel) {
+    let core = line.core.clone();
+    let Some((input, next)) = Box::pin(resume_exchange(&core, &mut client, tunnel)).await else { return };
+    input.into_iter().for_each(|input| client.keep_input(input));
+    match next {
+        Next::Request => Kept::new(line, client).await,
+        Next::Close | Next::Http2 => {}
+        Next::Linger => client.linger(&core).await,
+    }
+}
+
+/// The request to its end. `None`: it cannot be gone on with.
+async fn resume_exchange(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) -> Option<(Option<Buffer>, Next)> {
+    let MovedTunnel { state, socket, slot } = tunnel;
+    let messages = core.messages(None);
+    let mut exchange = Exchange::of_http(core, client.origin().0, messages);
+    // The configuration may have changed since it was asked.
+    let backend = exchange.progress.frontend.backends.get(&state.backend)?;
+    exchange.facts = LogFacts::resumed(state.facts);
+    exchange.progress.enter(&backend);
+    exchange.progress.note_counted_request();
+    exchange.orders.notes.goes_to(&backend);
+    let server = slot.server().clone();
+    let figures = || backend.plan.figures.server(server.name());
+    exchange.progress.choose(&server, || core.upstreams.counters(&server, core.now(), figures));
+    exchange.orders.notes.is_at(&server);
+    let parked = in_flight::arrive(core, &mut exchange, &backend, &slot, (*state.request?, state.active), socket)?;
+    let ending = request::resume(core, &mut exchange, &backend, slot, parked).await;
+    Some(end(core, exchange, ending))
+}
+
+/// The end of an exchange: what was read of the next one, and how the connection goes on.
+fn end(core: &Core, mut exchange: Exchange<'_>, ending: Ending) -> (Option<Buffer>, Next) {
     let next = next(&exchange.messages, ending);
     match next {
         Next::Request => {}
@@ -240,11 +282,8 @@ async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
     }
     exchange.connection.orders().notes.rests();
     exchange.session.rests(exchange.connection.accepted, core.now());
-    exchange.end(&core);
-    if let Some(input) = core.rest(exchange.messages) {
-        client.keep_input(input);
-    }
-    (client, next)
+    exchange.end(core);
+    (core.rest(exchange.messages), next)
 }
 
 /// How to go on after a response. A client that did not ask for the end may have sent its next request already: closing with bytes

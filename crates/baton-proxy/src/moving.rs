@@ -10,14 +10,17 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use baton_http::Version;
+pub use baton_http::ChunkPosition;
+use baton_http::{Limits, Parsed, RequestHead, Version};
 use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
 use tokio::sync::mpsc;
 
 use crate::balance::Slot;
 pub use crate::facts::{KeptFacts, KeptHead};
+use crate::flow::Active;
+pub use crate::flow::{Body, FlowState};
 use crate::generation::ListenerPlan;
 pub use crate::state::{MoveFigures, StayReason};
 
@@ -46,7 +49,7 @@ pub struct IdleClient {
     pub due: Option<Instant>,
 }
 
-/// A session in `mode tcp`, or a tunnel of HTTP, at a byte boundary: nothing waits that was read. Its two sockets, and its place at the
+/// A session in `mode tcp` or a tunnel of HTTP at a byte boundary, where nothing waits that was read, or a request in flight. Its two sockets, and its place at the
 /// server, belong to whoever has it.
 #[derive(Debug)]
 pub struct MovedTunnel {
@@ -58,7 +61,7 @@ pub struct MovedTunnel {
     pub slot: Slot,
 }
 
-/// A session in `mode tcp` or a tunnel of HTTP, as data.
+/// A session in `mode tcp`, a tunnel of HTTP or a request in flight, as data.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TunnelState {
     /// Its backend.
@@ -73,6 +76,8 @@ pub struct TunnelState {
     pub active: [Activity; 2],
     /// What its log line will have.
     pub facts: KeptFacts,
+    /// The request in flight, of which both directions are; `None`: bytes both ways.
+    pub request: Option<Box<InFlightRequest>>,
 }
 
 /// What rules have left in a session. It belongs to whoever has the connection: entries of stick tables count it as a current one.
@@ -127,6 +132,57 @@ impl SessionState {
     }
 }
 
+/// A request in flight that was sent on: a relay of two messages, as data.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct InFlightRequest {
+    /// Its head as HTTP/1, as rules have made it.
+    pub head: Vec<u8>,
+    /// The client wants the end of the connection: `close`.
+    pub wants_close: bool,
+    /// The client wants the connection kept: `keep-alive`.
+    pub wants_kept: bool,
+    /// The client must not be kept whatever it wants.
+    pub must_close: bool,
+    /// It on its way to the server.
+    pub upload: FlowState,
+    /// Bytes of its head at the front of what is composed.
+    pub up_head: usize,
+    /// Where the line with the server's name is in that.
+    pub server_line: (usize, usize),
+    /// When it was sent on.
+    pub began: Instant,
+    /// It went over a connection that had carried another one.
+    pub is_reused: bool,
+    /// A rule forbids to send it again.
+    pub no_retry: bool,
+    /// What the response's cookie depends on: the server was wanted, no cookie is given, and the dates of the one that was followed.
+    pub persistence: (bool, bool, Option<(Option<u32>, Option<u32>)>),
+    /// A direction was given up: the server takes no more of the request.
+    pub is_given_up: bool,
+    /// Its response.
+    pub response: ResponseState,
+}
+
+/// How far the response to a request is that has moved.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ResponseState {
+    /// Its head is waited for: so much of it is there.
+    Awaited(Vec<u8>),
+    /// Its head was sent, or is about to be.
+    Passed {
+        /// The response on its way to the client.
+        download: FlowState,
+        /// The head said that there is no body.
+        is_empty: bool,
+        /// The client's connection stays for another request.
+        keep: bool,
+    },
+}
+
+/// The most bytes that go with a request in flight: its head, and what was read and is not written. One that has more stays until those are
+/// written.
+pub const HELD_MAX: usize = 512 * 1024;
+
 /// One direction.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PumpState {
@@ -145,6 +201,18 @@ pub struct Activity {
     pub read: Instant,
     /// It took something, or something began to wait for it.
     pub written: Instant,
+}
+
+impl Activity {
+    /// Of the client and the server, by the two directions between them.
+    pub fn of(up: Active, down: Active) -> [Activity; 2] {
+        [Activity { read: up.from, written: down.to }, Activity { read: down.from, written: up.to }]
+    }
+
+    /// The two directions.
+    pub fn directions([client, server]: [Activity; 2]) -> (Active, Active) {
+        (Active { from: client.read, to: server.written }, Active { from: server.read, to: client.written })
+    }
 }
 
 /// A connection that has left its core.
@@ -190,7 +258,36 @@ pub fn version_text(text: &str) -> Option<&'static str> {
     Version::of(text.as_bytes()).map(Version::text)
 }
 
+impl InFlightRequest {
+    /// How many bytes go with it.
+    pub fn held(&self) -> usize {
+        let of = |flow: &FlowState| flow.input.len() + flow.out.len();
+        let response = match &self.response {
+            ResponseState::Awaited(bytes) => bytes.len(),
+            ResponseState::Passed { download, .. } => of(download),
+        };
+        self.head.len() + of(&self.upload) + response
+    }
+}
+
+/// Whether these bytes are the head of a request.
+pub fn is_request_head(head: &[u8]) -> bool {
+    read_request_head(&mut RequestHead::new(), head)
+}
+
+/// Reads the head of a request that has moved, whatever it was accepted by. False: it is none.
+pub(crate) fn read_request_head(request: &mut RequestHead, head: &[u8]) -> bool {
+    let limits = Limits { head_bytes: head.len().max(1), headers: head.len() + 2, relaxed: true, http10_payload: true };
+    matches!(request.parse(head, &limits), Ok(Parsed::Complete(len)) if len == head.len())
+}
+
 impl Departure {
+    /// How many bytes go with it that were read and are not written.
+    pub fn held(&self) -> usize {
+        let request = self.tunnel.as_ref().and_then(|tunnel| tunnel.state.request.as_ref());
+        request.map_or(0, |request| request.held())
+    }
+
     /// It goes back.
     pub fn back(self, reason: StayReason) -> Arrival {
         let Departure { client, socket, listener, core: _, counted, tunnel, left } = self;
@@ -218,13 +315,22 @@ impl Drop for InTransit {
 
 /// Where connections go that leave their core.
 #[derive(Clone, Debug)]
-pub struct Mover(mpsc::UnboundedSender<Departure>);
+pub struct Mover {
+    sender: mpsc::UnboundedSender<Departure>,
+    patience: Option<Duration>,
+}
 
 impl Mover {
-    /// A mover, and where its connections come out.
-    pub fn new() -> (Mover, mpsc::UnboundedReceiver<Departure>) {
+    /// A mover, and where its connections come out. Requests in flight have so long to end before they leave in the
+    /// middle; `None`: they do not.
+    pub fn new(patience: Option<Duration>) -> (Mover, mpsc::UnboundedReceiver<Departure>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Mover(sender), receiver)
+        (Mover { sender, patience }, receiver)
+    }
+
+    /// How long requests in flight have to end; `None`: as long as they take.
+    pub fn patience(&self) -> Option<Duration> {
+        self.patience
     }
 
     /// Sends a connection off; it comes back at once when nobody takes any (more).
@@ -232,7 +338,7 @@ impl Mover {
     /// # Errors
     /// Nobody takes it.
     pub fn send(&self, departure: Departure) -> Result<(), Box<Departure>> {
-        self.0.send(departure).map_err(|refused| Box::new(refused.0))
+        self.sender.send(departure).map_err(|refused| Box::new(refused.0))
     }
 }
 

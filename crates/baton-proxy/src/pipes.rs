@@ -151,6 +151,17 @@ impl Splicer {
         }
     }
 
+    /// Takes out what is held, behind these bytes.
+    ///
+    /// # Errors
+    /// The pipe does not give it back.
+    pub fn unload(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        match &mut self.pipe {
+            Some(pipe) => pipe.unload(out),
+            None => Ok(()),
+        }
+    }
+
     /// Gives the pipe back.
     pub fn rest(&mut self) {
         if let Some(pipe) = self.pipe.take() {

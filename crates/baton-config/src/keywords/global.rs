@@ -231,6 +231,12 @@ pub(crate) static KEYWORDS: &[Keyword] = &[
         limits::handover,
         "Whether established connections move to the process that takes over: on by default. Not in HAProxy.",
     ),
+    row(
+        "tune.handover.patience",
+        "TIME",
+        limits::handover_patience,
+        "How long a request in flight has to end before it moves to the process that takes over in the middle: 2s by default. Not in HAProxy.",
+    ),
     row("tune.http.maxhdr", "NUMBER", limits::maxhdr, "Maximum number of header fields of a message."),
     row(
         "tune.maxaccept",
@@ -396,7 +402,7 @@ fn server_state_base(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
 }
 
 /// `<time> as argument`, possibly zero, which means none.
-fn duration(call: &mut Call<'_, '_>) -> Option<Duration> {
+pub(super) fn duration(call: &mut Call<'_, '_>) -> Option<Duration> {
     if call.arg(0).is_empty() {
         call.expects(0, "<time> as argument");
         return None;

@@ -1,6 +1,6 @@
 //! Keywords of `global` about how much there may be: connections, threads, buffers, open files.
 
-use super::global::again;
+use super::global::{again, duration};
 use crate::lower::{Call, GlobalDraft};
 
 pub(super) fn maxconn(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
@@ -136,6 +136,12 @@ pub(super) fn handover(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
         && call.at_most(1)
     {
         global.model.keeps_connections = !value;
+    }
+}
+
+pub(super) fn handover_patience(global: &mut GlobalDraft, call: &mut Call<'_, '_>) {
+    if let Some(patience) = duration(call) {
+        global.model.handover_patience = patience;
     }
 }
 

@@ -35,6 +35,7 @@ const MORE: &[Cases] = &[
             ("global tune.maxrewrite", "tune.maxrewrite 2048"),
             ("global tune.stick-counters", "tune.stick-counters 5"),
             ("global tune.handover", "tune.handover off"),
+            ("global tune.handover.patience", "tune.handover.patience 7s"),
             ("global tune.ipvs.expire-nodest-conn", "tune.ipvs.expire-nodest-conn on"),
             ("global tune.ipvs.expire-quiescent-template", "tune.ipvs.expire-quiescent-template on"),
             ("global tune.ipvs.sloppy-tcp", "tune.ipvs.sloppy-tcp on"),

@@ -10,7 +10,7 @@ use baton_proxy::moving::{StayReason, TunnelState};
 use baton_proxy::{Command, Generation, ListenerPlan};
 
 use super::Control;
-use crate::handover::kinds::Takes;
+use crate::handover::kinds::{MoveKind, Takes};
 use crate::handover::message::{Ready, Stop};
 use crate::handover::moving::{CONNECTIONS_PER_MESSAGE, Expected, Leaving, Verdicts};
 use crate::handover::record::{self, ConnectionRecord, Described};
@@ -38,7 +38,9 @@ impl Control {
         if !takes || self.line.model().global.keeps_connections {
             return None;
         }
-        let (mover, departures) = self.workers.departures();
+        let takes_requests = ready.takes().kinds.has(MoveKind::Requests);
+        let patience = self.line.model().global.handover_patience;
+        let (mover, departures) = self.workers.departures(takes_requests.then_some(patience));
         self.workers.command(Command::Move(mover)).await;
         Some(Leaving::new(departures, self.line.registry().moves.clone(), ready.takes()))
     }

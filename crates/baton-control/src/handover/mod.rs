@@ -25,13 +25,15 @@
 //!
 //! [`message`] is what is said, [`wire`] what it is as bytes in each version, [`channel`] how those travel; [`taker`] and [`giver`] are
 //! the two sides; [`memory`] is all that is remembered of a process, [`state`] makes that of live state and goes on from it, and
-//! [`report`] is what follows the handover, with the connections of clients that move ([`moving`], [`record`], [`session_record`], [`kinds`]); [`crashed`] is what is
+//! [`report`] is what follows the handover, with the connections of clients that move ([`moving`], [`record`], [`session_record`],
+//! [`in_flight`], [`kinds`]); [`crashed`] is what is
 //! known of a worker that ended without one.
 
 pub mod belief;
 pub mod channel;
 pub mod crashed;
 pub mod giver;
+pub mod in_flight;
 pub mod kinds;
 pub mod memory;
 pub mod message;

@@ -37,6 +37,8 @@ pub const CONNECTIONS_PER_MESSAGE: usize = 100;
 
 /// The most bytes of descriptions in a batch: it is one frame.
 const OFFER_BYTES_MAX: usize = 3 << 20;
+/// No more connections join a batch that holds so many bytes of theirs already.
+const HELD_PER_MESSAGE: usize = 1 << 20;
 
 /// The old process's side: what leaves its cores, and where it stands.
 #[derive(Debug)]
@@ -94,10 +96,13 @@ impl Leaving {
     /// # Errors
     /// The conversation is over.
     pub async fn offer(&mut self, channel: &mut Channel, first: Departure) -> Result<(), Broken> {
+        let mut held = first.held();
         let mut connections = vec![first];
         while connections.len() < CONNECTIONS_PER_MESSAGE
+            && held < HELD_PER_MESSAGE
             && let Some(next) = self.waiting.pop_front().or_else(|| self.departures.try_next())
         {
+            held += next.held();
             connections.push(next);
         }
         self.send_offer(channel, connections).await

@@ -12,6 +12,7 @@ use baton_proxy::moving::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::in_flight::InFlightRecord;
 use super::kinds::{MoveKind, MoveKinds, Takes};
 use super::session_record::SessionRecord;
 use crate::listeners::Place;
@@ -46,6 +47,9 @@ pub fn needs_of(departure: &Departure) -> MoveKinds {
     let mut needs = MoveKinds::default();
     if departure.left.is_some() || is_long {
         needs.add(MoveKind::SessionState);
+    }
+    if departure.tunnel.as_ref().is_some_and(|tunnel| tunnel.state.request.is_some()) {
+        needs.add(MoveKind::Requests);
     }
     needs
 }
@@ -130,7 +134,7 @@ pub struct Described {
     pub left: Option<SessionRecord>,
 }
 
-fn is_false(value: &bool) -> bool {
+pub(super) fn is_false(value: &bool) -> bool {
     !value
 }
 
@@ -189,7 +193,10 @@ impl ConnectionRecord {
         let is_long = |values: &Vec<u8>| values.len() > PROXY_VALUES_MAX;
         let tunnel = match (self.format, self.tunnel) {
             (IDLE, None) => None,
-            (TUNNEL | HTTP_TUNNEL, Some(tunnel)) if tunnel.facts.head.is_some() == (self.format == HTTP_TUNNEL) => {
+            (TUNNEL | HTTP_TUNNEL, Some(tunnel))
+                if tunnel.facts.head.is_some() == (self.format == HTTP_TUNNEL)
+                    && tunnel.request.is_some() == self.needs.has(MoveKind::Requests) =>
+            {
                 Some(tunnel.state(now).ok_or(StayReason::Unknown)?)
             }
             _ => return Err(StayReason::Unknown),
@@ -216,7 +223,7 @@ impl ConnectionRecord {
 }
 
 /// So many microseconds before `now`; `None`: that cannot be.
-fn ago(now: Instant, us: u64) -> Option<Instant> {
+pub(super) fn ago(now: Instant, us: u64) -> Option<Instant> {
     now.checked_sub(Duration::from_micros(us)).filter(|_| us <= AGE_US_MAX)
 }
 
@@ -236,6 +243,9 @@ pub struct TunnelRecord {
     pub active_us: [u64; 4],
     /// What its log line will have.
     pub facts: FactsRecord,
+    /// The request in flight; nothing: bytes both ways.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Box<InFlightRecord>>,
 }
 
 /// One direction.
@@ -378,6 +388,7 @@ impl TunnelRecord {
                 silent: facts.silent,
                 head: facts.head.as_ref().map(HeadRecord::of),
             },
+            request: state.request.as_ref().map(|request| Box::new(InFlightRecord::of(request, now))),
         }
     }
 
@@ -390,6 +401,12 @@ impl TunnelRecord {
         let facts = self.facts;
         let head = match facts.head {
             Some(head) => Some(head.kept()?),
+            None => None,
+        };
+        let request = match self.request {
+            // A request has a line.
+            Some(_) if head.is_none() => return None,
+            Some(request) => Some(Box::new(request.state(now)?)),
             None => None,
         };
         // They are printed in a line.
@@ -420,11 +437,12 @@ impl TunnelRecord {
                 silent: facts.silent,
                 head,
             },
+            request,
         })
     }
 }
 
-fn microseconds(time: Duration) -> u64 {
+pub(super) fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -338,6 +338,7 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     "tune.maxaccept" |global| accepts(global.maxaccept) => E::NONE,
     "tune.h2.fe.glitches-threshold" |global| global.http2.glitches_max.words() => E::NONE,
     "tune.handover" |global| (!global.keeps_connections).words() => E::NONE,
+    "tune.handover.patience" |global| global.handover_patience.words() => E::NONE,
     "tune.h2.header-table-size" |global| global.http2.header_table_size.words() => E::NONE,
     "tune.h2.initial-window-size" |global| global.http2.initial_window_size.words() => E::NONE,
     "tune.h2.max-concurrent-streams" |global| global.http2.max_concurrent_streams.words() => E::NONE,
@@ -353,7 +354,7 @@ pub(super) static GLOBAL: &[SettingRow<Global>] = settings! { Global;
     "tune.vars.check-max-size" |global| global.variable_limits.check.words() => E::NONE,
     "tune.vars.reqres-max-size" |global| global.variable_limits.message.words() => E::NONE,
     "set-var" |global| variables(&global.variables) => E::NONE;
-    elsewhere log, maxaccept, keeps_connections, variable_limits, variables, process, stats, tls, ipvs, http2, lines,
+    elsewhere log, maxaccept, keeps_connections, handover_patience, variable_limits, variables, process, stats, tls, ipvs, http2, lines,
 };
 
 /// What is done once, when a process starts.

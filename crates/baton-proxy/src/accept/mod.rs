@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::connection::Membership;
 use crate::core::Core;
 use crate::generation::{Generation, ListenerPlan};
-use crate::http1::{Kept, Line};
+use crate::http1::{self, Kept, Line};
 use crate::moving::Arrival;
 use crate::state::{Counter, ListenerId};
 use crate::supervise;
@@ -80,6 +80,9 @@ impl Acceptors {
         let mut client = Box::new(Client::arrive(&line.core, arrival, slot));
         match tunnel {
             None => drop(tokio::task::spawn_local(Kept::resume(line, client))),
+            Some(tunnel) if tunnel.state.request.is_some() => {
+                tokio::task::spawn_local(async move { Box::pin(http1::resume(line, client, *tunnel)).await });
+            }
             Some(tunnel) => {
                 tokio::task::spawn_local(async move { Box::pin(tcp::resume(&line.core, &mut client, *tunnel)).await });
             }

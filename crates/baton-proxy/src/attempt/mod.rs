@@ -6,6 +6,7 @@ mod opening;
 mod place;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use baton_model::{Proxy, Redispatch};
 use baton_rules::{Context, RuleSettings};
 
 use crate::attempt::opening::ConnectFailed;
-use crate::balance::{Observed, Slot};
+use crate::balance::{Observed, ServerState, Slot};
 use crate::client::Input;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
@@ -170,6 +171,18 @@ impl<'a> Attempts<'a> {
     pub fn new(backend: &'a BackendView, preference: Preference, set: &RuleSettings) -> Attempts<'a> {
         let retries = set.values().and_then(|set| set.retries).unwrap_or(backend.plan.proxy.retries);
         Attempts { backend, preference, retries, used: 0, is_stale: false, was_refused: false }
+    }
+
+    /// Of an exchange that came to this server elsewhere, after so many retries.
+    pub fn resumed(
+        backend: &'a BackendView,
+        server: Arc<ServerState>,
+        retries: u32,
+        set: &RuleSettings,
+    ) -> Attempts<'a> {
+        let preference = Preference { again: Some(server), ..Preference::default() };
+        let attempts = Attempts::new(backend, preference, set);
+        Attempts { used: retries.min(attempts.retries), ..attempts }
     }
 
     /// A place at a server of the backend, and a connection to it, as often as retries allow.

@@ -1,5 +1,6 @@
 //! One direction of an exchange: a message that is composed, written and read on until it is passed on whole.
 
+mod parked;
 mod splicing;
 
 use std::task::{Context, Poll, ready};
@@ -10,6 +11,8 @@ use baton_http::{ChunkDecoder, ChunkStep, Framing, Headers, write_chunk_header, 
 use crate::buffer::Buffer;
 use crate::pipes::Splicer;
 use crate::transport::Transport;
+
+pub use parked::FlowState;
 
 /// Reads and writes of one direction before other connections get their turn.
 const ROUNDS_PER_TURN: usize = 16;

@@ -1,6 +1,7 @@
 //! Relaying: a request to a server and its response back, or bytes both ways.
 
 mod hold;
+pub mod in_flight;
 pub mod movable;
 mod response;
 mod transfer;
@@ -26,7 +27,7 @@ use crate::relay::response::Passage;
 use crate::server_exchange::ServerExchange;
 use crate::view::BackendView;
 
-pub use response::{Failure, Passed};
+pub use response::{Failure, Parked, Passed};
 pub use transfer::NoResponse;
 
 /// Writes the request as a server of HTTP/1 gets it, with as much of its body as is there. What is left of the body follows when it is
@@ -78,6 +79,19 @@ pub async fn run(
     let passage = Passage { core, exchange, backend, slot };
     // Pinned before it is passed on: as a value these kilobytes would be copied.
     let passed = pin!(passage.run(server));
+    unless_cut(slot, passed).await.unwrap_or(Err(Failure::Ended(Ended::down())))
+}
+
+/// Goes on with a request that was sent on, as [`run`] does.
+pub async fn resume(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_>,
+    backend: &Rc<BackendView>,
+    slot: &Slot,
+    parked: Parked,
+) -> Result<Passed, Failure> {
+    let passage = Passage { core, exchange, backend, slot };
+    let passed = pin!(passage.resume(parked));
     unless_cut(slot, passed).await.unwrap_or(Err(Failure::Ended(Ended::down())))
 }
 

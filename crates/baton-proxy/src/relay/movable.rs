@@ -104,6 +104,7 @@ fn leave<M>(
         down: down.state(),
         active: [course.client, course.server],
         facts,
+        request: None,
     };
     departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), slot }));
     let Err(refused) = mover.send(departure) else { return Ok(()) };
@@ -117,8 +118,8 @@ fn leave<M>(
     }
 }
 
-/// Why a session cannot go on in another process; `None`: it can.
-fn reason_to_stay<M>(exchange: &Exchange<'_, M>, stream: &Stream, slot: &Slot) -> Option<StayReason> {
+/// Why a session, or a request in flight, cannot go on in another process; `None`: it can.
+pub(super) fn reason_to_stay<M>(exchange: &Exchange<'_, M>, stream: &Stream, slot: &Slot) -> Option<StayReason> {
     if stream.is_secure() {
         return Some(StayReason::Tls);
     }

@@ -9,6 +9,7 @@ use baton_model::{ConnectionMode, Reuse};
 use baton_rules::SettingValues;
 
 use crate::balance::{Observed, Slot};
+use crate::buffer::Buffer;
 use crate::captures::Capture;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
@@ -18,7 +19,7 @@ use crate::http2_server::ServerStream;
 use crate::messages::Messages;
 use crate::patience::Patience;
 use crate::record;
-use crate::relay::transfer::{self, Ends, NoResponse};
+use crate::relay::transfer::{self, BodyEnd, Ends, NoResponse, Standing};
 use crate::relay::{hold, is_long};
 use crate::respond::Sent;
 use crate::route::{self, ResponseProgress};
@@ -48,6 +49,40 @@ pub enum Passed {
     Whole(Sent),
     /// The client has its head. What follows are bytes both ways, over this.
     Tunnel(ServerExchange),
+    /// Nothing yet, or a part: the request is to leave for another process. It can go on all the same.
+    Boundary(Box<Parked>),
+}
+
+/// A request that was sent on, between two of its bytes; those that were read and are not written are with its messages.
+pub struct Parked {
+    /// Its server.
+    pub server: ServerExchange,
+    /// When it was sent on.
+    pub began: Instant,
+    /// Where its directions stand.
+    pub standing: Standing,
+    /// What is passed on of the response; `None`: its head is waited for.
+    pub download: Option<Download>,
+}
+
+/// The body of a response on its way to the client.
+pub struct Download {
+    /// What is left of it.
+    pub flow: Flow,
+    /// Its head says that there is none.
+    pub is_empty: bool,
+    /// The server's connection may be used again after it.
+    pub server_reusable: bool,
+    /// The client's connection stays for another request.
+    pub keep: bool,
+    /// The buffer that a larger one is in the place of.
+    pub usual: Option<Buffer>,
+}
+
+/// What follows a response's head.
+enum Headed {
+    Tunnel(ServerExchange),
+    Body(ServerExchange, Download),
 }
 
 /// Why an attempt gave no response to pass on.
@@ -64,10 +99,10 @@ impl Passage<'_, '_> {
     /// Sends the request to `server`, reads the response and passes it on.
     pub async fn run(mut self, mut server: ServerExchange) -> Result<Passed, Failure> {
         self.judge_unseen(&server).map_err(Failure::Ended)?;
-        let patience = self.patience();
         if let ServerExchange::Http2(stream) = &server
             && self.exchange.messages.request.websocket
         {
+            let patience = self.patience();
             self.expect_websockets(stream, &patience).await?;
         }
         let began = self.core.now();
@@ -75,6 +110,26 @@ impl Passage<'_, '_> {
         if server.begin(&mut self.exchange.messages, cases).is_err() {
             return Err(Failure::NoResponse(NoResponse::Unprocessed));
         }
+        self.respond(server, began, Standing::begin(began)).await
+    }
+
+    /// Goes on with a request that was sent on.
+    pub async fn resume(self, parked: Parked) -> Result<Passed, Failure> {
+        let Parked { server, began, standing, download } = parked;
+        match download {
+            None => self.respond(server, began, standing).await,
+            Some(download) => self.pass_body(server, download, began, standing).await.map_err(Failure::Ended),
+        }
+    }
+
+    /// Reads the response and passes it on.
+    async fn respond(
+        mut self,
+        server: ServerExchange,
+        began: Instant,
+        mut standing: Standing,
+    ) -> Result<Passed, Failure> {
+        let patience = self.patience();
         loop {
             let proxy = &self.backend.plan.proxy;
             let Exchange { client, orders, deadline, messages, .. } = &mut *self.exchange;
@@ -83,10 +138,13 @@ impl Passage<'_, '_> {
                 relaxed: proxy.http.accept_invalid_response,
                 ..Ends::new(self.core, (orders, deadline), *client, &server, &patience)
             };
-            let head = transfer::response_head(&mut ends, messages).await;
-            let len = head.map_err(|failure| self.no_response(failure, &server, began))?;
+            let head = transfer::response_head(&mut ends, messages, &mut standing).await;
+            let Some(len) = head.map_err(|failure| self.no_response(failure, &server, began))? else {
+                return Ok(Passed::Boundary(Box::new(Parked { server, began, standing, download: None })));
+            };
             if self.exchange.messages.response.is_interim() {
                 self.interim(len).await.map_err(Failure::Ended)?;
+                standing = Standing::begin(self.core.now());
                 continue;
             }
             self.exchange.facts.response_received(self.core.now().saturating_duration_since(began));
@@ -105,7 +163,13 @@ impl Passage<'_, '_> {
             }
             let observed = if observed_bad(status) { Observed::BadStatus } else { Observed::Answered };
             self.slot.server().report(observed);
-            return self.pass_on(server, len, &patience).await.map_err(Failure::Ended);
+            return match self.pass_head(server, len, &patience).await.map_err(Failure::Ended)? {
+                Headed::Tunnel(server) => Ok(Passed::Tunnel(server)),
+                Headed::Body(server, download) => {
+                    let standing = Standing::begin(self.core.now());
+                    self.pass_body(server, download, began, standing).await.map_err(Failure::Ended)
+                }
+            };
         }
     }
 
@@ -184,14 +248,17 @@ impl Passage<'_, '_> {
         exchange.send(self.core).await
     }
 
-    /// The response's head is there: rules, head to the client, body, and what becomes of both connections.
-    async fn pass_on(&mut self, mut server: ServerExchange, len: usize, patience: &Patience) -> Result<Passed, Ended> {
+    /// The response's head is there: rules, and the head to the client.
+    async fn pass_head(
+        &mut self,
+        mut server: ServerExchange,
+        len: usize,
+        patience: &Patience,
+    ) -> Result<Headed, Ended> {
         self.exchange.facts.sent_head(self.exchange.messages.response());
         self.exchange.facts.server_said(self.exchange.messages.response());
         let judged = self.judge(&server, len, patience).await;
-        // Rules may have changed it.
-        let patience = &self.patience();
-        let Passage { core, exchange, backend, .. } = self;
+        let Passage { core, exchange, .. } = self;
         let is_closed = match judged {
             Ok(is_closed) => is_closed,
             Err(ended) => {
@@ -216,33 +283,52 @@ impl Passage<'_, '_> {
         exchange.messages.received.consume(len);
         if framing == Framing::Tunnel {
             exchange.send(core).await?;
-            return Ok(Passed::Tunnel(server));
+            return Ok(Headed::Tunnel(server));
         }
         record::write_early(core, exchange, exchange.messages.received.len());
         let as_chunks = sink::writes_chunks(exchange, framing);
         let Messages { received, down, response_chunks, .. } = &mut *exchange.messages;
-        let mut download =
+        let mut flow =
             Flow::start(body_of(&server, framing), as_chunks, received, response_chunks, down).map_err(|_| {
                 exchange.facts.response_withdrawn();
                 Ended::new(Cause::Proxy, Phase::Headers)
             })?;
-        let long = is_long(core, if server.is_stream() { Body::of(framing) } else { download.body });
+        let long = is_long(core, if server.is_stream() { Body::of(framing) } else { flow.body });
         if long {
-            download.splicer = exchange.progress.frontend.splicers(&core.pipes, backend).1.map(Box::new);
+            flow.splicer = exchange.progress.frontend.splicers(&core.pipes, self.backend).1.map(Box::new);
         }
         let usual = (long && received.is_empty()).then(|| std::mem::replace(received, core.buffers.take_large()));
-        let Exchange { client, orders, deadline, messages, facts, .. } = &mut **exchange;
+        Ok(Headed::Body(server, Download { flow, is_empty: framing.is_empty(), server_reusable, keep, usual }))
+    }
+
+    /// The response's body to the client, and what becomes of both connections.
+    async fn pass_body(
+        self,
+        server: ServerExchange,
+        mut download: Download,
+        began: Instant,
+        mut standing: Standing,
+    ) -> Result<Passed, Ended> {
+        // Rules may have changed it.
+        let patience = &self.patience();
+        let core = self.core;
+        let Exchange { client, orders, deadline, messages, facts, .. } = &mut *self.exchange;
         let mut ends = Ends::new(core, (orders, deadline), *client, &server, patience);
-        let mut outcome = transfer::response_body(&mut ends, messages, &mut download).await;
-        if framing.is_empty() && outcome.is_err_and(|ended| ended.cause == Cause::ServerAborted) {
+        let mut outcome = transfer::response_body(&mut ends, messages, &mut download.flow, &mut standing).await;
+        if outcome == Ok(BodyEnd::Boundary) {
+            let download = Some(download);
+            return Ok(Passed::Boundary(Box::new(Parked { server, began, standing, download })));
+        }
+        let Download { flow, is_empty, server_reusable, keep, usual } = download;
+        if is_empty && outcome.is_err_and(|ended| ended.cause == Cause::ServerAborted) {
             // The client has all of it. How a stream without a body ended matters to nobody.
-            outcome = Ok(());
+            outcome = Ok(BodyEnd::Whole);
         }
         let left_over = !messages.received.is_empty();
         if let Some(usual) = usual {
             core.buffers.give(std::mem::replace(&mut messages.received, usual));
         }
-        facts.sent(download.moved);
+        facts.sent(flow.moved);
         facts.received(messages.upload.moved);
         if outcome.is_err_and(|ended| ended.cause != Cause::ServerAborted) {
             server.give_up();
@@ -263,7 +349,7 @@ impl Passage<'_, '_> {
             unread: !messages.upload.finished,
             ..Sent::ended(rest.err())
         };
-        let keeps_servers = exchange.progress.connection_mode() == ConnectionMode::KeepAlive;
+        let keeps_servers = self.exchange.progress.connection_mode() == ConnectionMode::KeepAlive;
         match server {
             ServerExchange::Http1(connection) if server_reusable && delivered && !left_over && keeps_servers => {
                 self.put_by(connection);
@@ -303,7 +389,7 @@ impl Passage<'_, '_> {
     }
 
     /// Keeps the server's connection for another request.
-    fn put_by(&mut self, mut connection: ServerConnection) {
+    fn put_by(&self, mut connection: ServerConnection) {
         connection.idle_since = self.core.now();
         if self.exchange.settings.values().is_some_and(SettingValues::is_about_server_socket) {
             return;

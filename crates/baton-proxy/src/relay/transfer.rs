@@ -17,6 +17,7 @@ use crate::ended::{Cause, Ended, Phase, Side};
 use crate::flow::{Active, Flow, FlowEnds, Stopped};
 use crate::http2_server::StreamFailure;
 use crate::messages::Messages;
+use crate::moving::HELD_MAX;
 use crate::patience::Patience;
 use crate::server_exchange::{HeadPart, HeadRoom, ServerExchange};
 use crate::transport::Transport;
@@ -52,6 +53,34 @@ impl<'a> Ends<'a> {
     ) -> Ends<'a> {
         Ends { core, orders, deadline, client, server, patience, abort_on_close: false, relaxed: false }
     }
+}
+
+/// Where both directions stand besides their bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// When the ends of the request's direction last did something.
+    pub up: Active,
+    /// When those of the response's did.
+    pub down: Active,
+    /// The server takes no more of the request.
+    pub is_given_up: bool,
+}
+
+impl Standing {
+    /// Of two directions that begin.
+    pub fn begin(now: Instant) -> Standing {
+        let start = Active { from: now, to: now };
+        Standing { up: start, down: start, is_given_up: false }
+    }
+}
+
+/// How far a response's body was passed on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BodyEnd {
+    /// To its end.
+    Whole,
+    /// The request is to leave for another process. It can go on all the same.
+    Boundary,
 }
 
 /// What was found instead of a response.
@@ -101,39 +130,59 @@ impl From<StreamFailure> for NoResponse {
     }
 }
 
+/// Whether the request is to leave for another process, and what is held of it goes along.
+#[inline]
+fn leaves(core: &Core, orders: &Orders, may_leave: bool, held: impl FnOnce() -> usize) -> bool {
+    may_leave && core.request_moves(orders) && held() <= HELD_MAX
+}
+
+impl Ends<'_> {
+    /// Whether another process could go on with both.
+    fn may_leave(&self) -> bool {
+        self.client.connection().is_some() && !self.server.is_stream()
+    }
+}
+
 /// Sends the request (as far as it goes) and reads until the response's head is complete. Its length in the received bytes
-/// is returned; they are consumed by the caller.
-pub async fn response_head(ends: &mut Ends<'_>, messages: &mut Messages) -> Result<usize, NoResponse> {
+/// is returned; they are consumed by the caller. `None`: the request is to leave for another process; it can go on all the same.
+pub async fn response_head(
+    ends: &mut Ends<'_>,
+    messages: &mut Messages,
+    standing: &mut Standing,
+) -> Result<Option<usize>, NoResponse> {
     let core = ends.core;
     let (head_bytes, relaxed) = (messages.received.capacity(), ends.relaxed);
     let limits = baton_http::Limits { head_bytes, relaxed, ..baton_http::Limits::default() };
     let to = messages.request.response_to();
-    let mut up = Active { from: core.now(), to: core.now() };
-    let mut broken = false;
+    let Standing { up, is_given_up: broken, .. } = standing;
+    let may_leave = ends.may_leave();
     let mut parsed_all = false;
     loop {
         if !messages.received.is_empty() && !parsed_all {
             parsed_all = true;
             match messages.response.parse(&messages.received, to, &limits) {
-                Ok(Parsed::Complete(len)) => return Ok(len),
+                Ok(Parsed::Complete(len)) => return Ok(Some(len)),
                 Ok(Parsed::Partial) if !messages.received.is_full() => {}
                 Ok(Parsed::Partial) => return Err(NoResponse::Malformed { at: messages.received.len() }),
                 Err(error) => return Err(NoResponse::Malformed { at: error.at }),
             }
         }
-        let waiting = head_waits(&up, messages, broken);
+        let waiting = head_waits(up, messages, *broken);
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
         let Messages { input, request_chunks, up: out, upload, received, response, .. } = &mut *messages;
-        let (client, server, watch) = (ends.client, ends.server, ends.abort_on_close);
-        let event = until(core, ends.orders, ends.deadline, |cx| {
-            if !upload.finished && !broken {
+        let (client, server, watch, orders) = (ends.client, ends.server, ends.abort_on_close, ends.orders);
+        let event = until(core, orders, ends.deadline, |cx| {
+            if leaves(core, orders, may_leave, || upload.held(input, out) + input.pinned().len() + received.len()) {
+                return Poll::Ready(HeadEvent::Boundary);
+            }
+            if !upload.finished && !*broken {
                 let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out };
-                match upload.poll(cx, way, &mut up, core.now()) {
+                match upload.poll(cx, way, up, core.now()) {
                     // From now on the wait is for the server alone. The deadline set may be the client's: it is looked at anew
                     // when it has passed.
                     Poll::Ready(Ok(())) => up.to = core.now(),
                     // The server may have answered before it stopped reading.
-                    Poll::Ready(Err(Stopped::Sink)) => broken = true,
+                    Poll::Ready(Err(Stopped::Sink)) => *broken = true,
                     Poll::Ready(Err(stopped)) => return Poll::Ready(HeadEvent::Stopped(stopped)),
                     Poll::Pending => {}
                 }
@@ -145,7 +194,8 @@ pub async fn response_head(ends: &mut Ends<'_>, messages: &mut Messages) -> Resu
         })
         .await;
         match event {
-            Ok(HeadEvent::Part(HeadPart::Whole(len))) => return Ok(len),
+            Ok(HeadEvent::Part(HeadPart::Whole(len))) => return Ok(Some(len)),
+            Ok(HeadEvent::Boundary) => return Ok(None),
             Ok(HeadEvent::Part(HeadPart::Failed(failure))) => return Err(NoResponse::from(failure)),
             Ok(HeadEvent::Part(HeadPart::Bytes(0))) if received.is_empty() => return Err(NoResponse::Empty),
             Ok(HeadEvent::Part(HeadPart::Bytes(0))) => return Err(NoResponse::Truncated),
@@ -163,7 +213,7 @@ pub async fn response_head(ends: &mut Ends<'_>, messages: &mut Messages) -> Resu
                 return Err(NoResponse::Ended(Ended::refused(Cause::ClientAborted, Phase::Headers, 400)));
             }
             Err(Interrupt::Abort) => return Err(NoResponse::Ended(Ended::aborted(Phase::Headers))),
-            Err(Interrupt::Timeout) => match head_waits(&up, messages, broken).over(ends.patience, core.now()) {
+            Err(Interrupt::Timeout) => match head_waits(up, messages, *broken).over(ends.patience, core.now()) {
                 Some(Side::Client) => return Err(NoResponse::Ended(Ended::timeout(Side::Client, Phase::Headers))),
                 Some(Side::Server) => return Err(NoResponse::Late),
                 None => {}
@@ -221,6 +271,7 @@ impl InactivityWait {
 
 enum HeadEvent {
     Part(HeadPart),
+    Boundary,
     Stopped(Stopped),
     /// The client ended its direction, or reset the connection.
     ClientGone(io::Result<()>),
@@ -228,25 +279,33 @@ enum HeadEvent {
 
 /// Passes the response on to its end. What is left of the request goes on being sent meanwhile, as far as the server takes
 /// it.
-pub async fn response_body(ends: &mut Ends<'_>, messages: &mut Messages, download: &mut Flow) -> Result<(), Ended> {
+pub async fn response_body(
+    ends: &mut Ends<'_>,
+    messages: &mut Messages,
+    download: &mut Flow,
+    standing: &mut Standing,
+) -> Result<BodyEnd, Ended> {
     let core = ends.core;
-    let mut up = Active { from: core.now(), to: core.now() };
-    let mut down = up;
-    let mut given_up = false;
+    let Standing { up, down, is_given_up: given_up } = standing;
+    let may_leave = ends.may_leave();
     loop {
         let since = down.to.max(up.from).max(down.from).max(up.to);
-        let waiting = response_waits(since, messages, given_up, download);
+        let waiting = response_waits(since, messages, *given_up, download);
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
         let Messages { input, request_chunks, up: up_out, upload, received, response_chunks, down: down_out, .. } =
             &mut *messages;
-        let (client, server) = (ends.client, ends.server);
-        let outcome = until(core, ends.orders, ends.deadline, |cx| {
-            if !upload.finished && !given_up {
+        let (client, server, orders) = (ends.client, ends.server, ends.orders);
+        let outcome = until(core, orders, ends.deadline, |cx| {
+            let held = || upload.held(input, up_out) + input.pinned().len() + download.held(received, down_out);
+            if leaves(core, orders, may_leave, held) {
+                return Poll::Ready(Ok(BodyEnd::Boundary));
+            }
+            if !upload.finished && !*given_up {
                 let way =
                     FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out: up_out };
-                match upload.poll(cx, way, &mut up, core.now()) {
+                match upload.poll(cx, way, up, core.now()) {
                     Poll::Ready(Ok(())) | Poll::Pending => {}
-                    Poll::Ready(Err(_)) => given_up = true,
+                    Poll::Ready(Err(_)) => *given_up = true,
                 }
             }
             let way = FlowEnds {
@@ -256,18 +315,18 @@ pub async fn response_body(ends: &mut Ends<'_>, messages: &mut Messages, downloa
                 decoder: response_chunks,
                 out: down_out,
             };
-            download.poll(cx, way, &mut down, core.now())
+            download.poll(cx, way, down, core.now()).map_ok(|()| BodyEnd::Whole)
         })
         .await;
         match outcome {
-            Ok(Ok(())) => return Ok(()),
+            Ok(Ok(end)) => return Ok(end),
             Ok(Err(Stopped::Source)) => return Err(Ended::aborted_by(Side::Server, Phase::Data)),
             Ok(Err(Stopped::Sink)) => return Err(Ended::aborted_by(Side::Client, Phase::Data)),
             Ok(Err(Stopped::Malformed)) => return Err(Ended::aborted_by(Side::Server, Phase::Data)),
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
                 let since = down.to.max(up.from).max(down.from).max(up.to);
-                let waiting = response_waits(since, messages, given_up, download);
+                let waiting = response_waits(since, messages, *given_up, download);
                 if let Some(side) = waiting.over(ends.patience, core.now()) {
                     return Err(Ended::timeout(side, Phase::Data));
                 }

@@ -23,6 +23,8 @@ pub enum StayReason {
     NoServer,
     /// Others wait for a slot of its server, which they would get twice.
     Queue,
+    /// A request in flight waits for something that does not move, or bytes for a receiver that does not take them.
+    InFlight,
     /// The other process has no room for it.
     Full,
     /// The other process does not understand its description.
@@ -35,7 +37,7 @@ pub enum StayReason {
 
 impl StayReason {
     /// All of them, with what they are called.
-    pub const ALL: [(StayReason, &str); 13] = [
+    pub const ALL: [(StayReason, &str); 14] = [
         (StayReason::Tls, "tls"),
         (StayReason::Http2, "http2"),
         (StayReason::Variables, "variables"),
@@ -45,6 +47,7 @@ impl StayReason {
         (StayReason::NoListener, "no-listener"),
         (StayReason::NoServer, "no-server"),
         (StayReason::Queue, "queue"),
+        (StayReason::InFlight, "in-flight"),
         (StayReason::Full, "full"),
         (StayReason::Unknown, "unknown"),
         (StayReason::NoReply, "no-reply"),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -86,9 +87,10 @@ impl Drop for Departures {
 }
 
 impl Workers {
-    /// Where connections leave, and where they come out.
-    pub fn departures(&self) -> (Mover, Departures) {
-        let (mover, departures) = Mover::new();
+    /// Where connections leave, and where they come out. Requests in flight have so long to end where they are; `None`: as
+    /// long as they take.
+    pub fn departures(&self, patience: Option<Duration>) -> (Mover, Departures) {
+        let (mover, departures) = Mover::new(patience);
         let doors = self.threads.iter().map(|worker| CoreDoor(worker.commands.downgrade())).collect();
         (mover, Departures { departures, doors })
     }

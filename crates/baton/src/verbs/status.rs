@@ -182,6 +182,7 @@ fn staying(reason: &str) -> &str {
         StayReason::NoListener => "it has no such frontend or address",
         StayReason::NoServer => "it has no such backend or server",
         StayReason::Queue => "requests wait for a slot of their server",
+        StayReason::InFlight => "a request in flight waits, or bytes that a peer does not take",
         StayReason::Full => "it has no room for them (maxconn)",
         StayReason::NoReply => "it did not reply in time",
         StayReason::Descriptors => "there were no free descriptors",

@@ -5,6 +5,7 @@ mod fine;
 mod formats;
 mod givers;
 mod hung;
+mod in_flight;
 mod limits;
 mod load;
 mod messages;

@@ -6,6 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
 use baton_control::handover::channel::{Channel, Parked};
+use baton_control::handover::kinds::MoveKinds;
 use baton_control::handover::memory::ProcessMemory;
 use baton_control::handover::message::{Connections, Hello, Message, Ready, Stop};
 use baton_control::handover::wire::{VERSIONS, WireVersion};
@@ -117,14 +118,13 @@ impl Taker {
 
     /// Connections that are described in this format, and need nothing else, move.
     pub fn ready_for(&mut self, moving: u32) {
+        self.ready_with(moving, MoveKinds::default());
+    }
+
+    /// Connections that are described in this format, and need nothing but these, move.
+    pub fn ready_with(&mut self, moving: u32, kinds: MoveKinds) {
         let taken = (0..self.sockets.len() as u32).collect();
-        self.say(Message::Ready(Ready {
-            pid: std::process::id(),
-            taken,
-            stop: Stop::Soft,
-            moving,
-            ..Ready::default()
-        }));
+        self.say(Message::Ready(Ready { pid: std::process::id(), taken, stop: Stop::Soft, moving, kinds }));
         assert!(matches!(self.hear(), Message::Released(_)));
     }
 
