@@ -1,5 +1,7 @@
 //! The streams of a connection (RFC 9113 5.1).
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Violation;
@@ -88,7 +90,7 @@ impl Stream {
 /// The streams, by rising identifier.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Streams {
-    list: Vec<Stream>,
+    list: VecDeque<Stream>,
 }
 
 impl Streams {
@@ -110,8 +112,9 @@ impl Streams {
         }
     }
 
+    /// Takes a stream out: nearly always one of the oldest.
     pub fn remove(&mut self, id: u32) -> Option<Stream> {
-        self.place(id).ok().map(|at| self.list.remove(at))
+        self.place(id).ok().and_then(|at| self.list.remove(at))
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
@@ -128,16 +131,22 @@ impl Streams {
 
     pub fn shrink(&mut self) {
         if self.list.is_empty() {
-            self.list = Vec::new();
+            self.list = VecDeque::new();
         }
     }
 
     #[inline]
     fn place(&self, id: u32) -> Result<usize, usize> {
-        match self.list.last() {
-            Some(last) if last.id < id => Err(self.list.len()),
-            _ => self.list.binary_search_by_key(&id, |stream| stream.id),
+        let (Some(first), Some(last)) = (self.list.front(), self.list.back()) else { return Err(0) };
+        if last.id < id {
+            return Err(self.list.len());
         }
+        // Those of one side are numbered by twos, and few are missing in between.
+        let likely = (id.saturating_sub(first.id) / 2) as usize;
+        if self.list.get(likely).is_some_and(|stream| stream.id == id) {
+            return Ok(likely);
+        }
+        self.list.binary_search_by_key(&id, |stream| stream.id)
     }
 }
 
@@ -163,5 +172,38 @@ impl Forgiven {
 
     pub fn has(&self, id: u32) -> bool {
         self.ids.contains(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_found_whichever_are_missing() {
+        let stream = |id| Stream {
+            id,
+            receiving: Half::Head,
+            sending: Half::Head,
+            reset: None,
+            receive_window: ReceiveWindow::new(1),
+            send_window: SendWindow::new(1),
+            expected: None,
+            unconsumed: 0,
+            is_head: false,
+            is_unprocessed: false,
+        };
+        let mut streams = Streams::default();
+        assert!(streams.get(1).is_none());
+        let (ids, others) = ([3, 5, 9, 11, 13, 201, 203], [1, 4, 7, 15, 199, 205]);
+        ids.iter().for_each(|id| streams.add(stream(*id)));
+        for gone in [9, 3, 203, 5, 11, 13, 201] {
+            assert!(others.iter().all(|id| streams.get(*id).is_none()));
+            assert!(streams.remove(gone).is_some_and(|stream| stream.id == gone));
+            assert!(streams.get(gone).is_none() && streams.remove(gone).is_none());
+            let left: Vec<u32> = streams.iter_mut().map(|stream| stream.id).collect();
+            assert!(left.is_sorted() && left.iter().all(|id| streams.get(*id).is_some_and(|stream| stream.id == *id)));
+        }
+        assert_eq!(streams.len(), 0);
     }
 }
