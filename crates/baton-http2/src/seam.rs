@@ -6,6 +6,9 @@ use baton_http::{FieldParts, HeadError, Headers, Limits, RequestHead, RequestPar
 
 use crate::head::Head;
 
+/// What is in a request line besides method and target: blanks, `://`, the version and the end of the line.
+const LINE_OVERHEAD: usize = 2 + 3 + 8 + 2;
+
 impl Head {
     /// Writes the request to `room`, of which it takes so many bytes: they are the buffer of `head`. The version that logs and rules see is
     /// `HTTP/2.0`. Extended CONNECT (RFC 8441) for a WebSocket becomes the GET of HTTP/1 that asks for an upgrade, with this key.
@@ -27,6 +30,12 @@ impl Head {
             websocket_key,
         };
         head.assemble(&parts, self.arena(), self.parts(), room, limits)
+    }
+
+    /// Bytes of room that [`to_request`](Self::to_request) takes at most.
+    pub fn request_len_max(&self) -> usize {
+        let line = [self.method(), self.scheme(), self.own_authority(), self.path()];
+        LINE_OVERHEAD + line.map(<[u8]>::len).iter().sum::<usize>() + self.arena().len()
     }
 
     /// The response, whose texts lie in `buf`, a copy of the arena. `reason` is what HTTP/1 clients are sent.

@@ -141,10 +141,14 @@ const LARGE: usize = 4;
 /// Large buffers a core keeps.
 const LARGE_KEPT_MAX: usize = 64;
 
-/// A core's spare buffers of two sizes.
+/// Room of short buffers. Not a power of two: many that begin at the same place of their pages compete for few places in the processor's caches.
+const SHORT: usize = 1280;
+
+/// A core's spare buffers of three sizes.
 #[derive(Debug)]
 pub struct BufferPool {
     size: usize,
+    short: Spare<Buffer>,
     usual: Spare<Buffer>,
     large: Spare<Buffer>,
 }
@@ -152,7 +156,12 @@ pub struct BufferPool {
 impl BufferPool {
     /// A pool of buffers of `size` bytes (`tune.bufsize`).
     pub fn new(size: usize) -> BufferPool {
-        BufferPool { size, usual: Spare::new(KEPT_MAX), large: Spare::new(LARGE_KEPT_MAX) }
+        BufferPool {
+            size,
+            short: Spare::new(KEPT_MAX),
+            usual: Spare::new(KEPT_MAX),
+            large: Spare::new(LARGE_KEPT_MAX),
+        }
     }
 
     /// An empty buffer.
@@ -160,16 +169,51 @@ impl BufferPool {
         self.usual.take().unwrap_or_else(|| Buffer::new(self.size))
     }
 
+    /// An empty buffer for `bytes` bytes: a short one if they fit, which is [enlarged](Self::enlarge) should more follow.
+    pub fn take_for(&self, bytes: usize) -> Buffer {
+        if bytes > SHORT || SHORT >= self.size {
+            return self.take();
+        }
+        self.short.take().unwrap_or_else(|| Buffer::new(SHORT))
+    }
+
+    /// The room of a usual buffer.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Makes a short buffer a usual one, with the same in it.
+    pub fn enlarge(&self, buffer: &mut Buffer) {
+        if buffer.capacity() >= self.size {
+            return;
+        }
+        let mut usual = self.take();
+        let (pinned, end) = (buffer.pinned, buffer.pinned + buffer.len());
+        usual.data[..pinned].copy_from_slice(buffer.pinned());
+        usual.data[pinned..end].copy_from_slice(buffer);
+        (usual.pinned, usual.start, usual.end) = (pinned, pinned, end);
+        self.give(std::mem::replace(buffer, usual));
+    }
+
+    /// Sees to room for so many bytes that wait to be read into a buffer, unless it is a usual one.
+    #[inline]
+    pub fn see_to_room(&self, buffer: &mut Buffer, waiting: usize) {
+        if buffer.capacity() < self.size && buffer.room().len() < waiting {
+            self.enlarge(buffer);
+        }
+    }
+
     /// An empty buffer for a long body: fewer system calls carry more bytes.
     pub fn take_large(&self) -> Buffer {
         self.large.take().unwrap_or_else(|| Buffer::new(LARGE * self.size))
     }
 
-    /// Gives a buffer of either size back.
+    /// Gives a buffer of any of the sizes back.
     pub fn give(&self, mut buffer: Buffer) {
         let pool = match buffer.capacity() {
             size if size == self.size => &self.usual,
             size if size == LARGE * self.size => &self.large,
+            SHORT => &self.short,
             _ => return,
         };
         buffer.clear();
@@ -183,7 +227,7 @@ impl BufferPool {
 
     /// Frees what was not needed lately: how many bytes.
     pub fn thin(&self) -> usize {
-        (self.usual.thin() + self.large.thin() * LARGE) * self.size
+        (self.usual.thin() + self.large.thin() * LARGE) * self.size + self.short.thin() * SHORT
     }
 
     /// Whether it is one of the large buffers.
@@ -220,5 +264,27 @@ mod tests {
         buffer.consume(9);
         assert!(buffer.is_empty());
         assert_eq!(buffer.room().len(), 8);
+    }
+
+    #[test]
+    fn a_short_buffer_is_enlarged_when_more_waits_than_it_has_room_for() {
+        let pool = BufferPool::new(2 * SHORT);
+        let mut buffer = pool.take_for(SHORT);
+        buffer.room()[..9].copy_from_slice(b"head+body");
+        buffer.filled(9);
+        buffer.pin(5);
+        buffer.consume(1);
+        pool.see_to_room(&mut buffer, SHORT - 9);
+        assert_eq!(buffer.capacity(), SHORT, "there is as much room");
+        pool.see_to_room(&mut buffer, SHORT - 8);
+        assert_eq!(buffer.capacity(), 2 * SHORT);
+        assert_eq!((buffer.pinned(), &*buffer), (&b"head+"[..], &b"ody"[..]));
+        assert_eq!(buffer.room().len(), 2 * SHORT - 8);
+        let before = buffer.data.as_ptr();
+        pool.enlarge(&mut buffer);
+        assert_eq!(buffer.data.as_ptr(), before, "it is a usual one");
+        assert_eq!(pool.take_for(0).capacity(), SHORT, "the short one was given back");
+        assert_eq!(pool.take_for(SHORT + 1).capacity(), 2 * SHORT);
+        assert_eq!(BufferPool::new(SHORT).take_for(1).capacity(), SHORT, "no smaller than usual ones that are short themselves");
     }
 }

@@ -21,7 +21,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::generation::Generation;
-use crate::http2_server::ConnectionMemory;
+use crate::http2_server::{ConnectionMemory, HeadPool};
 use crate::log::LogWriter;
 use crate::messages::Messages;
 use crate::moving::{InTransit, Mover, StayReason};
@@ -88,6 +88,8 @@ pub struct Core {
     pub deadlines: Spare<Deadline>,
     /// What waits to be sent on connections that have several exchanges, or to be taken by these.
     pub outs: Rc<OutPool>,
+    /// Heads of responses that wait for their exchanges.
+    heads: Rc<HeadPool>,
     open: Arc<AtomicUsize>,
     random: Cell<u64>,
 }
@@ -175,6 +177,7 @@ impl Core {
             spare: Spare::new(WORK_KEPT_MAX),
             deadlines: Spare::new(WORK_KEPT_MAX),
             outs: Rc::new(OutPool::new(OUTS_KEPT_MAX)),
+            heads: Rc::new(HeadPool::new(WORK_KEPT_MAX)),
             open,
             random: Cell::new(seed | 1),
         }
@@ -245,6 +248,7 @@ impl Core {
             clock: self.clock.clone(),
             buffers: self.buffers.clone(),
             outs: self.outs.clone(),
+            heads: self.heads.clone(),
         }
     }
 
@@ -288,6 +292,7 @@ impl Core {
         self.spare.thin();
         self.deadlines.thin();
         self.outs.thin();
+        self.heads.thin();
         let freed = self.buffers.thin() + self.records.thin();
         if freed >= MUCH {
             memory::purge();
@@ -296,9 +301,8 @@ impl Core {
         }
     }
 
-    /// Memory for a request, with the bytes that were read already.
-    pub fn messages(&self, input: Option<Buffer>) -> Box<Messages> {
-        let input = input.unwrap_or_else(|| self.buffers.take());
+    /// Memory for a request that is read into this buffer.
+    pub fn messages(&self, input: Buffer) -> Box<Messages> {
         match self.spare.take() {
             Some(mut messages) => {
                 messages.input = input;

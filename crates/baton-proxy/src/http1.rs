@@ -229,7 +229,7 @@ fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> Poll<
 
 /// Serves one request, with memory that the core lends.
 async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
-    let messages = core.messages(client.take_input());
+    let messages = core.messages(client.take_input().unwrap_or_else(|| core.buffers.take()));
     let mut exchange = Exchange::of_http(&core, client.origin().0, messages);
     let ending = request::serve(&core, &mut exchange).await;
     let (input, next) = end(&core, exchange, ending);

@@ -33,6 +33,7 @@ use baton_model::ServerProtocol;
 use crate::buffer::{Buffer, BufferPool};
 use crate::clock::Clock;
 use crate::server_connection::ServerConnection;
+use crate::spare::Spare;
 use crate::state::{BackendFigures, Counter};
 use crate::transport::{Http2Shared, Http2Stream, OutPool};
 
@@ -40,9 +41,6 @@ use crate::transport::{Http2Shared, Http2Stream, OutPool};
 const ROUNDS_PER_TURN: usize = 16;
 /// Bytes that wait for a server, after which nothing more is read of it: what it makes us answer has no other bound.
 const UNSENT_MAX: usize = 256 * 1024;
-/// Heads of responses that are kept for the next ones.
-const HEADS_KEPT_MAX: usize = 8;
-
 /// What a core lends to a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionMemory {
@@ -54,7 +52,12 @@ pub struct ConnectionMemory {
     pub buffers: Rc<BufferPool>,
     /// For what waits.
     pub outs: Rc<OutPool>,
+    /// For heads of responses that wait for their exchanges.
+    pub heads: Rc<HeadPool>,
 }
+
+/// Heads of responses that a core keeps for the next ones.
+pub type HeadPool = Spare<Box<ReceivedHead>>;
 
 /// A connection to a server that carries several requests.
 #[derive(Debug)]
@@ -90,7 +93,6 @@ pub struct Http2Server {
     stuck_since: Cell<Instant>,
     /// Exchanges that wait for the server's first SETTINGS.
     waiting: RefCell<Vec<Waker>>,
-    spare_heads: RefCell<Vec<ReceivedHead>>,
 }
 
 /// A request in work.
@@ -99,16 +101,47 @@ struct InFlight {
     stream: Http2Stream,
     /// What the heads that come are judged by.
     to: ResponseTo,
-    limits: Limits,
-    heads: RefCell<VecDeque<ReceivedHead>>,
+    heads: RefCell<Heads>,
     failure: Cell<Option<StreamFailure>>,
+}
+
+/// Heads of a response that were not taken yet: nearly always there is one at most.
+#[derive(Debug, Default)]
+struct Heads {
+    next: Option<Box<ReceivedHead>>,
+    later: VecDeque<Box<ReceivedHead>>,
+}
+
+impl Heads {
+    fn push(&mut self, head: Box<ReceivedHead>) {
+        match self.next {
+            None => self.next = Some(head),
+            Some(_) => self.later.push_back(head),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Box<ReceivedHead>> {
+        let later = self.later.pop_front();
+        std::mem::replace(&mut self.next, later)
+    }
 }
 
 /// The head of a response that came: its bytes, and the places of its fields in them.
 #[derive(Debug, Default)]
-struct ReceivedHead {
-    bytes: Vec<u8>,
+pub struct ReceivedHead {
+    bytes: Buffer,
     head: ResponseHead,
+}
+
+/// Where a response's head is put.
+#[derive(Debug)]
+pub struct HeadRoom<'a> {
+    /// What the bytes are read into comes from here.
+    pub buffers: &'a BufferPool,
+    /// The bytes.
+    pub received: &'a mut Buffer,
+    /// What they say.
+    pub response: &'a mut ResponseHead,
 }
 
 /// Why no response comes on a stream.
@@ -135,8 +168,6 @@ pub struct Http2Request<'a, F> {
     pub ends: bool,
     /// What the response is judged by.
     pub to: ResponseTo,
-    /// How long the response's head may be.
-    pub limits: Limits,
 }
 
 impl ServerConnection {
@@ -183,7 +214,6 @@ impl Http2Server {
             heard: Cell::new(now),
             stuck_since: Cell::new(now),
             waiting: RefCell::default(),
-            spare_heads: RefCell::default(),
         });
         tokio::task::spawn_local(drive(Driver(server.clone())));
         server
@@ -396,25 +426,35 @@ impl Http2Server {
     /// The head of a response, interim or final.
     fn take_head(&self, stream: u32, ends: bool) {
         let Some(at) = self.streams.borrow().get(&stream).cloned() else { return };
-        let mut received = self.spare_heads.borrow_mut().pop().unwrap_or_default();
-        let ReceivedHead { bytes, head } = &mut received;
-        let made = self.shared.look(|protocol| {
-            let decoded = protocol.head();
-            bytes.clear();
-            bytes.extend_from_slice(decoded.arena());
-            decoded.to_response(bytes, b"", head, at.to, &at.limits)
-        });
-        if made.is_err() {
-            return at.fail(StreamFailure::Malformed);
-        }
-        if head.framing == Framing::Tunnel && at.to.method != Method::Connect {
-            return at.fail(StreamFailure::Malformed);
-        }
-        at.heads.borrow_mut().push_back(received);
+        let Some(head) = self.put_together(at.to) else { return at.fail(StreamFailure::Malformed) };
+        at.heads.borrow_mut().push(head);
         if ends {
             at.stream.receive_end();
         }
         at.stream.wake();
+    }
+
+    /// The head that was decoded last, as a response to such a request; `None`: it is none.
+    fn put_together(&self, to: ResponseTo) -> Option<Box<ReceivedHead>> {
+        let ConnectionMemory { buffers, heads, .. } = &self.memory;
+        let limits = Limits { head_bytes: buffers.size(), ..Limits::default() };
+        let mut received = heads.take().unwrap_or_default();
+        let ReceivedHead { bytes, head } = &mut *received;
+        let is_response = self.shared.look(|protocol| {
+            let decoded = protocol.head();
+            let arena = decoded.arena();
+            *bytes = buffers.take_for(arena.len());
+            let Some(room) = bytes.room().get_mut(..arena.len()) else { return false };
+            room.copy_from_slice(arena);
+            bytes.filled(arena.len());
+            let made = decoded.to_response(bytes, b"", head, to, &limits);
+            made.is_ok() && (head.framing != Framing::Tunnel || to.method == Method::Connect)
+        });
+        if is_response {
+            return Some(received);
+        }
+        self.memory.rests(received);
+        None
     }
 
     /// Ends what is in work.
@@ -434,6 +474,16 @@ impl Http2Server {
             return;
         }
         self.figures.counters.of(self.memory.core).add_http2(counts);
+    }
+}
+
+impl ConnectionMemory {
+    /// Takes the memory of a head back.
+    fn rests(&self, mut received: Box<ReceivedHead>) {
+        let ReceivedHead { bytes, head } = &mut *received;
+        head.clear();
+        self.buffers.give(std::mem::take(bytes));
+        self.heads.give(received);
     }
 }
 
@@ -496,7 +546,7 @@ impl ServerStream {
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])>,
     {
-        let Http2Request { pseudo, fields, ends, to, limits } = request;
+        let Http2Request { pseudo, fields, ends, to } = request;
         let server = &self.server;
         if server.is_closed() || server.is_failed.get() {
             return Err(NotOpened::Ending);
@@ -507,7 +557,7 @@ impl ServerStream {
             server.stuck_since.set(server.memory.clock.now());
         }
         let stream = Http2Stream::of_request(id, server.shared.clone(), ends);
-        let at = Rc::new(InFlight { stream, to, limits, heads: RefCell::default(), failure: Cell::default() });
+        let at = Rc::new(InFlight { stream, to, heads: RefCell::default(), failure: Cell::default() });
         server.streams.borrow_mut().insert(id, at.clone());
         server.figures.counters.add(server.memory.core, Counter::Http2Streams, 1);
         server.figures.http2_streams.fetch_add(1, Ordering::Relaxed);
@@ -515,32 +565,21 @@ impl ServerStream {
         Ok(())
     }
 
-    /// The next head of the response, whose bytes are put into `received`: how many they are.
-    pub fn poll_head(
-        &self,
-        cx: &Context<'_>,
-        received: &mut Buffer,
-        response: &mut ResponseHead,
-    ) -> Poll<Result<usize, StreamFailure>> {
+    /// The next head of the response: how many bytes it takes. The buffer that it lies in takes the place of the one that was there.
+    pub fn poll_head(&self, cx: &Context<'_>, room: HeadRoom<'_>) -> Poll<Result<usize, StreamFailure>> {
         let Some(at) = &self.at else { return Poll::Ready(Err(StreamFailure::Unprocessed)) };
-        let Some(mut head) = at.heads.borrow_mut().pop_front() else {
+        let Some(mut head) = at.heads.borrow_mut().pop() else {
             return match at.failure.get() {
                 Some(failure) => Poll::Ready(Err(failure)),
                 None => at.stream.wait(cx),
             };
         };
-        let len = head.bytes.len();
-        let Some(room) = received.room().get_mut(..len) else {
-            return Poll::Ready(Err(StreamFailure::Malformed));
-        };
-        room.copy_from_slice(&head.bytes);
-        received.filled(len);
+        let HeadRoom { received, response, .. } = room;
+        debug_assert!(received.is_empty());
+        std::mem::swap(received, &mut head.bytes);
         std::mem::swap(response, &mut head.head);
-        let mut spare = self.server.spare_heads.borrow_mut();
-        if spare.len() < HEADS_KEPT_MAX {
-            spare.push(head);
-        }
-        Poll::Ready(Ok(len))
+        self.server.memory.rests(head);
+        Poll::Ready(Ok(received.len()))
     }
 
     /// Whether the stream has ended with the response's head.

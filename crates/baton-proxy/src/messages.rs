@@ -18,8 +18,8 @@ use crate::body::{Arrived, BodyState};
 use crate::buffer::{Buffer, BufferPool};
 use crate::flow::{Body, Flow};
 
-/// Room for a composed head and a short body, in bytes; grows where that is not enough.
-const COMPOSED_USUAL: usize = 4096;
+/// Room for a composed head, in bytes; grows where that is not enough.
+const COMPOSED_USUAL: usize = 512;
 /// More room than this for composed bytes is not kept for the next request: a body that passed whole in one go was large.
 const COMPOSED_KEPT_MAX: usize = 40 * 1024;
 
@@ -40,7 +40,7 @@ pub struct Messages {
     pub up_head: usize,
     /// Where the line with the server's name is in it (`http-send-name-header`), or is put.
     pub server_line: Range<usize>,
-    /// From the server; without room until [`prepare_exchange`](Self::prepare_exchange).
+    /// From the server; without room until something comes from there.
     pub received: Buffer,
     /// The response's head.
     pub response: ResponseHead,
@@ -148,12 +148,8 @@ impl Messages {
     }
 
     /// Takes the memory that only a request to a server needs.
-    pub fn prepare_exchange(&mut self, buffers: &BufferPool) {
-        if self.received.capacity() == 0 {
-            self.received = buffers.take();
-        }
+    pub fn prepare_exchange(&mut self) {
         self.up.reserve(COMPOSED_USUAL);
-        self.down.reserve(COMPOSED_USUAL);
     }
 
     /// Writes the name of the server into the composed request, of which nothing is sent yet, in the place of another's.
@@ -172,7 +168,8 @@ impl Messages {
     /// Another attempt begins: the request is sent from its first byte.
     pub fn begin_again(&mut self) {
         self.upload.restart();
-        self.received.clear();
+        // The next server may speak another version, which wants another buffer.
+        self.received = Buffer::default();
         self.response.clear();
     }
 

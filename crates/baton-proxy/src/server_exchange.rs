@@ -6,15 +6,13 @@ mod request;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use baton_http::ResponseHead;
 use baton_http2::NotOpened;
 use baton_model::HeaderCases;
 
 use crate::balance::ServerState;
-use crate::buffer::Buffer;
-use crate::http2_server::{Http2Server, ServerStream, StreamFailure};
+use crate::http2_server::{HeadRoom, Http2Server, ServerStream, StreamFailure};
 use crate::messages::Messages;
 use crate::server_connection::ServerConnection;
 use crate::stream::Stream;
@@ -90,14 +88,22 @@ impl ServerExchange {
     }
 
     /// Reads the response's head, or a part of it.
-    pub fn poll_head(&self, cx: &mut Context<'_>, messages: HeadRoom<'_>) -> Poll<HeadPart> {
-        let HeadRoom { received, response } = messages;
+    pub fn poll_head(&self, cx: &mut Context<'_>, room: HeadRoom<'_>) -> Poll<HeadPart> {
         match self {
             ServerExchange::Http1(connection) => {
+                let HeadRoom { buffers, received, .. } = room;
+                if received.capacity() == 0 {
+                    // What waits for its server holds no room for the response.
+                    ready!(connection.stream.poll_readable(cx));
+                    *received = buffers.take();
+                }
                 let read: Poll<io::Result<usize>> = connection.stream.poll_read(cx, received.room());
+                if read.is_pending() && received.is_empty() {
+                    buffers.give(std::mem::take(received));
+                }
                 read.map(|read| HeadPart::Bytes(read.unwrap_or(0)))
             }
-            ServerExchange::Http2(stream) => stream.poll_head(cx, received, response).map(|head| match head {
+            ServerExchange::Http2(stream) => stream.poll_head(cx, room).map(|head| match head {
                 Ok(len) => HeadPart::Whole(len),
                 Err(failure) => HeadPart::Failed(failure),
             }),
@@ -115,15 +121,6 @@ impl ServerExchange {
             connection.stream.reset_on_close();
         }
     }
-}
-
-/// Where a response's head is read into.
-#[derive(Debug)]
-pub struct HeadRoom<'a> {
-    /// The bytes.
-    pub received: &'a mut Buffer,
-    /// What they say.
-    pub response: &'a mut ResponseHead,
 }
 
 /// A server's connection that only one client may use.

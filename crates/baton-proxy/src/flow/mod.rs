@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use baton_http::{ChunkDecoder, ChunkStep, Framing, Headers, write_chunk_header, write_last_chunk};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, BufferPool};
 use crate::pipes::Splicer;
 use crate::transport::Transport;
 
@@ -68,6 +68,8 @@ pub struct FlowEnds<'a> {
     pub decoder: &'a mut ChunkDecoder,
     /// The composed bytes.
     pub out: &'a mut Vec<u8>,
+    /// For more room, if the input is short.
+    pub buffers: &'a BufferPool,
 }
 
 /// One direction of an exchange.
@@ -244,7 +246,7 @@ impl Flow {
         active: &mut Active,
         now: Instant,
     ) -> Poll<Result<(), Stopped>> {
-        let FlowEnds { from, to, input, decoder, out } = way;
+        let FlowEnds { from, to, input, decoder, out, buffers } = way;
         if self.finished {
             return Poll::Ready(Ok(()));
         }
@@ -293,6 +295,7 @@ impl Flow {
                 self.moved += count as u64;
                 continue;
             }
+            buffers.see_to_room(input, from.unread());
             match ready!(from.poll_read(cx, input.room())) {
                 Ok(0) if self.body == Body::UntilClose => self.end(from, out),
                 Ok(0) => return Poll::Ready(Err(Stopped::Source)),

@@ -21,9 +21,13 @@ const WEBSOCKET: &[u8] = b"websocket";
 
 /// A request whose head is that of the protocol.
 pub(super) fn request(client: &Rc<Http2Client>, id: u32, ends: bool) {
-    let mut messages = client.core.messages(None);
-    let limits = client.session.view().limits;
-    let head = client.shared.look(|protocol| put_together(&client.core, protocol.head(), &mut messages, &limits));
+    let (core, limits) = (&client.core, client.session.view().limits);
+    let (messages, head) = client.shared.look(|protocol| {
+        let head = protocol.head();
+        let mut messages = core.messages(core.buffers.take_for(head.request_len_max()));
+        let made = put_together(core, head, &mut messages, &limits);
+        (messages, made)
+    });
     let stream = Http2Stream::new(id, client.shared.clone(), head, ends);
     client.begin(stream, messages);
 }
@@ -31,7 +35,7 @@ pub(super) fn request(client: &Rc<Http2Client>, id: u32, ends: bool) {
 /// A request whose head is too large. HAProxy's status for that is the one of HTTP/1.
 pub(super) fn refused(client: &Rc<Http2Client>, id: u32, ends: bool) {
     let stream = Http2Stream::new(id, client.shared.clone(), Err(400), ends);
-    client.begin(stream, client.core.messages(None));
+    client.begin(stream, client.core.messages(client.core.buffers.take_for(0)));
 }
 
 /// The head of a request; or the status of what is none.
@@ -70,7 +74,7 @@ pub(super) fn malformed(client: &Http2Client, violation: Violation) {
         orders: client.connection.orders(),
         deadline: &mut deadline,
     };
-    let mut exchange = Exchange::of_http(core, origin, core.messages(None));
+    let mut exchange = Exchange::of_http(core, origin, core.messages(core.buffers.take_for(0)));
     client.session.rests(client.connection.accepted, core.now());
     let ended = Ended::refused(Cause::Proxy, Phase::Request, 0);
     record::unread(core, &exchange, ended);

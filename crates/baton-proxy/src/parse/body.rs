@@ -63,6 +63,9 @@ async fn receive(core: &Core, exchange: &mut Exchange<'_>, due: Option<Instant>,
         exchange.messages.request.expect_continue = false;
     }
     let silence = exchange.client_timeout();
+    if exchange.messages.body.arrived() == Arrived::Partly {
+        core.buffers.enlarge(&mut exchange.messages.input);
+    }
     loop {
         match exchange.messages.body.arrived() {
             Arrived::Whole => return Ok(()),

@@ -194,7 +194,12 @@ pub async fn read_body(core: &Core, exchange: &mut Exchange<'_>) -> Result<std::
 async fn read(core: &Core, exchange: &mut Exchange<'_>) -> Result<std::io::Result<usize>, Interrupt> {
     let Exchange { client, orders, deadline, messages, .. } = exchange;
     let input = &mut messages.input;
-    let count = until(core, orders, deadline, |cx| client.poll_read(cx, input.room())).await?;
+    let client = *client;
+    let count = until(core, orders, deadline, |cx| {
+        core.buffers.see_to_room(input, client.unread());
+        client.poll_read(cx, input.room())
+    })
+    .await?;
     if let Ok(count) = count {
         input.filled(count);
     }

@@ -33,7 +33,7 @@ pub use transfer::NoResponse;
 /// Writes the request as a server of HTTP/1 gets it, with as much of its body as is there. What is left of the body follows when it is
 /// relayed.
 pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) -> Result<(), Ended> {
-    exchange.messages.prepare_exchange(&core.buffers);
+    exchange.messages.prepare_exchange();
     let pretend = backend.plan.proxy.http.pretend_keepalive;
     let keep_alive = exchange.progress.connection_mode() == ConnectionMode::KeepAlive || pretend;
     let named = backend.plan.proxy.http.send_name_header.as_ref();

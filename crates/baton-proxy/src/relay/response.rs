@@ -382,6 +382,7 @@ impl Passage<'_, '_> {
         while let Some(wait) = route::response(core, exchange, backend, slot, Some(server.socket()), &mut progress)? {
             let Exchange { client, orders, deadline, messages, .. } = &mut **exchange;
             let mut ends = Ends::new(core, (orders, deadline), *client, server, patience);
+            core.buffers.enlarge(&mut messages.received);
             // Apart, so that the memory of other responses has no room for it.
             Box::pin(hold::before_next_rule(&mut ends, messages, len, wait)).await?;
         }

@@ -15,11 +15,11 @@ use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
 use crate::flow::{Active, Flow, FlowEnds, Stopped};
-use crate::http2_server::StreamFailure;
+use crate::http2_server::{HeadRoom, StreamFailure};
 use crate::messages::Messages;
 use crate::moving::HELD_MAX;
 use crate::patience::Patience;
-use crate::server_exchange::{HeadPart, HeadRoom, ServerExchange};
+use crate::server_exchange::{HeadPart, ServerExchange};
 use crate::transport::Transport;
 
 /// The two ends of an exchange and who waits at them.
@@ -151,7 +151,7 @@ pub async fn response_head(
     standing: &mut Standing,
 ) -> Result<Option<usize>, NoResponse> {
     let core = ends.core;
-    let (head_bytes, relaxed) = (messages.received.capacity(), ends.relaxed);
+    let (head_bytes, relaxed) = (core.buffers.size(), ends.relaxed);
     let limits = baton_http::Limits { head_bytes, relaxed, ..baton_http::Limits::default() };
     let to = messages.request.response_to();
     let Standing { up, is_given_up: broken, .. } = standing;
@@ -171,12 +171,13 @@ pub async fn response_head(
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
         let Messages { input, request_chunks, up: out, upload, received, response, .. } = &mut *messages;
         let (client, server, watch, orders) = (ends.client, ends.server, ends.abort_on_close, ends.orders);
+        let buffers = &*core.buffers;
         let event = until(core, orders, ends.deadline, |cx| {
             if leaves(core, orders, may_leave, || upload.held(input, out) + input.pinned().len() + received.len()) {
                 return Poll::Ready(HeadEvent::Boundary);
             }
             if !upload.finished && !*broken {
-                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out };
+                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
                 match upload.poll(cx, way, up, core.now()) {
                     // From now on the wait is for the server alone. The deadline set may be the client's: it is looked at anew
                     // when it has passed.
@@ -187,7 +188,7 @@ pub async fn response_head(
                     Poll::Pending => {}
                 }
             }
-            if let Poll::Ready(part) = server.poll_head(cx, HeadRoom { received, response }) {
+            if let Poll::Ready(part) = server.poll_head(cx, HeadRoom { buffers, received, response }) {
                 return Poll::Ready(HeadEvent::Part(part));
             }
             client.poll_gone(cx, watch).map(HeadEvent::ClientGone)
@@ -294,7 +295,7 @@ pub async fn response_body(
         ends.deadline.set(waiting.look_at(ends.patience, core.now()));
         let Messages { input, request_chunks, up: up_out, upload, received, response_chunks, down: down_out, .. } =
             &mut *messages;
-        let (client, server, orders) = (ends.client, ends.server, ends.orders);
+        let (client, server, orders, buffers) = (ends.client, ends.server, ends.orders, &*core.buffers);
         let outcome = until(core, orders, ends.deadline, |cx| {
             let held = || upload.held(input, up_out) + input.pinned().len() + download.held(received, down_out);
             if leaves(core, orders, may_leave, held) {
@@ -302,7 +303,7 @@ pub async fn response_body(
             }
             if !upload.finished && !*given_up {
                 let way =
-                    FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out: up_out };
+                    FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out: up_out, buffers };
                 match upload.poll(cx, way, up, core.now()) {
                     Poll::Ready(Ok(())) | Poll::Pending => {}
                     Poll::Ready(Err(_)) => *given_up = true,
@@ -314,6 +315,7 @@ pub async fn response_body(
                 input: received,
                 decoder: response_chunks,
                 out: down_out,
+                buffers,
             };
             download.poll(cx, way, down, core.now()).map_ok(|()| BodyEnd::Whole)
         })
@@ -354,16 +356,16 @@ pub async fn rest_of_request(ends: &mut Ends<'_>, messages: &mut Messages) -> Re
     loop {
         ends.deadline.set(ends.patience.client.map(|limit| up.from.max(up.to) + limit));
         let Messages { input, request_chunks, up: out, upload, .. } = &mut *messages;
-        let (client, server) = (ends.client, ends.server);
+        let (client, server, buffers) = (ends.client, ends.server, &*core.buffers);
         let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !refused {
-                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out };
+                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
                 match ready!(upload.poll(cx, way, &mut up, core.now())) {
                     Err(Stopped::Sink) => refused = true,
                     other => return Poll::Ready(other),
                 }
             }
-            let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out };
+            let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
             upload.discard(cx, way, &mut up, core.now())
         })
         .await;

@@ -1,6 +1,6 @@
 //! The head of a request as HTTP/2 has it.
 
-use baton_http::{Limits, Method, ResponseTo};
+use baton_http::{Method, ResponseTo};
 use baton_http2::{NotOpened, RequestPseudo};
 
 use crate::flow::Body;
@@ -22,7 +22,7 @@ pub fn send_head(messages: &mut Messages, stream: &mut ServerStream) -> Result<(
         _ => messages.up[messages.server_line.clone()].to_vec(),
     };
     messages.compose_for_http2();
-    let Messages { input, request, request_chunks, up, upload, received, .. } = messages;
+    let Messages { input, request, request_chunks, up, upload, .. } = messages;
     let buf = input.pinned();
     let is_tunnel = request.method == Method::Connect || request.upgrade && request.websocket;
     let is_websocket = is_tunnel && request.method != Method::Connect;
@@ -54,8 +54,7 @@ pub fn send_head(messages: &mut Messages, stream: &mut ServerStream) -> Result<(
     upload.finished = is_tunnel;
     let to = request.response_to();
     let method = if is_websocket { Method::Connect } else { to.method };
-    let limits = Limits { head_bytes: received.capacity(), ..Limits::default() };
-    stream.send(Http2Request { pseudo, fields, ends, to: ResponseTo { method, ..to }, limits })
+    stream.send(Http2Request { pseudo, fields, ends, to: ResponseTo { method, ..to } })
 }
 
 /// The field in a line of a head.

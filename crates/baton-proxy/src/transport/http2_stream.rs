@@ -310,6 +310,12 @@ impl Http2Stream {
         *has_ended && bytes.is_empty() && trailers.is_empty()
     }
 
+    /// Bytes that came and were not read.
+    pub fn unread(&self) -> usize {
+        let received = self.received.borrow();
+        received.bytes.len() - received.read
+    }
+
     /// Ends the message that comes in, at once and without bytes: its head was all.
     pub fn receive_end(&self) {
         self.received.borrow_mut().has_ended = true;

@@ -84,6 +84,15 @@ impl<'a> Transport<'a> {
         }
     }
 
+    /// Bytes that came on a stream and wait to be read.
+    #[inline]
+    pub fn unread(self) -> usize {
+        match self {
+            Transport::Connection(_) => 0,
+            Transport::Http2(stream) => stream.unread(),
+        }
+    }
+
     /// Whether nothing more comes, as far as that is known without reading: a stream tells its end together with its last bytes.
     pub fn is_read(self) -> bool {
         match self {
