@@ -100,6 +100,8 @@ pub struct BackendView {
     pub http2: Rc<Config>,
     /// Bounds of a response's head.
     pub limits: Limits,
+    /// Whether its server that was asked last speaks HTTP/2: the next request is composed for that.
+    pub speaks_http2: Cell<bool>,
 }
 
 /// The backends of a generation, on one core. Each view is made when a request first goes there, so that a core takes up a generation
@@ -130,7 +132,12 @@ impl BackendViews {
             return Some(view.clone());
         }
         let (name, plan) = self.plans.get_key_value(name)?;
-        let view = Rc::new(BackendView { plan: plan.clone(), http2: self.http2.clone(), limits: self.limits });
+        let view = Rc::new(BackendView {
+            plan: plan.clone(),
+            http2: self.http2.clone(),
+            limits: self.limits,
+            speaks_http2: Cell::new(false),
+        });
         self.made.borrow_mut().insert(name.clone(), view.clone());
         Some(view)
     }

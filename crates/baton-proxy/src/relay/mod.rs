@@ -30,8 +30,8 @@ use crate::view::BackendView;
 pub use response::{Failure, Parked, Passed};
 pub use transfer::NoResponse;
 
-/// Writes the request as a server of HTTP/1 gets it, with as much of its body as is there. What is left of the body follows when it is
-/// relayed.
+/// Writes the request as a server of HTTP/1 gets it, or for HTTP/2 if the server before spoke that, with as much of its body as is there. What is
+/// left of the body follows when it is relayed.
 pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) -> Result<(), Ended> {
     exchange.messages.prepare_exchange();
     let pretend = backend.plan.proxy.http.pretend_keepalive;
@@ -49,15 +49,21 @@ pub fn compose(core: &Core, exchange: &mut Exchange<'_>, backend: &BackendView) 
         request.headers.remove(input.pinned(), name.as_bytes());
     }
     up.clear();
-    request.write(input.pinned(), up);
-    if let Some(cases) = &backend.plan.proxy.http.server_cases {
-        header_case::adjust(cases, up);
+    let cases = backend.plan.proxy.http.server_cases.as_ref();
+    let is_for_http2 = backend.speaks_http2.get() && named.is_none();
+    if is_for_http2 {
+        (*up_head, *server_line) = (0, 0..0);
+    } else {
+        request.write(input.pinned(), up);
+        if let Some(cases) = cases {
+            header_case::adjust(cases, up);
+        }
+        // Before the empty line.
+        *server_line = up.len() - 2..up.len() - 2;
+        *up_head = up.len();
     }
-    // Before the empty line.
-    *server_line = up.len() - 2..up.len() - 2;
-    *up_head = up.len();
     let body = Body::of(request.framing);
-    let as_chunks = matches!(body, Body::Chunked | Body::UntilClose);
+    let as_chunks = !is_for_http2 && matches!(body, Body::Chunked | Body::UntilClose);
     let flow = Flow::start(body, as_chunks, input, request_chunks, up);
     *upload = flow.map_err(|_| Ended::refused(Cause::Proxy, Phase::Request, 400))?;
     upload.read_ahead(client, input, request_chunks, up);

@@ -110,6 +110,7 @@ impl Passage<'_, '_> {
         if server.begin(&mut self.exchange.messages, cases).is_err() {
             return Err(Failure::NoResponse(NoResponse::Unprocessed));
         }
+        self.backend.speaks_http2.set(server.is_stream());
         self.respond(server, began, Standing::begin(began)).await
     }
 
