@@ -84,8 +84,6 @@ pub struct Core {
     /// Working memory of rules.
     pub scratch: RefCell<Vec<u8>>,
     spare: Spare<Box<Messages>>,
-    /// Timers of exchanges that are one of several of a connection.
-    pub deadlines: Spare<Deadline>,
     /// What waits to be sent on connections that have several exchanges, or to be taken by these.
     pub outs: Rc<OutPool>,
     /// Heads of responses that wait for their exchanges.
@@ -175,7 +173,6 @@ impl Core {
             exchanges: Cell::new(0),
             scratch: RefCell::default(),
             spare: Spare::new(WORK_KEPT_MAX),
-            deadlines: Spare::new(WORK_KEPT_MAX),
             outs: Rc::new(OutPool::new(OUTS_KEPT_MAX)),
             heads: Rc::new(HeadPool::new(WORK_KEPT_MAX)),
             open,
@@ -290,7 +287,6 @@ impl Core {
     /// Frees what was not needed lately. What a burst leaves goes back to the system at once.
     pub fn thin(&self) {
         self.spare.thin();
-        self.deadlines.thin();
         self.outs.thin();
         self.heads.thin();
         let freed = self.buffers.thin() + self.records.thin();

@@ -30,19 +30,12 @@ impl Deadline {
         self.due
     }
 
-    /// Another task polls it from now on; nothing is due.
-    pub fn move_to_another_task(&mut self) {
-        self.due = None;
-        self.registered = false;
-    }
-
     /// Whether the timer has fired: `now` may be read anew before it is compared with what is due.
     pub fn has_fired(&self) -> bool {
         self.timer.as_ref().is_some_and(|timer| timer.is_elapsed())
     }
 
-    /// Ready once `now` has reached the instant set. Must always be polled by the same task, unless it was
-    /// [moved](Self::move_to_another_task).
+    /// Ready once `now` has reached the instant set. Must always be polled by the same task.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
         let Some(due) = self.due else { return Poll::Pending };
         if now >= due {

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::core::{Core, Interrupt, Order, poll_until};
 use crate::exchange::Exchange;
 use crate::facts::LogFacts;
-use crate::http2::{self, StreamRunners};
+use crate::http2::{self, StreamTasks};
 use crate::messages::Messages;
 use crate::moving::{MovedTunnel, StayReason};
 use crate::relay::in_flight;
@@ -35,8 +35,8 @@ pub struct Line {
     pub core: Rc<Core>,
     /// Places for the futures of requests.
     runners: Spare<Runner<ClientWithRequest, ServedClient>>,
-    /// Those of requests that came by HTTP/2.
-    pub streams: Rc<StreamRunners>,
+    /// Tasks for requests that came by HTTP/2.
+    pub streams: Rc<StreamTasks>,
 }
 
 /// A client with a request.
@@ -71,7 +71,7 @@ enum Arrival {
 impl Line {
     /// The line of `core`. Frees the memory that a burst left behind, from now on.
     pub fn start(core: Rc<Core>) -> Rc<Line> {
-        let line = Rc::new(Line { core, runners: Spare::new(RUNNERS_KEPT_MAX), streams: StreamRunners::new() });
+        let line = Rc::new(Line { core, runners: Spare::new(RUNNERS_KEPT_MAX), streams: StreamTasks::new() });
         let weak = Rc::downgrade(&line);
         tokio::task::spawn_local(supervise::for_ever(move || {
             let line = weak.clone();
@@ -378,7 +378,7 @@ mod tests {
     fn line(number: usize, registry: &Arc<Registry>, generation: &Arc<Generation>) -> Line {
         let core = Rc::new(Core::new(number, registry.clone(), Rc::new(Clock::new()), Arc::default(), 16384));
         core.apply(generation);
-        Line { core, runners: Spare::new(1), streams: StreamRunners::new() }
+        Line { core, runners: Spare::new(1), streams: StreamTasks::new() }
     }
 
     /// A place on this core for a connection of the generation's listener.

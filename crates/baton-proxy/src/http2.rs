@@ -13,11 +13,10 @@
 //! windows, and that of the connection), and what waits for the client.
 
 mod begin;
+mod tasks;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,39 +37,18 @@ use crate::facts::Ruled;
 use crate::messages::Messages;
 use crate::request;
 use crate::respond::Ending;
-use crate::runner::Runner;
 use crate::session::Session;
 use crate::sink;
-use crate::spare::Spare;
 use crate::state::{Counter, FrontendState, StayReason};
 use crate::transport::{Http2Shared, Http2Stream, Transport};
+
+pub use tasks::StreamTasks;
+use tasks::StreamWithRequest;
 
 /// The longest that a client may take to read that no more requests are taken, before those that it sends meanwhile are refused.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// How often the bounds of frames that carry nothing are renewed.
 const REFILL: Duration = Duration::from_secs(1);
-/// Places of finished requests that are kept for the next ones.
-const RUNNERS_KEPT_MAX: usize = 256;
-
-/// Places for the futures of streams, which a core lends.
-#[derive(Debug)]
-pub struct StreamRunners(Spare<Runner<StreamWithRequest, ()>>);
-
-/// A stream, and its request.
-type StreamWithRequest = (StreamGuard, Box<Messages>);
-
-impl StreamRunners {
-    /// None yet.
-    pub fn new() -> Rc<StreamRunners> {
-        Rc::new(StreamRunners(Spare::new(RUNNERS_KEPT_MAX)))
-    }
-
-    /// Frees half of those that were not needed lately.
-    pub fn thin(&self) {
-        self.0.thin();
-    }
-}
-
 /// A connection and its session, shared by the exchanges in work.
 #[derive(Debug)]
 struct Http2Client {
@@ -79,7 +57,7 @@ struct Http2Client {
     session: Session,
     shared: Rc<Http2Shared>,
     streams: RefCell<BTreeMap<u32, Rc<InWork>>>,
-    runners: Rc<StreamRunners>,
+    tasks: Rc<StreamTasks>,
     /// Nothing more is read, and nothing served: what waits is sent, and the connection closed.
     is_failed: Cell<bool>,
 }
@@ -135,7 +113,7 @@ pub fn is_agreed(client: &Client) -> bool {
 }
 
 /// Serves a connection to its end.
-pub async fn serve(runners: Rc<StreamRunners>, client: Box<Client>) {
+pub async fn serve(tasks: Rc<StreamTasks>, client: Box<Client>) {
     let Client { mut connection, session, input, mut deadline } = *client;
     connection.is_http2 = true;
     let core = connection.membership.registered.core.clone();
@@ -146,7 +124,7 @@ pub async fn serve(runners: Rc<StreamRunners>, client: Box<Client>) {
     let shared = Rc::new(Http2Shared::new(Protocol::new(Role::Server, config), core.outs.clone()));
     shared.compose(|protocol, out| protocol.open(out));
     let (streams, is_failed) = (RefCell::default(), Cell::new(false));
-    let client = Rc::new(Http2Client { core: core.clone(), connection, session, shared, streams, runners, is_failed });
+    let client = Rc::new(Http2Client { core: core.clone(), connection, session, shared, streams, tasks, is_failed });
     let mut input = input.map(|input| *input);
     let open = OpenConnection::enter(&client);
     let is_over = client.drive(&mut input, &mut deadline).await;
@@ -399,35 +377,13 @@ impl Http2Client {
         frontend.http2_streams.fetch_add(1, Ordering::Relaxed);
         let at = Rc::new(InWork { stream, registered, frontend });
         self.streams.borrow_mut().insert(id, at.clone());
-        let runners = self.runners.clone();
-        let mut runner = runners.0.take().unwrap_or_else(|| Runner::new(exchange));
-        runner.begin((StreamGuard { client: self.clone(), at }, messages));
-        tokio::task::spawn_local(StreamTask { runners, runner: Some(runner) });
+        self.tasks.begin((StreamGuard { client: self.clone(), at }, messages));
     }
 }
 
 impl InWork {
     fn orders(&self) -> &Orders {
         &self.registered.orders
-    }
-}
-
-/// Drives the exchange of a stream in a place that is given back.
-struct StreamTask {
-    runners: Rc<StreamRunners>,
-    runner: Option<Runner<StreamWithRequest, ()>>,
-}
-
-impl Future for StreamTask {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(runner) = &mut self.runner else { return Poll::Ready(()) };
-        ready!(runner.poll(cx));
-        if let Some(runner) = self.runner.take() {
-            self.runners.0.give(runner);
-        }
-        Poll::Ready(())
     }
 }
 
@@ -453,12 +409,11 @@ impl Drop for StreamGuard {
     }
 }
 
-/// Passes the request path with one request.
-async fn exchange((place, messages): StreamWithRequest) {
+/// Passes the request path with one request. The timer of its task is given back.
+async fn exchange(((place, messages), mut deadline): (StreamWithRequest, Deadline)) -> Deadline {
     let StreamGuard { client, at } = &place;
     let (core, stream) = (&client.core, &at.stream);
-    let mut deadline = core.deadlines.take().unwrap_or_default();
-    deadline.move_to_another_task();
+    deadline.set(None);
     let origin = Origin {
         connection: &client.connection,
         session: &client.session,
@@ -478,5 +433,5 @@ async fn exchange((place, messages): StreamWithRequest) {
     if let Some(unused) = core.rest(exchange.messages) {
         core.buffers.give(unused);
     }
-    core.deadlines.give(deadline);
+    deadline
 }
