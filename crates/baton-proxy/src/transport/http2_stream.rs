@@ -21,6 +21,9 @@ const OUT_MAX: usize = 64 * 1024;
 /// A buffer that has grown larger is not kept for others.
 const OUT_KEPT_MAX: usize = OUT_MAX + 32 * 1024;
 
+/// So few bytes of a body wait in memory of their own: that is less than the kept buffers have, which were used by others in between.
+const SHORT_MAX: usize = 4096;
+
 /// Buffers for what waits to be sent, or to be taken, that a core lends to its connections.
 pub type OutPool = Spare<Vec<u8>>;
 
@@ -261,7 +264,7 @@ impl Http2Stream {
     pub fn receive(&self, bytes: &[u8], ends: bool) {
         let mut received = self.received.borrow_mut();
         if received.bytes.capacity() == 0
-            && !bytes.is_empty()
+            && bytes.len() > SHORT_MAX
             && let Some(kept) = self.shared.pool.take()
         {
             received.bytes = kept;
@@ -347,7 +350,7 @@ impl Http2Stream {
             received.read = 0;
             let mut bytes = std::mem::take(&mut received.bytes);
             bytes.clear();
-            if bytes.capacity() <= OUT_KEPT_MAX {
+            if (SHORT_MAX + 1..=OUT_KEPT_MAX).contains(&bytes.capacity()) {
                 self.shared.pool.give(bytes);
             }
         }
