@@ -156,12 +156,7 @@ pub struct BufferPool {
 impl BufferPool {
     /// A pool of buffers of `size` bytes (`tune.bufsize`).
     pub fn new(size: usize) -> BufferPool {
-        BufferPool {
-            size,
-            short: Spare::new(KEPT_MAX),
-            usual: Spare::new(KEPT_MAX),
-            large: Spare::new(LARGE_KEPT_MAX),
-        }
+        BufferPool { size, short: Spare::new(KEPT_MAX), usual: Spare::new(KEPT_MAX), large: Spare::new(LARGE_KEPT_MAX) }
     }
 
     /// An empty buffer.
@@ -175,11 +170,6 @@ impl BufferPool {
             return self.take();
         }
         self.short.take().unwrap_or_else(|| Buffer::new(SHORT))
-    }
-
-    /// The room of a usual buffer.
-    pub fn size(&self) -> usize {
-        self.size
     }
 
     /// Makes a short buffer a usual one, with the same in it.
@@ -285,6 +275,10 @@ mod tests {
         assert_eq!(buffer.data.as_ptr(), before, "it is a usual one");
         assert_eq!(pool.take_for(0).capacity(), SHORT, "the short one was given back");
         assert_eq!(pool.take_for(SHORT + 1).capacity(), 2 * SHORT);
-        assert_eq!(BufferPool::new(SHORT).take_for(1).capacity(), SHORT, "no smaller than usual ones that are short themselves");
+        assert_eq!(
+            BufferPool::new(SHORT).take_for(1).capacity(),
+            SHORT,
+            "no smaller than usual ones that are short themselves"
+        );
     }
 }

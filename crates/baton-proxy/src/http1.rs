@@ -252,7 +252,7 @@ pub async fn resume(line: Rc<Line>, mut client: Box<Client>, tunnel: MovedTunnel
 /// The request to its end. `None`: it cannot be gone on with.
 async fn resume_exchange(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) -> Option<(Option<Buffer>, Next)> {
     let MovedTunnel { state, socket, slot } = tunnel;
-    let messages = core.messages(None);
+    let messages = core.messages(core.buffers.take());
     let mut exchange = Exchange::of_http(core, client.origin().0, messages);
     // The configuration may have changed since it was asked.
     let backend = exchange.progress.frontend.backends.get(&state.backend)?;

@@ -437,7 +437,7 @@ impl Http2Server {
     /// The head that was decoded last, as a response to such a request; `None`: it is none.
     fn put_together(&self, to: ResponseTo) -> Option<Box<ReceivedHead>> {
         let ConnectionMemory { buffers, heads, .. } = &self.memory;
-        let limits = Limits { head_bytes: buffers.size(), ..Limits::default() };
+        let limits = Limits { head_bytes: buffers.size(false), ..Limits::default() };
         let mut received = heads.take().unwrap_or_default();
         let ReceivedHead { bytes, head } = &mut *received;
         let is_response = self.shared.look(|protocol| {

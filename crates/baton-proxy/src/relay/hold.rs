@@ -47,7 +47,8 @@ pub async fn before_next_rule(
         let (client, server, buffers) = (ends.client, ends.server, &*core.buffers);
         let event = until(core, ends.orders, ends.deadline, |cx: &mut Context<'_>| {
             if !upload.finished && !is_given_up {
-                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
+                let way =
+                    FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
                 // The response is there all the same.
                 is_given_up |= matches!(upload.poll(cx, way, &mut up, core.now()), Poll::Ready(Err(_)));
             }

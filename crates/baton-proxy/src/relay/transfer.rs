@@ -151,7 +151,7 @@ pub async fn response_head(
     standing: &mut Standing,
 ) -> Result<Option<usize>, NoResponse> {
     let core = ends.core;
-    let (head_bytes, relaxed) = (core.buffers.size(), ends.relaxed);
+    let (head_bytes, relaxed) = (core.buffers.size(false), ends.relaxed);
     let limits = baton_http::Limits { head_bytes, relaxed, ..baton_http::Limits::default() };
     let to = messages.request.response_to();
     let Standing { up, is_given_up: broken, .. } = standing;
@@ -177,7 +177,8 @@ pub async fn response_head(
                 return Poll::Ready(HeadEvent::Boundary);
             }
             if !upload.finished && !*broken {
-                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
+                let way =
+                    FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
                 match upload.poll(cx, way, up, core.now()) {
                     // From now on the wait is for the server alone. The deadline set may be the client's: it is looked at anew
                     // when it has passed.
@@ -302,8 +303,14 @@ pub async fn response_body(
                 return Poll::Ready(Ok(BodyEnd::Boundary));
             }
             if !upload.finished && !*given_up {
-                let way =
-                    FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out: up_out, buffers };
+                let way = FlowEnds {
+                    from: client,
+                    to: server.transport(),
+                    input,
+                    decoder: request_chunks,
+                    out: up_out,
+                    buffers,
+                };
                 match upload.poll(cx, way, up, core.now()) {
                     Poll::Ready(Ok(())) | Poll::Pending => {}
                     Poll::Ready(Err(_)) => *given_up = true,
@@ -359,7 +366,8 @@ pub async fn rest_of_request(ends: &mut Ends<'_>, messages: &mut Messages) -> Re
         let (client, server, buffers) = (ends.client, ends.server, &*core.buffers);
         let outcome = until(core, ends.orders, ends.deadline, |cx| {
             if !refused {
-                let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
+                let way =
+                    FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
                 match ready!(upload.poll(cx, way, &mut up, core.now())) {
                     Err(Stopped::Sink) => refused = true,
                     other => return Poll::Ready(other),

@@ -11,7 +11,7 @@ use baton_proxy::Counter;
 
 use crate::client::Peer;
 use crate::server::ServerPeer;
-use crate::support::{Served, listen};
+use crate::support::{Served, listen, server};
 
 /// A proxy in front of one server, which the test is.
 struct Setup {
@@ -135,6 +135,40 @@ fn chunks_become_frames_and_interim_responses_pass() {
     server.respond(1, 204, &[], true);
     assert_eq!(client.until("\r\n\r\n"), "HTTP/1.1 103 \r\nlink: </a>\r\n\r\n");
     assert_eq!(client.until("\r\n\r\n"), "HTTP/1.1 204 \r\n\r\n");
+    setup.served.end();
+}
+
+#[test]
+fn servers_of_both_versions_take_turns() {
+    let plain = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = plain.local_addr().expect("bound");
+    let setup = Setup::new(Some(BindProtocol::H1), |proxy| proxy.servers.push(server("s2", address)));
+    let (mut client, mut servers) = (setup.client(), None);
+    let bodies = [
+        ("content-length: 5", "hello", "\"hello\"", "end"),
+        ("transfer-encoding: chunked", "3\r\nabc\r\n0\r\nx-t: 1\r\n\r\n", "\"abc\"", "end x-t:1"),
+    ];
+    // Each request finds another version than the one before, for which it was composed.
+    for (turn, (field, body, as_data, end)) in bodies.into_iter().enumerate() {
+        let request = format!("POST /{turn} HTTP/1.1\r\nhost: x\r\n{field}\r\n\r\n{body}");
+        client.send(&request);
+        let (http2, http1) = servers.get_or_insert_with(|| (setup.server(), None));
+        let stream = 2 * turn as u32 + 1;
+        let seen = http2.until(&format!("{stream} {end}"));
+        assert!(seen[0].starts_with(&format!("{stream} POST https x /{turn}")), "{seen:?}");
+        assert_eq!(seen[1..], [format!("{stream} {as_data}"), format!("{stream} {end}")]);
+        http2.respond(stream, 204, &[], true);
+        assert_eq!(client.until("\r\n\r\n"), "HTTP/1.1 204 \r\n\r\n");
+        client.send(&request);
+        let http1 = http1.get_or_insert_with(|| {
+            let (socket, _) = plain.accept().expect("the proxy connects");
+            socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+            Http1Client(BufReader::new(socket))
+        });
+        assert_eq!(http1.until(body), request);
+        http1.send("HTTP/1.1 204 No Content\r\n\r\n");
+        assert_eq!(client.until("\r\n\r\n"), "HTTP/1.1 204 No Content\r\n\r\n");
+    }
     setup.served.end();
 }
 
