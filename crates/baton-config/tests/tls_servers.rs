@@ -171,3 +171,24 @@ fn faults_are_told_as_haproxy_tells_them() {
     global("ssl-default-server-ciphers", "global statement 'ssl-default-server-ciphers' expects a cipher suite");
     global("ssl-default-server-ciphers FOO", "'ciphers' : unknown cipher 'FOO'");
 }
+
+#[test]
+fn a_check_by_http2_that_names_no_host_is_noticed() {
+    let check = |lines: &str, expect: bool| {
+        let text = format!("backend b\n mode http\n timeout connect 1s\n timeout server 1s\n{lines}\n");
+        let loaded = load(&Options::file("a.cfg"), &FixedEnvironment::with_file("a.cfg", text.as_str()));
+        let said: String = loaded.of(Severity::Notice).map(|notice| notice.render(1)).collect();
+        let is_said = said.contains("server 'b/s' speaks HTTP/2 and names no host")
+            && said.contains("http-check send hdr host NAME");
+        assert_eq!(is_said, expect, "{lines}\n{said}");
+    };
+    let server = " server s 127.0.0.1:80 proto h2";
+    check(&format!(" option httpchk\n{server} check"), true);
+    check(" option httpchk\n server s 127.0.0.1:80 check check-proto h2", true);
+    check(&format!(" option httpchk\n http-check send meth GET hdr Host a.example\n{server} check"), false);
+    check(&format!(" option httpchk GET / HTTP/1.1\\r\\nHost:\\ a\n{server} check"), false);
+    check(&format!(" option httpchk\n{server}"), false);
+    check(&format!(" option httpchk\n{server} check check-proto h1"), false);
+    check(&format!(" option grpc-check\n{server} check"), false);
+    check(&format!("{server} check"), false);
+}

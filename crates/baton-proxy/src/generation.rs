@@ -117,6 +117,13 @@ pub struct ListenerPlan {
     pub shards: Weak<[OwnedFd]>,
 }
 
+impl ListenerPlan {
+    /// Whether the address is gone: it was removed, and its queue was emptied.
+    pub fn is_closed(&self) -> bool {
+        self.shards.strong_count() == 0
+    }
+}
+
 /// Why a generation cannot be used; the one in use goes on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Refused {

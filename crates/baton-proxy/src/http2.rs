@@ -214,7 +214,8 @@ impl Http2Client {
     /// Tells the client that no more requests are taken, once that is so.
     fn drain_if_due(&self, times: &mut WaitTimes) {
         let is_told = self.connection.orders().order() != Order::Run;
-        let is_closing = is_told || self.core.draining.get() || self.session.slot.is_removed();
+        let is_removed = self.session.slot.is_removed() || self.connection.listener().is_closed();
+        let is_closing = is_told || self.core.draining.get() || is_removed;
         if is_closing && times.draining.is_none() {
             times.draining = Some(self.core.now());
             self.shared.compose(|protocol, out| protocol.begin_drain(out));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_model::{
-    Address, Algorithm, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule, Ruleset,
-    Server, ServerProtocol, Source,
+    Address, Algorithm, CheckStep, ConnectionMode, Global, KeywordLines, LogFormat, Mode, Model, Proxy, Role, Rule,
+    Ruleset, Server, ServerProtocol, Source,
 };
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -431,6 +431,14 @@ pub(crate) fn judge_server(
         Some("h2") => Some(ServerProtocol::H2),
         _ => server.server.proto,
     };
+    if checks && server.server.check.proto == Some(ServerProtocol::H2) && around.steps.iter().any(asks_without_host) {
+        let message = format!(
+            "the HTTP check of server '{backend}/{name}' speaks HTTP/2 and names no host, which many servers answer with 400."
+        );
+        let mut diagnostic = late(&line, Severity::Notice, "check-without-host", 1, message);
+        diagnostic.hint = Some("'http-check send hdr host NAME' names one".into());
+        context.report.add(diagnostic);
+    }
     if let Some(proto) = server.check_proto.filter(|proto| !around.check_protos.contains(proto) && checks) {
         let message = format!(
             "{kind} '{backend}': server '{name}' uses an incompatible MUX protocol for the selected check type: \
@@ -461,6 +469,12 @@ pub(crate) fn judge_server(
         let message = format!("{kind} '{backend}' : ignoring cookie for server '{name}' as HTTP mode is disabled.");
         context.report.add(late(&line, Severity::Warning, "needs-http", 1, message));
     }
+}
+
+/// Whether a step of a check is a request without `Host`, which has no `:authority` in HTTP/2.
+fn asks_without_host(step: &CheckStep) -> bool {
+    let CheckStep::Send(send) = step else { return false };
+    !send.headers.iter().chain(&send.old_headers).any(|(name, _)| name.eq_ignore_ascii_case("host"))
 }
 
 /// Options and rules of HTTP in another mode.

@@ -21,6 +21,8 @@ pub struct Served {
     listening: OwnedFd,
     pub runtime: tokio::runtime::Runtime,
     generation: Option<Arc<Generation>>,
+    /// The sockets, as the change path holds them while their address is in the configuration.
+    shards: Option<Arc<[OwnedFd]>>,
     bufsize: usize,
     tls: Option<Arc<Acceptor>>,
     options: BindOptions,
@@ -51,9 +53,20 @@ impl Served {
         let workers = Workers::start(1, registry.clone(), bufsize, &CpuMap::new()).expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let listening = listening.into();
-        let (generation, maxsslconn) = (None, None);
-        let mut served =
-            Served { workers, registry, address, listening, runtime, generation, bufsize, tls, options, maxsslconn };
+        let (generation, shards, maxsslconn) = (None, None, None);
+        let mut served = Served {
+            workers,
+            registry,
+            address,
+            listening,
+            runtime,
+            generation,
+            shards,
+            bufsize,
+            tls,
+            options,
+            maxsslconn,
+        };
         served.apply(proxy);
         served
     }
@@ -74,8 +87,8 @@ impl Served {
             source: Source::default(),
         };
         let shards: Arc<[OwnedFd]> = vec![self.listening.try_clone().expect("a descriptor")].into();
-        let listener =
-            OpenListener { id: ListenerId(1), frontend: name, bind, shards: shards.clone(), tls: self.tls.clone() };
+        self.shards = Some(shards.clone());
+        let listener = OpenListener { id: ListenerId(1), frontend: name, bind, shards, tls: self.tls.clone() };
         let mut model = Model { proxies: vec![Arc::new(proxy)], ..Model::default() };
         model.global.bufsize = self.bufsize;
         model.global.maxsslconn = self.maxsslconn;

@@ -1,13 +1,15 @@
 //! HTTP/2 with clients of other people: requests, bodies, a browser, and changes under load.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use baton_http2::{Config, Settings};
 use baton_prove::certificates::KeyKind;
 use baton_prove::load::LoadHandle;
 use baton_prove::{Load, LoadOptions, LoadResult, Origin, OriginOptions, Request};
 
-use crate::support::{Proxy, free_address};
+use crate::peer::Peer;
+use crate::support::{Proxy, free_address, until};
 use crate::tool::Tool;
 use crate::world::World;
 
@@ -164,4 +166,67 @@ async fn takeovers_lose_no_request() {
         let (status, said) = old.wait();
         assert!(status.success(), "{status}:\n{said}");
     }
+}
+
+/// A client of an address, with a response on its way that waits for a window, is told that it ends: no sooner and no later than every stream has ended.
+fn is_told(web: SocketAddr, change: impl FnOnce()) {
+    let settings = Settings { initial_window_size: 1000, ..Config::default().settings };
+    let socket = TcpStream::connect(web).expect("it listens");
+    let mut peer = Peer::with(socket, Config { settings, ..Config::default() });
+    peer.takes_bodies = false;
+    let first = peer.request("GET /bytes/20000", true);
+    let mut sizes = std::collections::BTreeMap::from([(first, 0)]);
+    let mut ended = Vec::new();
+    let mut next = |peer: &mut Peer| {
+        let Some(news) = peer.next() else { return None };
+        match news.kind {
+            'D' => *sizes.entry(news.stream).or_default() += news.text.len(),
+            'E' => ended.push(news.stream),
+            'H' => assert!(news.text.starts_with("200"), "{news:?}"),
+            _ => panic!("{news:?}"),
+        }
+        Some((news.stream, news.kind))
+    };
+    assert_eq!(next(&mut peer), Some((first, 'H')));
+    change();
+    // What it asks for before it has read that it should not is served.
+    let second = peer.request("GET /bytes/10", true);
+    while next(&mut peer).expect("it serves") != (second, 'E') {}
+    // Nothing is reset: the response that waited goes on as the client takes it.
+    peer.take(first, 1000);
+    while let Some((stream, kind)) = next(&mut peer) {
+        if (stream, kind) == (first, 'D') {
+            peer.take(first, 1000);
+        }
+    }
+    assert_eq!(sizes, [(first, 20_000), (second, 10)].into());
+    assert_eq!(ended, [second, first]);
+    assert_eq!(peer.last_streams, [(1 << 31) - 1, second]);
+}
+
+#[test]
+fn clients_of_a_removed_address_are_told_and_every_stream_ends() {
+    let [web, second] = [(); 2].map(|()| free_address());
+    let origin = Origin::start(OriginOptions::new("o")).expect("a free port");
+    let text = |more: &str| config(web, origin.address(), 0, more);
+    let proxy = Proxy::start(&text(&format!(" bind {second} proto h2\n")));
+    is_told(second, || {
+        proxy.change(&text(""));
+        until("the address is closed", || TcpStream::connect(second).is_err());
+    });
+}
+
+#[test]
+fn clients_of_an_address_that_the_next_process_has_not_are_told() {
+    let [web, second] = [(); 2].map(|()| free_address());
+    let origin = Origin::start(OriginOptions::new("o")).expect("a free port");
+    let text = |more: &str| format!("global\n tune.handover off\n{}", config(web, origin.address(), 0, more));
+    let now = Proxy::start(&text(&format!(" bind {second} proto h2\n")));
+    let mut next = None;
+    is_told(second, || {
+        now.write(&text(""));
+        next = Some(now.replace(&[]));
+    });
+    let (status, said) = now.wait();
+    assert!(status.success(), "{status}:\n{said}");
 }

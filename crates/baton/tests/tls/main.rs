@@ -11,8 +11,13 @@ mod hostile;
 mod http2;
 mod offered;
 mod openssl;
+#[path = "../../../baton-proxy/tests/http2/client.rs"]
+#[allow(dead_code, reason = "what the tests of the request path do with it as well")]
+mod peer;
 mod rustls_client;
 #[path = "../support/mod.rs"]
 mod support;
 mod tool;
+#[path = "../../../baton-proxy/tests/http2/wire.rs"]
+mod wire;
 mod world;
