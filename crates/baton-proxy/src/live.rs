@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use baton_kernel::stream;
+use baton_model::Mode;
 use baton_rules::{
     BackendFigure, ConnectionFigure, Endpoint, ExchangeFigure, Figure, FrontendFigure, LiveState, ProcessFigure, Side,
     TcpFigure,
@@ -18,6 +19,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::plan_figures::{PlanFigures, milliseconds};
 use crate::stream::Stream;
+use crate::transport::Transport;
 use crate::view::{BackendView, FrontendView};
 
 /// What an evaluation is about.
@@ -38,6 +40,12 @@ pub struct Live<'a> {
     pub server: Option<&'a Stream>,
     /// Whether HTTP/2 is spoken over that, or was spoken when it is gone.
     pub speaks_http2: Option<bool>,
+    /// What the exchange is read from; `None` without one.
+    pub client: Option<Transport<'a>>,
+    /// Requests of the session so far.
+    pub requests: u32,
+    /// The stream of the request at the server, or its number there; `None`: none was sent.
+    pub server_stream: Option<u32>,
 }
 
 impl LiveState for Live<'_> {
@@ -141,12 +149,33 @@ impl Live<'_> {
         })
     }
 
+    /// The stream of the client's request, or its number; 0: it is none.
+    fn client_stream(&self) -> u32 {
+        match self.client {
+            Some(Transport::Http2(stream)) => stream.id(),
+            Some(Transport::Connection(_)) if self.frontend.plan.proxy.mode == Mode::Http => self.requests,
+            Some(Transport::Connection(_)) | None => 0,
+        }
+    }
+
     fn of_connection(&self, side: Side, figure: ConnectionFigure) -> Option<i64> {
-        if let (ConnectionFigure::HttpMajor, Side::Server, Some(is_http2)) = (figure, side, self.speaks_http2) {
-            return Some(if is_http2 { 2 } else { 1 });
+        // What was noted, also when the connection is gone.
+        match (figure, side, self.speaks_http2, self.server_stream) {
+            (ConnectionFigure::HttpMajor, Side::Server, Some(is_http2), _) => {
+                return Some(if is_http2 { 2 } else { 1 });
+            }
+            (ConnectionFigure::Stream, Side::Server, _, Some(stream)) => return Some(stream.into()),
+            _ => {}
         }
         self.side(side)?;
         Some(match (figure, side) {
+            (ConnectionFigure::Stream, Side::Client) => self.client_stream().into(),
+            (ConnectionFigure::Stream, Side::Server) => 0,
+            (ConnectionFigure::Glitches, Side::Client) => match self.client {
+                Some(Transport::Http2(stream)) => stream.glitches().into(),
+                Some(Transport::Connection(_)) | None => 0,
+            },
+            (ConnectionFigure::Glitches, Side::Server) => return None,
             // Rules run on connections without an error.
             (ConnectionFigure::Error, _) => 0,
             (ConnectionFigure::HttpMajor, Side::Client) if self.connection.is_http2 => 2,

@@ -23,6 +23,8 @@ pub struct Progress {
     reused: bool,
     /// HTTP/2 is spoken with the server.
     speaks_http2: Option<bool>,
+    /// The stream of the request, or its number on the server's connection; 0: none was begun.
+    stream: u32,
     /// What became of the client's persistence cookie.
     pub persistence: Persistence,
     replacement: Option<Vec<u8>>,
@@ -93,6 +95,7 @@ impl Progress {
             slot: None,
             reused: false,
             speaks_http2: None,
+            stream: 0,
             persistence: Persistence::default(),
             replacement: None,
             stick_keys: StickKeys::new(),
@@ -201,6 +204,16 @@ impl Progress {
     /// HTTP/2 is spoken over the connection, or is not.
     pub fn note_version(&mut self, is_http2: bool) {
         self.speaks_http2 = Some(is_http2);
+    }
+
+    /// The request has begun on this stream, or is the connection's request of this number.
+    pub fn note_stream(&mut self, stream: u32) {
+        self.stream = stream;
+    }
+
+    /// Its stream at the server, or its number on that connection; `None`: it was not begun.
+    pub fn stream(&self) -> Option<u32> {
+        Some(self.stream).filter(|stream| *stream > 0)
     }
 
     /// Whether HTTP/2 is spoken with the server; `None` before there was a connection to one.

@@ -16,7 +16,7 @@ use crate::http2_server::{HeadRoom, Http2Server, ServerStream, StreamFailure};
 use crate::messages::Messages;
 use crate::server_connection::ServerConnection;
 use crate::stream::Stream;
-use crate::transport::Transport;
+use crate::transport::{Http2Stream, Transport};
 
 /// A server's side of one exchange.
 #[derive(Debug)]
@@ -84,6 +84,14 @@ impl ServerExchange {
                 Ok(())
             }
             ServerExchange::Http2(stream) => request::send_head(messages, stream),
+        }
+    }
+
+    /// The stream of the request that has begun, or its number on the connection.
+    pub fn stream_id(&self) -> u32 {
+        match self {
+            ServerExchange::Http1(connection) => connection.requests,
+            ServerExchange::Http2(stream) => stream.stream().map_or(0, Http2Stream::id),
         }
     }
 

@@ -175,6 +175,10 @@ pub enum ConnectionFigure {
     HttpMajor,
     /// 1: it began with a PROXY header.
     HasProxyHeader,
+    /// Oddities that the peer has sent, as `tune.h2.fe.glitches-threshold` counts them.
+    Glitches,
+    /// The stream of the exchange in HTTP/2, the number of its request in HTTP/1, 0 without HTTP.
+    Stream,
 }
 
 /// A figure of TCP_INFO.

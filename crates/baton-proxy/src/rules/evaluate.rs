@@ -24,6 +24,7 @@ use crate::proxy_protocol::Addresses;
 use crate::session::{Session, SessionMemory};
 use crate::state::Counter;
 use crate::stream::Stream;
+use crate::transport::Transport;
 use crate::view::{BackendView, FrontendView};
 
 /// What an evaluation looks at, besides the client, the frontend and the messages.
@@ -239,6 +240,7 @@ pub(super) fn scene<'s, M>(
     about: EvaluationContext<'_>,
 ) -> (EvaluationScope<'s>, &'s mut M) {
     let Exchange {
+        client,
         connection,
         session,
         is_first,
@@ -255,7 +257,7 @@ pub(super) fn scene<'s, M>(
         ..
     } = exchange;
     let progress = &*progress;
-    let exchange = ExchangeScope { facts, progress, captures, unique_id, number: *number };
+    let exchange = ExchangeScope { client: *client, facts, progress, captures, unique_id, number: *number };
     let scene = EvaluationScope {
         connection,
         session,
@@ -297,6 +299,7 @@ pub(super) struct EvaluationScope<'a> {
 /// What rules and the log know of an exchange.
 #[derive(Clone, Copy)]
 pub(super) struct ExchangeScope<'a> {
+    client: Transport<'a>,
     facts: &'a LogFacts,
     progress: &'a Progress,
     captures: &'a RefCell<Captures>,
@@ -365,6 +368,9 @@ pub(super) fn run<T>(
         chosen,
         server: about.server,
         speaks_http2,
+        client: exchange.map(|exchange| exchange.client),
+        requests: session.requests(),
+        server_stream: exchange.and_then(|exchange| exchange.progress.stream()),
     };
     let mut cx = Context {
         now: core.wall(),

@@ -255,6 +255,11 @@ impl Http2Stream {
         self.id
     }
 
+    /// Oddities that came by its connection.
+    pub fn glitches(&self) -> u32 {
+        self.shared.look(Connection::glitches)
+    }
+
     /// Bytes that the head takes in its buffer, or the status of a request whose head makes no sense.
     pub fn head(&self) -> Result<usize, u16> {
         self.head

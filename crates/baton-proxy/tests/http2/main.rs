@@ -556,6 +556,22 @@ fn exchanges_end_when_their_client_goes() {
 }
 
 #[test]
+fn rules_know_how_odd_a_client_is() {
+    let setup = Setup::new(&["return status 200 hdr x-glitches %[fc_glitches]"]);
+    let mut peer = Peer::new(setup.served.connect());
+    peer.request("GET /", true);
+    assert_eq!(peer.response().1, "H200 x-glitches:0 content-length:0E");
+    // DATA that carries nothing. The next request comes behind it.
+    let stream = peer.request("POST /", false);
+    peer.wire.socket.write_all(&frame(0, 0, stream, &[])).expect("room");
+    peer.data(stream, b"x", true);
+    let next = peer.request("GET /", true);
+    let response = std::iter::from_fn(|| Some(peer.response())).find(|(stream, _)| *stream == next);
+    assert_eq!(response, Some((next, "H200 x-glitches:1 content-length:0E".to_owned())));
+    setup.served.end();
+}
+
+#[test]
 fn a_connection_that_begins_as_http1_goes_on_as_http2_by_its_preface() {
     for (proto, disabled, expect) in [(None, false, true), (None, true, false), (Some(BindProtocol::H1), false, false)]
     {

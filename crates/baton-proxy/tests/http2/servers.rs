@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_http2::{Config, ErrorCode, Settings};
-use baton_model::{BindOptions, BindProtocol, Mode, Proxy, Reuse, ServerProtocol};
+use baton_model::{BindOptions, BindProtocol, Mode, Proxy, Reuse, Rule, Ruleset, ServerProtocol, Source};
 use baton_proxy::Counter;
 
 use crate::client::Peer;
@@ -196,6 +196,43 @@ fn both_sides_speak_http2() {
     assert_eq!(server.next(), "3 end x-end:1");
     server.trailers(3, &[("grpc-status", "0")]);
     assert_eq!(client.response(), (stream, "H200 |onetwoEgrpc-status:0".to_owned()));
+    setup.served.end();
+}
+
+#[test]
+fn rules_know_both_streams() {
+    let tells = |proxy: &mut Proxy| {
+        let words = ["set-header", "x-ids", "%[fs.id]/%[bs.id]"].map(str::to_owned).to_vec();
+        let ruleset = Ruleset::HttpResponse;
+        proxy.rules.entry(ruleset).or_default().push(Rule { ruleset, words, source: Source::default() });
+    };
+    let setup = Setup::new(Some(BindProtocol::H1), tells);
+    let mut client = setup.client();
+    client.send(GET);
+    let mut server = setup.server();
+    for ids in ["1/1", "2/3"] {
+        let stream = ids.rsplit('/').next().and_then(|id| id.parse().ok()).expect("a number");
+        server.until(&format!("{stream} end"));
+        server.respond(stream, 204, &[], true);
+        assert_eq!(client.until("\r\n\r\n"), format!("HTTP/1.1 204 \r\nx-ids: {ids}\r\n\r\n"));
+        client.send(GET);
+    }
+    setup.served.end();
+    let setup = Setup::new(Some(BindProtocol::H2), tells);
+    let (mut one, mut other) = (Peer::new(setup.served.connect()), Peer::new(setup.served.connect()));
+    one.request("GET /", true);
+    let mut server = setup.server();
+    server.until("1 end");
+    server.respond(1, 204, &[], true);
+    assert_eq!(one.response(), (1, "H204 x-ids:1/1E".to_owned()));
+    one.request("GET /", true);
+    server.until("3 end");
+    server.respond(3, 204, &[], true);
+    assert_eq!(one.response(), (3, "H204 x-ids:3/3E".to_owned()));
+    other.request("GET /", true);
+    server.until("5 end");
+    server.respond(5, 204, &[], true);
+    assert_eq!(other.response(), (1, "H204 x-ids:1/5E".to_owned()));
     setup.served.end();
 }
 

@@ -151,6 +151,27 @@ pub(super) const ROWS: &[Fetch] = &[
     port!("bc_dst_port", SERVER, ServerDestination, "The port of the server that the connection goes to."),
     of_connection!("fc_http_major", NOTHING, Client, HttpMajor, "The major version of HTTP with the client."),
     of_connection!("bc_http_major", SERVER, Server, HttpMajor, "The major version of HTTP with the server."),
+    of_connection!(
+        "fs.id",
+        NOTHING,
+        Client,
+        Stream,
+        "The stream of the client's request; in HTTP/1 its number on the connection; 0 without HTTP."
+    ),
+    of_connection!(
+        "bs.id",
+        SERVER,
+        Server,
+        Stream,
+        "The stream of the request to the server; in HTTP/1 its number on the connection; 0 without HTTP."
+    ),
+    of_connection!(
+        "fc_glitches",
+        NOTHING,
+        Client,
+        Glitches,
+        "Oddities that came by the client's connection; 0 without HTTP/2."
+    ),
     of_connection!("fc_err", NOTHING, Client, Error, "The number of the error of the client's connection; 0: none."),
     of_connection!("bc_err", SERVER, Server, Error, "The number of the error of the server's connection; 0: none."),
     Fetch::new(

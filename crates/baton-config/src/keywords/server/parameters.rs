@@ -141,7 +141,7 @@ static PARAMETERS: &[Parameter<ServerDraft>] = &[
     row("usesrc", 0, stray_usesrc, "Only after 'source'."),
     row("weight", 1, weight, "Share of the load, 0 to 256."),
     none("log-proto", 1, "it configures logging over TCP, which is not supported yet"),
-    none("pool-low-conn", 1, "threads never take idle connections from each other"),
+    none("pool-low-conn", 1, "it says when threads take no idle connections from each other, and Baton's never do"),
     none("check-pool-conn-name", 1, CHECK_REUSE),
     none("check-reuse-pool", 0, CHECK_REUSE),
     none("no-check-reuse-pool", 0, CHECK_REUSE),
