@@ -92,7 +92,7 @@ pub struct Book {
 
 /// Round trips that take longer count as this long.
 const TIME_MAX_US: u64 = 60_000_000;
-/// Cut connections that are described.
+/// Connections that were cut, or did not come to be, that are described.
 const NOTES_MAX: usize = 20;
 
 impl Book {
@@ -125,8 +125,16 @@ impl Book {
     }
 
     /// A connection did not come to be.
-    pub fn refused(&self, kind: Kind) {
+    pub fn refused(&self, kind: Kind, error: &std::io::Error, at: usize) {
         self.of(kind).refused.fetch_add(1, Ordering::Relaxed);
+        self.note(kind, at, error);
+    }
+
+    fn note(&self, kind: Kind, at: usize, what: &dyn std::fmt::Debug) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.len() < NOTES_MAX {
+            notes.push(format!("{:.1} s: {kind:?} {at}: {what:?}", self.began.elapsed().as_secs_f64()));
+        }
     }
 
     /// A client ended its session as it wanted to.
@@ -144,10 +152,7 @@ impl Book {
             Cut::Damaged(Damage::Changed) => &counts.changed,
         };
         count.fetch_add(1, Ordering::Relaxed);
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if notes.len() < NOTES_MAX {
-            notes.push(format!("{:.1} s: {kind:?} {at}: {cut:?}", self.began.elapsed().as_secs_f64()));
-        }
+        self.note(kind, at, &cut);
     }
 
     /// So many messages or requests went well, with so many bytes.
@@ -158,6 +163,21 @@ impl Book {
 
     pub fn keys_updated(&self, kind: Kind) {
         self.of(kind).key_updates.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All requests and messages that went well.
+    pub fn exchanges(&self) -> u64 {
+        self.kinds.iter().map(|counts| counts.exchanges.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How many times clients have updated their keys.
+    pub fn key_updates(&self) -> u64 {
+        self.kinds.iter().map(|counts| counts.key_updates.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The first connections that were cut or did not come to be, in words.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The beginning of a round trip; give it to [`Book::ended`].
@@ -203,8 +223,7 @@ impl Book {
             let at = |share: f64| times.value_at_quantile(share);
             json!({"count": times.len(), "p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": times.max()})
         };
-        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        json!({"kinds": kinds, "round_trip_us": {"quiet": of(&times[0]), "moving": of(&times[1])}, "first_cuts": *notes})
+        json!({"kinds": kinds, "round_trip_us": {"quiet": of(&times[0]), "moving": of(&times[1])}, "first_cuts": self.notes()})
     }
 }
 

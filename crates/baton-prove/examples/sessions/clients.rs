@@ -187,7 +187,7 @@ async fn again(site: Arc<Site>, kind: Kind, at: usize) {
                 continue;
             }
             Ok(Ended::Cut(cut)) => site.book.cut(kind, cut, at),
-            Err(_) => site.book.refused(kind),
+            Err(error) => site.book.refused(kind, &error, at),
         }
         tokio::time::sleep(AGAIN).await;
     }
@@ -236,8 +236,9 @@ async fn one(site: &Site, kind: Kind, at: usize, address: SocketAddr, is_first: 
 /// different ages from the start.
 fn life(at: usize, is_first: bool) -> Option<u64> {
     let spread = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    let age = if is_first { spread % LIFE_MAX } else { 0 };
-    (!(at / 8).is_multiple_of(2)).then(|| (LIFE_MIN + spread % (LIFE_MAX - LIFE_MIN)).saturating_sub(age).max(1))
+    let whole = LIFE_MIN + spread % (LIFE_MAX - LIFE_MIN);
+    let age = if is_first { (spread >> 8) % whole } else { 0 };
+    (!(at / 8).is_multiple_of(2)).then_some(whole - age)
 }
 
 /// A request without a body.

@@ -145,7 +145,13 @@ fn run(asked: &Asked, book: &Book, processes: &mut Processes) -> Result<(), Fail
             } else {
                 refused += 1
             }
-            progress.show(Instant::now(), || format!("{:?}: {done} upgrades, {refused} refused", asked.product));
+            progress.show(Instant::now(), || {
+                let (exchanges, updates) = (book.exchanges(), book.key_updates());
+                format!(
+                    "{:?}: {done} upgrades, {refused} refused, {exchanges} exchanges, {updates} updates of keys",
+                    asked.product
+                )
+            });
             processes.watch(due.saturating_duration_since(Instant::now()), false);
         }
         book.set_moving(false);
