@@ -44,6 +44,8 @@ pub struct Load {
     pub request_every: Duration,
     pub message_every: Duration,
     pub transfer_seconds: u64,
+    /// Without TLS on either side, and without HTTP/2 then.
+    pub plain: bool,
 }
 
 impl Load {
@@ -73,8 +75,9 @@ enum Over {
 
 impl Over {
     /// Half of all is TLS, half of that 1.3.
-    fn of(at: usize) -> Over {
+    fn of(at: usize, load: &Load) -> Over {
         match at % 4 {
+            _ if load.plain => Over::Plain,
             0 | 2 => Over::Plain,
             1 => Over::Tls(0),
             _ => Over::Tls(1),
@@ -87,8 +90,8 @@ impl Over {
 }
 
 /// Half of the connections have servers with TLS, in all combinations with the client's side.
-fn has_tls_server(at: usize) -> bool {
-    at / 4 % 2 == 1
+fn has_tls_server(at: usize, load: &Load) -> bool {
+    !load.plain && at / 4 % 2 == 1
 }
 
 impl Site {
@@ -148,7 +151,7 @@ impl Site {
 
     /// The address of HTTP, and what a target begins with.
     fn web(&self, over: Over, at: usize) -> (SocketAddr, &'static str) {
-        (self.fronts.web[usize::from(over.is_tls())], if has_tls_server(at) { "/t/" } else { "/" })
+        (self.fronts.web[usize::from(over.is_tls())], if has_tls_server(at, &self.load) { "/t/" } else { "/" })
     }
 }
 
@@ -172,11 +175,12 @@ enum Ended {
 async fn again(site: Arc<Site>, kind: Kind, at: usize) {
     let mut is_first = true;
     loop {
-        let over = Over::of(at);
+        let over = Over::of(at, &site.load);
         let opened = match kind {
             Kind::Http2 => http2(&site, at, &mut is_first).await,
             Kind::Tunnel => {
-                let address = site.fronts.tunnels[usize::from(over.is_tls())][usize::from(has_tls_server(at))];
+                let address =
+                    site.fronts.tunnels[usize::from(over.is_tls())][usize::from(has_tls_server(at, &site.load))];
                 one(&site, kind, at, address, &mut is_first).await
             }
             _ => one(&site, kind, at, site.web(over, at).0, &mut is_first).await,
@@ -195,7 +199,7 @@ async fn again(site: Arc<Site>, kind: Kind, at: usize) {
 
 /// A connection from its beginning to its end; an error if it did not come to be.
 async fn one(site: &Site, kind: Kind, at: usize, address: SocketAddr, is_first: &mut bool) -> io::Result<Ended> {
-    let over = Over::of(at);
+    let over = Over::of(at, &site.load);
     let mut lane = site.open(address, over).await?;
     let prefix = site.web(over, at).1;
     if kind == Kind::WebSocket {
@@ -464,7 +468,7 @@ async fn http2(site: &Site, at: usize, is_first: &mut bool) -> io::Result<Ended>
         site.book.connected(Kind::Http2);
     }
     let connection = tokio::spawn(connection);
-    let prefix = if has_tls_server(at) { "/t/" } else { "/" };
+    let prefix = if has_tls_server(at, &site.load) { "/t/" } else { "/" };
     for number in 1_u64.. {
         let name = format!("n/h{at}-{number}");
         let began = site.book.begin();

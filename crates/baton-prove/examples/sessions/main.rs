@@ -2,7 +2,7 @@
 //! notice, how long the old processes stay, and what all of them take.
 //!
 //! `sessions --product baton|haproxy|nginx-reload|nginx-binary|envoy [--upgrades N] [--every SECONDS] [--kept N] [--websockets N]
-//! [--tunnels N] [--http2 N] [--transfers N] [--transfer-seconds N] [--settle SECONDS] PROGRAM [PROGRAM…]`
+//! [--tunnels N] [--http2 N] [--transfers N] [--transfer-seconds N] [--settle SECONDS] [--plain] PROGRAM [PROGRAM…]`
 //!
 //! Several programs follow each other in turn. Writes one JSON object.
 
@@ -89,6 +89,7 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, Failed> {
         request_every: Duration::from_secs(4),
         message_every: Duration::from_secs(2),
         transfer_seconds: 150,
+        plain: false,
     };
     let mut asked = Asked {
         product: Product::Baton,
@@ -111,6 +112,7 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, Failed> {
             "--http2" => asked.load.http2 = value()?.parse()?,
             "--transfers" => asked.load.transfers = value()?.parse()?,
             "--transfer-seconds" => asked.load.transfer_seconds = value()?.parse()?,
+            "--plain" => (asked.load.plain, asked.load.http2) = (true, 0),
             _ if word.starts_with('-') => return Err(format!("unknown option {word}").into()),
             _ => asked.programs.push(word),
         }

@@ -22,6 +22,8 @@ const START_MAX: Duration = Duration::from_secs(30);
 const REPLACED_MAX: Duration = Duration::from_secs(5);
 /// How often processes are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// Old processes that are asked why they are still there.
+const LEFT_SAY_MAX: usize = 3;
 /// How often their memory is.
 const MEMORY_EVERY: Duration = Duration::from_secs(1);
 
@@ -318,8 +320,24 @@ impl Processes {
         let at = |share: f64| all.get(((all.len() as f64 * share).ceil() as usize).saturating_sub(1)).copied();
         json!({
             "most": self.most, "memory_most_kib": self.memory_most_kib.max(self.memory_kib()), "ended": self.stayed.len(),
-            "left": left.len(), "old_seconds": {"p50": at(0.5), "p99": at(0.99), "max": at(1.0)}, "ended_badly": self.bad,
+            "left": left.len(), "left_say": self.left_say(), "old_seconds": {"p50": at(0.5), "p99": at(0.99), "max": at(1.0)}, "ended_badly": self.bad,
         })
+    }
+}
+
+impl Processes {
+    /// What Baton's old processes that are left say about themselves.
+    fn left_say(&self) -> Vec<String> {
+        let left = self.seen.iter().filter(|(_, seen)| seen.replaced.is_some() && self.product == Product::Baton);
+        let say = |(pid, _): (&i32, &Seen)| {
+            let mut command = Command::new(&self.programs[0]);
+            command.args(["status", "--pid", &pid.to_string()]).env("BATON_RUN_DIR", &self.files.folder);
+            match command.stdin(Stdio::null()).output() {
+                Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+                Err(error) => error.to_string(),
+            }
+        };
+        left.take(LEFT_SAY_MAX).map(say).collect()
     }
 }
 
