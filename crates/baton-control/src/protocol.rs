@@ -267,6 +267,12 @@ pub struct Status {
     /// Connections of clients that went to the process after this one.
     #[serde(default)]
     pub connections_departed: u64,
+    /// Idle connections to servers that came from the process before this one.
+    #[serde(default)]
+    pub server_connections_arrived: u64,
+    /// Idle connections to servers that went to the process after this one.
+    #[serde(default)]
+    pub server_connections_departed: u64,
     /// Connections of clients that stay with this process or those before it, though another one took over; by reason.
     #[serde(default)]
     pub connections_staying: BTreeMap<String, u64>,

@@ -45,6 +45,8 @@ pub(crate) fn status(control: &Control) -> Status {
         last_refused: line.last_refused().map(str::to_owned),
         connections_arrived: line.registry().moves.arrived.load(Ordering::Relaxed),
         connections_departed: line.registry().moves.departed.load(Ordering::Relaxed),
+        server_connections_arrived: line.registry().moves.servers_arrived.load(Ordering::Relaxed),
+        server_connections_departed: line.registry().moves.servers_departed.load(Ordering::Relaxed),
         connections_staying: control.staying(),
         changes: control.history.changes().cloned().collect(),
         ..Status::default()

@@ -13,7 +13,8 @@ use self::effects::{BIND, BIND_OPTIONS, Differences};
 use crate::{Bind, BindTls, DirectBind, Model, Proxy, Role, Server};
 
 pub use self::effects::{
-    Effects, FieldChange, Impact, bind_fields, needs_socket, proxy_fields, reconnects, restarts_check, server_fields,
+    Effects, FieldChange, Impact, bind_fields, connection_terms, needs_socket, proxy_fields, reconnects,
+    restarts_check, server_fields,
 };
 
 /// The difference between the model in use and the one asked for; empty when both say the same.

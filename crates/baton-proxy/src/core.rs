@@ -24,9 +24,10 @@ use crate::generation::Generation;
 use crate::http2_server::{ConnectionMemory, HeadPool};
 use crate::log::LogWriter;
 use crate::messages::Messages;
-use crate::moving::{InTransit, Mover, StayReason};
+use crate::moving::{InTransit, Mover, ServerArrival, StayReason};
 use crate::pipes::Pipes;
 use crate::pool::Upstreams;
+use crate::server_connection::ServerConnection;
 use crate::spare::Spare;
 use crate::state::{ByName, Registry};
 use crate::stream::RecordPool;
@@ -345,6 +346,11 @@ impl Core {
 
     /// Another process has taken over: connections leave for it as soon as they can.
     pub fn begin_moving(self: &Rc<Self>, mover: Mover) {
+        if mover.takes_servers() {
+            // First of all: clients that have left need them.
+            let idle = self.upstreams.take_idle();
+            idle.iter().filter_map(ServerConnection::depart).for_each(|server| mover.send_server(server));
+        }
         let (core, patience) = (Rc::downgrade(self), mover.patience());
         *self.mover.borrow_mut() = Some(mover);
         let all: Vec<Rc<Orders>> = self.connections.borrow().iter().map(|(_, orders)| orders.clone()).collect();
@@ -369,6 +375,26 @@ impl Core {
     fn leaving(&self) -> Vec<Rc<Orders>> {
         let connections = self.connections.borrow();
         connections.iter().filter(|(_, orders)| self.moves(orders)).map(|(_, orders)| orders.clone()).collect()
+    }
+
+    /// Keeps a connection to a server for another request: of this process, or of the one that has taken over.
+    pub fn keep_server(&self, connection: ServerConnection) {
+        let mover = self.mover.borrow();
+        match mover.as_ref().filter(|mover| mover.takes_servers()) {
+            Some(mover) => connection.depart().into_iter().for_each(|server| mover.send_server(server)),
+            None => self.upstreams.give(connection),
+        }
+    }
+
+    /// An idle connection to a server has come from another process. It goes on to the one that has taken over, if there is one.
+    pub fn adopt_server(&self, arrival: ServerArrival) {
+        let ServerArrival { idle, server, counters } = arrival;
+        let connection = ServerConnection::arrive(idle, server);
+        if self.mover.borrow().is_some() {
+            self.keep_server(connection)
+        } else {
+            self.upstreams.adopt(connection, counters)
+        }
     }
 
     /// A connection has come from elsewhere: it goes on to the process that has taken over, if there is one.

@@ -90,4 +90,4 @@ pub use state::{
 };
 pub use sums::{ProcessSum, ProcessSums};
 pub use upstream::{ServerTlsContext, dialer};
-pub use workers::{Command, CoreDoor, Departures, LoopLatency, Seat, SessionReader, Workers};
+pub use workers::{Command, CoreDoor, Departures, Leaver, LoopLatency, Once, Seat, SessionReader, Workers};

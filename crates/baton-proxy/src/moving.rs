@@ -17,11 +17,13 @@ use baton_http::{Limits, Parsed, RequestHead, Version};
 use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
 use tokio::sync::mpsc;
 
-use crate::balance::Slot;
+use crate::balance::{ServerState, Slot};
 pub use crate::facts::{KeptFacts, KeptHead};
 use crate::flow::Active;
 pub use crate::flow::{Body, FlowState};
 use crate::generation::ListenerPlan;
+pub use crate::server_connection::{IdleServer, IdleServerState};
+use crate::state::CounterBlock;
 pub use crate::state::{MoveFigures, StayReason};
 
 /// A client's connection as data, between two requests or with a tunnel.
@@ -253,6 +255,17 @@ pub struct Arrival {
     pub left: Option<Box<SessionState>>,
 }
 
+/// An idle connection to a server that comes to a core, from another process.
+#[derive(Debug)]
+pub struct ServerArrival {
+    /// The connection.
+    pub idle: IdleServer,
+    /// Its server here.
+    pub server: Arc<ServerState>,
+    /// The counters of that.
+    pub counters: Arc<CounterBlock>,
+}
+
 /// The version of a response, as it is spelled in a status line.
 pub fn version_text(text: &str) -> Option<&'static str> {
     Version::of(text.as_bytes()).map(Version::text)
@@ -316,16 +329,36 @@ impl Drop for InTransit {
 /// Where connections go that leave their core.
 #[derive(Clone, Debug)]
 pub struct Mover {
-    sender: mpsc::UnboundedSender<Departure>,
+    clients: mpsc::UnboundedSender<Departure>,
+    /// `None`: the other process takes no connections to servers.
+    servers: Option<mpsc::UnboundedSender<IdleServer>>,
     patience: Option<Duration>,
 }
 
+/// What leaves, as the other process takes it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct MoveTerms {
+    /// Requests in flight have so long to end before they leave in the middle; `None`: they do not.
+    pub patience: Option<Duration>,
+    /// Idle connections to servers leave, too.
+    pub with_servers: bool,
+}
+
+/// Where connections come out that have left their cores.
+#[derive(Debug)]
+pub struct Moved {
+    /// Those of clients.
+    pub clients: mpsc::UnboundedReceiver<Departure>,
+    /// Idle ones to servers.
+    pub servers: mpsc::UnboundedReceiver<IdleServer>,
+}
+
 impl Mover {
-    /// A mover, and where its connections come out. Requests in flight have so long to end before they leave in the
-    /// middle; `None`: they do not.
-    pub fn new(patience: Option<Duration>) -> (Mover, mpsc::UnboundedReceiver<Departure>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Mover { sender, patience }, receiver)
+    /// A mover, and where its connections come out.
+    pub fn new(terms: MoveTerms) -> (Mover, Moved) {
+        let ((clients, departures), (idle, servers)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let mover = Mover { clients, servers: terms.with_servers.then_some(idle), patience: terms.patience };
+        (mover, Moved { clients: departures, servers })
     }
 
     /// How long requests in flight have to end; `None`: as long as they take.
@@ -333,12 +366,24 @@ impl Mover {
         self.patience
     }
 
+    /// Whether idle connections to servers leave.
+    pub fn takes_servers(&self) -> bool {
+        self.servers.is_some()
+    }
+
+    /// Sends an idle connection to a server off. It is closed when nobody takes it.
+    pub fn send_server(&self, server: IdleServer) {
+        if let Some(servers) = &self.servers {
+            let _ = servers.send(server);
+        }
+    }
+
     /// Sends a connection off; it comes back at once when nobody takes any (more).
     ///
     /// # Errors
     /// Nobody takes it.
     pub fn send(&self, departure: Departure) -> Result<(), Box<Departure>> {
-        self.sender.send(departure).map_err(|refused| Box::new(refused.0))
+        self.clients.send(departure).map_err(|refused| Box::new(refused.0))
     }
 }
 

@@ -277,7 +277,11 @@ impl Upstreams {
 
     /// Keeps a connection for later, if its server may have one more (`pool-max-conn`, shared out among the cores) and had
     /// that many requests at once lately.
-    pub fn give(self: &Rc<Self>, mut connection: ServerConnection) {
+    pub fn give(self: &Rc<Self>, connection: ServerConnection) {
+        self.keep(connection, self.clock.now());
+    }
+
+    fn keep(self: &Rc<Self>, mut connection: ServerConnection, since: Instant) {
         if connection.server.is_removed() || !connection.is_shareable() {
             return;
         }
@@ -285,7 +289,7 @@ impl Upstreams {
         if limit == 0 {
             return;
         }
-        connection.idle_since = self.clock.now();
+        connection.idle_since = since;
         let mut pools = self.pools.borrow_mut();
         let Some(pool) = pools.get_mut(&key(&connection.server)) else { return };
         let limit = limit.min(pool.peak);
@@ -301,6 +305,27 @@ impl Upstreams {
         pool.note();
         drop(pools);
         self.sweep_later();
+    }
+
+    /// Takes out all idle connections with HTTP/1: they are another process's from now on, or are closed.
+    pub fn take_idle(&self) -> Vec<ServerConnection> {
+        let mut all = Vec::new();
+        for pool in self.pools.borrow_mut().values_mut() {
+            all.append(&mut pool.idle);
+            pool.note();
+        }
+        self.idle.set(0);
+        all
+    }
+
+    /// Keeps a connection that was idle in another process, if its server may have one more. Its server had as many requests at once there.
+    pub fn adopt(self: &Rc<Self>, connection: ServerConnection, counters: Arc<CounterBlock>) {
+        self.counters(&connection.server, self.clock.now(), || counters);
+        if let Some(pool) = self.pools.borrow_mut().get_mut(&key(&connection.server)) {
+            pool.peak = pool.peak.saturating_add(1);
+        }
+        let since = connection.idle_since;
+        self.keep(connection, since);
     }
 
     /// Closes idle connections of servers that `generation` does not have, or has elsewhere, and those beyond this core's

@@ -1,10 +1,12 @@
 //! An established connection to a server, and what it carries of a client.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use baton_model::{Address, Proxy, Server, ServerProtocol, diff};
+use socket2::Socket;
 
 use crate::balance::ServerState;
 use crate::proxy_protocol::Addresses;
@@ -37,6 +39,32 @@ pub struct ServerConnection {
     pub idle_since: Instant,
 }
 
+/// An idle connection to a server that any request may use, without TLS, over which HTTP/1 is spoken: on its way to another process.
+#[derive(Debug)]
+pub struct IdleServer {
+    /// What it is.
+    pub state: IdleServerState,
+    /// Its socket.
+    pub socket: OwnedFd,
+}
+
+/// An idle connection to a server, as data.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct IdleServerState {
+    /// Its backend.
+    pub backend: Arc<str>,
+    /// Its server.
+    pub server: Arc<str>,
+    /// By what it was opened ([`diff::connection_terms`]).
+    pub terms: String,
+    /// The name that was asked for.
+    pub name: Option<Box<str>>,
+    /// Requests that it has carried.
+    pub requests: u32,
+    /// Since when it is idle.
+    pub since: Instant,
+}
+
 impl ServerConnection {
     /// Whether a request for `config` may go over it: a reload may have changed where the server is and how it is spoken to, and
     /// a runtime command whom to trust.
@@ -48,6 +76,39 @@ impl ServerConnection {
     /// Whether it was encrypted by files that hold the same still.
     pub fn is_current(&self) -> bool {
         self.encryption.as_ref().is_none_or(Agreed::is_current)
+    }
+
+    /// One that was idle in another process, without TLS.
+    pub fn arrive(IdleServer { state, socket }: IdleServer, server: Arc<ServerState>) -> ServerConnection {
+        let config = server.config();
+        ServerConnection {
+            stream: Stream::moved(Socket::from(socket)),
+            server,
+            config,
+            protocol: None,
+            encryption: None,
+            name: state.name,
+            client: None,
+            requests: state.requests,
+            private: false,
+            idle_since: state.since,
+        }
+    }
+
+    /// What another process needs of it while it is idle, with a second descriptor of its socket; `None`: it is one that cannot move.
+    pub fn depart(&self) -> Option<IdleServer> {
+        let is_plain = self.encryption.is_none() && self.protocol.is_none();
+        let can_move = is_plain && self.is_shareable() && !self.private && !self.stream.is_stale();
+        let backend = self.server.backend().filter(|_| can_move)?;
+        let state = IdleServerState {
+            backend: backend.name().clone(),
+            server: self.server.name().clone(),
+            terms: diff::connection_terms(&self.config),
+            name: self.name.clone(),
+            requests: self.requests,
+            since: self.idle_since,
+        };
+        Some(IdleServer { state, socket: self.stream.socket().try_clone().ok()?.into() })
     }
 
     /// Whether other clients may use it too: it does not carry one client's address.

@@ -2,7 +2,7 @@
 
 mod doors;
 
-pub use self::doors::{Adoption, CoreDoor, Departures, Seat};
+pub use self::doors::{CoreDoor, Departures, Leaver, Once, Seat};
 
 use std::io;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::core::{ConnectionId, Core, Order, ServerMark, SessionDescription, SessionPage};
 use crate::generation::Generation;
 use crate::http1::Line;
-use crate::moving::Mover;
+use crate::moving::{Arrival, Mover, ServerArrival};
 use crate::state::{ListenerId, Registry};
 use crate::supervise::{self, AGAIN, Panicked};
 
@@ -51,7 +51,9 @@ pub enum Command {
     /// Another process has taken over: connections leave for it by this as soon as they can.
     Move(Mover),
     /// A connection comes from elsewhere, or back; for one core.
-    Adopt(Adoption),
+    Adopt(Once<Arrival>),
+    /// An idle connection to a server comes from another process; for one core.
+    AdoptServer(Once<ServerArrival>),
     /// Report that the event loop got to this.
     Measure(Arc<LoopLatency>),
     /// An order to one connection; obeyed by the core whose it is.
@@ -334,6 +336,7 @@ impl CoreOrders {
             Command::Move(mover) => self.mover = Some(mover.clone()),
             Command::Measure(_)
             | Command::Adopt(_)
+            | Command::AdoptServer(_)
             | Command::Order(..)
             | Command::EndSessions(_)
             | Command::Describe { .. }
@@ -381,6 +384,7 @@ async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told:
             Command::Drain { spread } => core.drain(spread),
             Command::Move(mover) => core.begin_moving(mover),
             Command::Adopt(adoption) => adoption.take().into_iter().for_each(|arrival| acceptors.adopt(arrival)),
+            Command::AdoptServer(arrival) => arrival.take().into_iter().for_each(|arrival| core.adopt_server(arrival)),
             Command::Measure(latency) => {
                 core.clock.refresh();
                 latency.end(core.clock.now());

@@ -1,12 +1,13 @@
 //! Which connections of a process before this one are taken, and where they go.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use baton_model::Mode;
-use baton_proxy::moving::{StayReason, TunnelState};
+use baton_model::{Mode, diff};
+use baton_proxy::moving::{IdleServer, MoveTerms, ServerArrival, StayReason, TunnelState};
 use baton_proxy::{Command, Generation, ListenerPlan};
 
 use super::Control;
@@ -14,6 +15,7 @@ use crate::handover::kinds::{MoveKind, Takes};
 use crate::handover::message::{Ready, Stop};
 use crate::handover::moving::{CONNECTIONS_PER_MESSAGE, Expected, Leaving, Verdicts};
 use crate::handover::record::{self, ConnectionRecord, Described};
+use crate::handover::server_record::ServerRecord;
 use crate::handover::wire::WireVersion;
 use crate::listeners::Place;
 
@@ -38,9 +40,12 @@ impl Control {
         if !takes || self.line.model().global.keeps_connections {
             return None;
         }
-        let takes_requests = ready.takes().kinds.has(MoveKind::Requests);
+        let kinds = ready.takes().kinds;
         let patience = self.line.model().global.handover_patience;
-        let (mover, departures) = self.workers.departures(takes_requests.then_some(patience));
+        let (mover, departures) = self.workers.departures(MoveTerms {
+            patience: kinds.has(MoveKind::Requests).then_some(patience),
+            with_servers: kinds.has(MoveKind::ServerPools),
+        });
         self.workers.command(Command::Move(mover)).await;
         Some(Leaving::new(departures, self.line.registry().moves.clone(), ready.takes()))
     }
@@ -61,6 +66,27 @@ impl Control {
             if room < 0 { Err(StayReason::Full) } else { Ok(expected) }
         });
         Some(verdicts.collect())
+    }
+
+    /// Idle connections to servers of a process before this one go to the cores in turn; what no server here would use is closed.
+    pub(super) fn adopt_servers(&self, servers: Vec<(ServerRecord, OwnedFd)>) {
+        let now = Instant::now();
+        let Some(generation) = self.line.generation().filter(|_| self.takes_connections().any()) else { return };
+        let figures = &self.line.registry().moves;
+        let arrival = |(record, socket): (ServerRecord, OwnedFd)| {
+            let state = record.state(now)?;
+            let backend = generation.backends.get(&state.backend)?;
+            let server = backend.state.server(&state.server)?;
+            let is_same = server.encryption().is_none() && diff::connection_terms(&server.config()) == state.terms;
+            let counters = is_same.then(|| backend.figures.server(server.name()))?;
+            Some(ServerArrival { idle: IdleServer { state, socket }, server, counters })
+        };
+        for arrival in servers.into_iter().filter_map(arrival) {
+            let turn = figures.servers_arrived.fetch_add(1, Ordering::Relaxed);
+            if let Some(door) = self.workers.door(turn as usize) {
+                door.let_server_in(arrival);
+            }
+        }
     }
 
     fn judge_connection(&self, record: ConnectionRecord, now: Instant) -> Result<Expected, StayReason> {

@@ -67,6 +67,7 @@ impl Control {
             GiverEvent::Report { .. }
             | GiverEvent::Joined { .. }
             | GiverEvent::Offered { .. }
+            | GiverEvent::Servers { .. }
             | GiverEvent::Left { .. } => {
                 let effects = self.hear_predecessor(event);
                 self.succeed(effects).await;
@@ -135,6 +136,10 @@ impl Control {
             GiverEvent::Offered { connections, reply } => {
                 // One that left keeps them.
                 let _ = reply.send(self.judge_connections(connections));
+                Vec::new()
+            }
+            GiverEvent::Servers { servers } => {
+                self.adopt_servers(servers);
                 Vec::new()
             }
             GiverEvent::Left { from } => self.succession.left(from),

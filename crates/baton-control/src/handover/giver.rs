@@ -16,6 +16,7 @@ use super::message::{
 use super::moving::{Leaving, Verdicts};
 use super::record::ConnectionRecord;
 use super::report;
+use super::server_record::ServerRecord;
 use super::wire::WireVersion;
 use crate::control_socket::Peer;
 use crate::rights::Place;
@@ -74,6 +75,11 @@ pub enum GiverEvent {
         connections: Vec<ConnectionRecord>,
         /// Takes which are taken.
         reply: oneshot::Sender<Verdicts>,
+    },
+    /// A process before us gives idle connections to servers.
+    Servers {
+        /// They, with their sockets.
+        servers: Vec<(ServerRecord, OwnedFd)>,
     },
     /// A process before us has ended, or reports elsewhere by now.
     Left {

@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::kinds::{MoveKinds, Takes};
 use super::memory::{Counts, ProcessMemory};
 use super::record::ConnectionRecord;
+use super::server_record::ServerRecord;
 use crate::listeners::INHERITED_MAX;
 use crate::printable;
 
@@ -30,7 +31,7 @@ pub const SOCKETS_PER_MESSAGE: usize = 128;
 pub const TABLES_MAX: usize = 4096;
 
 /// Names of messages.
-pub(super) const NAMES: [&str; 18] = [
+pub(super) const NAMES: [&str; 19] = [
     "hello",
     "welcome",
     "refused",
@@ -49,6 +50,7 @@ pub(super) const NAMES: [&str; 18] = [
     "take",
     "give",
     "withdraw",
+    "servers",
 ];
 
 /// A message. Its first field, `say`, is its name.
@@ -115,6 +117,8 @@ pub enum Message {
         /// Which of its offers.
         batch: u32,
     },
+    /// Giver: idle connections to servers, with their descriptors. Nobody waits for a reply: those that are not wanted are closed.
+    Servers(IdleServers),
     /// What this program does not know.
     Unknown,
 }
@@ -186,6 +190,7 @@ impl Message {
             | Message::Take(_)
             | Message::Give(_)
             | Message::Withdraw { .. }
+            | Message::Servers(_)
             | Message::Unknown => {}
         }
     }
@@ -211,6 +216,7 @@ impl Message {
             Message::Take(_) => "take",
             Message::Give(_) => "give",
             Message::Withdraw { .. } => "withdraw",
+            Message::Servers(_) => "servers",
             Message::Unknown => "unknown",
         }
     }
@@ -221,6 +227,7 @@ impl Message {
             Message::Sockets(sockets) => sockets.sockets.len(),
             Message::Tables(tables) => tables.tables.len(),
             Message::Give(give) => give.descriptors as usize,
+            Message::Servers(servers) => servers.servers.len(),
             _ => 0,
         }
     }
@@ -288,6 +295,7 @@ impl Message {
             "take" => Take::deserialize(fields).map(Message::Take),
             "give" => Give::deserialize(fields).map(Message::Give),
             "withdraw" => Withdraw::deserialize(fields).map(|Withdraw { batch }| Message::Withdraw { batch }),
+            "servers" => IdleServers::deserialize(fields).map(Message::Servers),
             _ => bare(fields, Message::Unknown),
         }
     }
@@ -444,6 +452,14 @@ pub struct Give {
     pub batch: u32,
     /// How many.
     pub descriptors: u32,
+}
+
+/// [`Message::Servers`]: one descriptor comes with each.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IdleServers {
+    /// What they are, in the order of the descriptors.
+    pub servers: Vec<ServerRecord>,
 }
 
 fn is_zero(value: &u32) -> bool {

@@ -26,7 +26,7 @@
 //! [`message`] is what is said, [`wire`] what it is as bytes in each version, [`channel`] how those travel; [`taker`] and [`giver`] are
 //! the two sides; [`memory`] is all that is remembered of a process, [`state`] makes that of live state and goes on from it, and
 //! [`report`] is what follows the handover, with the connections of clients that move ([`moving`], [`record`], [`session_record`],
-//! [`in_flight`], [`kinds`]); [`crashed`] is what is
+//! [`in_flight`], [`server_record`], [`kinds`]); [`crashed`] is what is
 //! known of a worker that ended without one.
 
 pub mod belief;
@@ -41,6 +41,7 @@ pub mod moving;
 mod named;
 pub mod record;
 pub mod report;
+pub mod server_record;
 pub mod session_record;
 pub mod state;
 pub mod strangers;

@@ -20,14 +20,15 @@ use std::time::{Duration, Instant};
 
 use baton_proxy::balance::Slot;
 use baton_proxy::moving::{
-    Arrival, Departure, IdleClient, MoveFigures, MovedTunnel, SessionState, StayReason, TunnelState,
+    Arrival, Departure, IdleClient, IdleServer, MoveFigures, MovedTunnel, SessionState, StayReason, TunnelState,
 };
-use baton_proxy::{Departures, ListenerPlan, Seat};
+use baton_proxy::{Departures, Leaver, ListenerPlan, Seat};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
-use super::kinds::Takes;
-use super::message::{Connections, Give, Message, Staying, Take};
+use super::kinds::{MoveKind, Takes};
+use super::message::{Connections, Give, IdleServers, Message, Staying, Take};
 use super::record::{self, ConnectionRecord};
+use super::server_record::ServerRecord;
 
 /// How long the new process may take for `take`: the connections of a batch are not served meanwhile.
 pub const TAKE_WITHIN: Duration = Duration::from_secs(2);
@@ -54,6 +55,17 @@ pub struct Leaving {
     waiting: VecDeque<Departure>,
 }
 
+/// What may happen on the way to another process.
+#[derive(Debug)]
+pub enum LeavingEvent {
+    /// A client's connection leaves.
+    Client(Departure),
+    /// An idle connection to a server leaves.
+    Server(IdleServer),
+    /// The reply to an offer is late.
+    Late,
+}
+
 #[derive(Debug)]
 struct Batch {
     connections: Vec<Departure>,
@@ -67,28 +79,50 @@ impl Leaving {
         Leaving { departures, figures, takes, batch: 0, offered: None, waiting: VecDeque::new() }
     }
 
-    /// Whether an offer waits for its reply.
-    pub fn is_waiting(&self) -> bool {
-        self.offered.is_some()
+    /// What comes next. While an offer waits for its reply, no client leaves. May be abandoned and begun again.
+    pub async fn next(&mut self) -> LeavingEvent {
+        let end = self.offered.as_ref().map(|batch| batch.end);
+        if end.is_none()
+            && let Some(departure) = self.waiting.pop_front()
+        {
+            return LeavingEvent::Client(departure);
+        }
+        let late = async {
+            match end {
+                Some(end) => tokio::time::sleep_until(end.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(leaver) = self.departures.next(end.is_none()) => match leaver {
+                Leaver::Client(departure) => LeavingEvent::Client(departure),
+                Leaver::Server(server) => LeavingEvent::Server(server),
+            },
+            () = late => LeavingEvent::Late,
+            else => std::future::pending().await,
+        }
     }
 
-    /// The next connection that leaves. May be abandoned and begun again.
-    pub async fn next(&mut self) -> Departure {
-        if let Some(departure) = self.waiting.pop_front() {
-            return departure;
+    /// Gives this idle connection to a server, and those that leave with it, if they are taken.
+    ///
+    /// # Errors
+    /// The conversation is over.
+    pub async fn give_servers(&mut self, channel: &mut Channel, first: IdleServer) -> Result<(), Broken> {
+        let mut idle = vec![first];
+        while idle.len() < CONNECTIONS_PER_MESSAGE
+            && let Some(next) = self.departures.try_next_server()
+        {
+            idle.push(next);
         }
-        match self.departures.next().await {
-            Some(departure) => departure,
-            None => std::future::pending().await,
+        if !self.takes.kinds.has(MoveKind::ServerPools) {
+            return Ok(());
         }
-    }
-
-    /// Ends when the reply to an offer is late.
-    pub async fn late(&mut self) {
-        match &self.offered {
-            Some(batch) => tokio::time::sleep_until(batch.end.into()).await,
-            None => std::future::pending().await,
-        }
+        let now = Instant::now();
+        let servers = idle.iter().map(|server| ServerRecord::of(&server.state, now)).collect();
+        let fds: Vec<_> = idle.iter().map(|server| server.socket.as_fd()).collect();
+        channel.send(Message::Servers(IdleServers { servers }), &fds, ANSWER_WITHIN).await?;
+        self.figures.servers_departed.fetch_add(idle.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Offers this connection, and those that leave with it.

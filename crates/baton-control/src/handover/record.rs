@@ -168,8 +168,11 @@ impl ConnectionRecord {
     /// Bytes of it as it travels, at most; exactly where there are parts without a bound of their own.
     pub fn bytes(&self) -> usize {
         let head = self.tunnel.as_ref().and_then(|tunnel| tunnel.facts.head.as_ref());
-        let is_short =
-            self.proxy_values.is_none() && self.left.is_none() && head.is_none_or(|head| head.line.len() <= 1024);
+        let has_request = self.tunnel.as_ref().is_some_and(|tunnel| tunnel.request.is_some());
+        let is_short = self.proxy_values.is_none()
+            && self.left.is_none()
+            && !has_request
+            && head.is_none_or(|head| head.line.len() <= 1024);
         if is_short { SHORT_BYTES } else { serde_json::to_vec(self).map_or(usize::MAX, |text| text.len()) }
     }
 

@@ -6,15 +6,14 @@
 
 use std::time::Duration;
 
-use baton_proxy::moving::Departure;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
 use super::giver::{GiverEvent, Hearing, Heir};
 use super::kinds::Takes;
-use super::message::{Connections, Message, Report};
-use super::moving::{Coming, Leaving};
+use super::message::{Connections, IdleServers, Message, Report};
+use super::moving::{Coming, Leaving, LeavingEvent};
 use super::taker;
 use super::wire::WireVersion;
 
@@ -37,8 +36,9 @@ pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Rep
             event = leaving_event(&mut leaving) => {
                 let Some(leaving) = &mut leaving else { return };
                 let done = match event {
-                    Some(departure) => leaving.offer(&mut channel, departure).await,
-                    None => leaving.withdraw(&mut channel).await,
+                    LeavingEvent::Client(departure) => leaving.offer(&mut channel, departure).await,
+                    LeavingEvent::Server(server) => leaving.give_servers(&mut channel, server).await,
+                    LeavingEvent::Late => leaving.withdraw(&mut channel).await,
                 };
                 if done.is_err() {
                     return;
@@ -70,14 +70,9 @@ pub async fn tell(mut channel: Channel, mut reports: mpsc::UnboundedReceiver<Rep
     }
 }
 
-/// A connection that leaves; `None`: the reply to an offer is late.
-async fn leaving_event(leaving: &mut Option<Leaving>) -> Option<Departure> {
+async fn leaving_event(leaving: &mut Option<Leaving>) -> LeavingEvent {
     match leaving {
-        Some(leaving) if leaving.is_waiting() => {
-            leaving.late().await;
-            None
-        }
-        Some(leaving) => Some(leaving.next().await),
+        Some(leaving) => leaving.next().await,
         None => std::future::pending().await,
     }
 }
@@ -140,6 +135,14 @@ pub async fn listen(
                     }
                 }
                 Ok(Message::Withdraw { batch }) => coming.withdraw(batch),
+                Ok(Message::Servers(IdleServers { servers })) => {
+                    let Ok(sockets) = channel.take_fds(servers.len()) else { break };
+                    // Those of a process that is not listened to are closed.
+                    let servers: Vec<_> = servers.into_iter().zip(sockets).collect();
+                    if hearing == Hearing::Connections && events.send(GiverEvent::Servers { servers }).await.is_err() {
+                        return;
+                    }
+                }
                 Ok(_) => {}
                 Err(_) => break,
             },

@@ -138,6 +138,20 @@ pub static OWN: &[OwnMetric] = &[
         },
     ),
     row(
+        "server_connections_moved_total",
+        Counter,
+        "direction",
+        "Idle connections to servers that came from the process before this one, or went to the one after it",
+        |control, _| {
+            let moves = &control.line.registry().moves;
+            let directions = [("in", &moves.servers_arrived), ("out", &moves.servers_departed)];
+            let count = |(direction, count): (&str, &AtomicU64)| {
+                (labels(&[("direction", direction)]), count.load(Ordering::Relaxed) as f64)
+            };
+            directions.into_iter().map(count).collect()
+        },
+    ),
+    row(
         "connections_staying",
         Gauge,
         "reason",

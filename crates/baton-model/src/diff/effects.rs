@@ -483,6 +483,17 @@ pub fn reconnects(old: &Server, new: &Server) -> bool {
     SERVER.iter().any(|row| row.effects.reconnects && (row.differs)(old, new))
 }
 
+/// By what connections to a server are opened, as text for another process: connections that were opened by the same may be used for each
+/// other.
+pub fn connection_terms(server: &Server) -> String {
+    let rows = SERVER.iter().filter(|row| row.effects.reconnects);
+    let mut terms: Vec<String> = rows.map(|row| format!("{}={}", row.word, (row.text)(server))).collect();
+    // Those that the plan does not show.
+    terms.push(format!("{:?}", server.source_address));
+    terms.push(format!("{:?}", server.tls.is_some()));
+    terms.join(" ")
+}
+
 /// The option of a listening address that an open socket cannot follow; `None`: it can follow all that differs.
 pub fn needs_socket(old: &BindOptions, new: &BindOptions) -> Option<&'static str> {
     BIND_OPTIONS.iter().find(|row| row.effects.needs_socket && (row.differs)(old, new)).map(|row| row.word)

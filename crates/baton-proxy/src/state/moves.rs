@@ -72,6 +72,10 @@ pub struct MoveFigures {
     pub arrived: AtomicU64,
     /// Went.
     pub departed: AtomicU64,
+    /// Idle connections to servers that came.
+    pub servers_arrived: AtomicU64,
+    /// Idle connections to servers that went.
+    pub servers_departed: AtomicU64,
     /// Of those that are open: stay, for the reason at this place of [`StayReason::ALL`].
     staying: [AtomicU64; StayReason::ALL.len()],
 }

@@ -2,24 +2,29 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Command, Workers};
-use crate::moving::{Arrival, Departure, InTransit, Mover, StayReason};
+use crate::moving::{Arrival, Departure, IdleServer, InTransit, MoveTerms, Moved, Mover, ServerArrival, StayReason};
 
 /// A connection in a command, which can be copied; it can be taken once.
-#[derive(Clone, Debug)]
-pub struct Adoption(Arc<Mutex<Option<Box<Arrival>>>>);
+#[derive(Debug)]
+pub struct Once<T>(Arc<Mutex<Option<Box<T>>>>);
 
-impl Adoption {
-    fn of(arrival: Arrival) -> Adoption {
-        Adoption(Arc::new(Mutex::new(Some(Box::new(arrival)))))
+impl<T> Clone for Once<T> {
+    fn clone(&self) -> Once<T> {
+        Once(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Once<T> {
+    fn of(arrival: T) -> Once<T> {
+        Once(Arc::new(Mutex::new(Some(Box::new(arrival)))))
     }
 
     /// The connection.
-    pub fn take(&self) -> Option<Arrival> {
+    pub fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(|arrival| *arrival)
     }
 }
@@ -32,7 +37,14 @@ impl CoreDoor {
     /// Lets a connection in. It is closed when the core has ended.
     pub fn let_in(&self, arrival: Arrival) {
         if let Some(core) = self.0.upgrade() {
-            let _ = core.send((Command::Adopt(Adoption::of(arrival)), oneshot::channel().0));
+            let _ = core.send((Command::Adopt(Once::of(arrival)), oneshot::channel().0));
+        }
+    }
+
+    /// Lets an idle connection to a server in.
+    pub fn let_server_in(&self, arrival: ServerArrival) {
+        if let Some(core) = self.0.upgrade() {
+            let _ = core.send((Command::AdoptServer(Once::of(arrival)), oneshot::channel().0));
         }
     }
 }
@@ -49,19 +61,39 @@ pub struct Seat {
 /// What leaves the cores.
 #[derive(Debug)]
 pub struct Departures {
-    departures: mpsc::UnboundedReceiver<Departure>,
+    moved: Moved,
     doors: Vec<CoreDoor>,
 }
 
+/// A connection that leaves.
+#[derive(Debug)]
+pub enum Leaver {
+    /// A client's.
+    Client(Departure),
+    /// An idle one to a server.
+    Server(IdleServer),
+}
+
 impl Departures {
-    /// The next one; `None`: there will be none. May be abandoned and begun again.
-    pub async fn next(&mut self) -> Option<Departure> {
-        self.departures.recv().await
+    /// The next one, those to servers first; `None`: there will be none. May be abandoned and begun again.
+    pub async fn next(&mut self, with_clients: bool) -> Option<Leaver> {
+        let Moved { clients, servers } = &mut self.moved;
+        tokio::select! {
+            biased;
+            Some(server) = servers.recv() => Some(Leaver::Server(server)),
+            client = clients.recv(), if with_clients => client.map(Leaver::Client),
+            else => None,
+        }
     }
 
-    /// The next one, if there is one.
+    /// The next one of a client, if there is one.
     pub fn try_next(&mut self) -> Option<Departure> {
-        self.departures.try_recv().ok()
+        self.moved.clients.try_recv().ok()
+    }
+
+    /// The next one to a server, if there is one.
+    pub fn try_next_server(&mut self) -> Option<IdleServer> {
+        self.moved.servers.try_recv().ok()
     }
 
     /// Gives a connection back to its core, where it stays.
@@ -73,8 +105,10 @@ impl Departures {
 
     /// None leaves any more: those that are here go back.
     pub fn close(&mut self) {
-        self.departures.close();
-        while let Ok(departure) = self.departures.try_recv() {
+        self.moved.servers.close();
+        while self.moved.servers.try_recv().is_ok() {}
+        self.moved.clients.close();
+        while let Ok(departure) = self.moved.clients.try_recv() {
             self.give_back(departure, StayReason::NoReply);
         }
     }
@@ -87,12 +121,17 @@ impl Drop for Departures {
 }
 
 impl Workers {
-    /// Where connections leave, and where they come out. Requests in flight have so long to end where they are; `None`: as
-    /// long as they take.
-    pub fn departures(&self, patience: Option<Duration>) -> (Mover, Departures) {
-        let (mover, departures) = Mover::new(patience);
+    /// Where connections leave, and where they come out.
+    pub fn departures(&self, terms: MoveTerms) -> (Mover, Departures) {
+        let (mover, moved) = Mover::new(terms);
         let doors = self.threads.iter().map(|worker| CoreDoor(worker.commands.downgrade())).collect();
-        (mover, Departures { departures, doors })
+        (mover, Departures { moved, doors })
+    }
+
+    /// The way to a core: another one for each turn.
+    pub fn door(&self, turn: usize) -> Option<CoreDoor> {
+        let worker = self.threads.get(turn % self.threads.len().max(1))?;
+        Some(CoreDoor(worker.commands.downgrade()))
     }
 
     /// A place at the core with the fewest connections.

@@ -152,6 +152,14 @@ fn text(status: &Status) -> String {
     if status.connections_departed > 0 {
         out.push_str(&format!("{} connections went to the process that took over\n", status.connections_departed));
     }
+    if status.server_connections_arrived > 0 {
+        let count = status.server_connections_arrived;
+        out.push_str(&format!("{count} idle server connections came from the process before this one\n"));
+    }
+    if status.server_connections_departed > 0 {
+        let count = status.server_connections_departed;
+        out.push_str(&format!("{count} idle server connections went to the process that took over\n"));
+    }
     for (reason, count) in &status.connections_staying {
         out.push_str(&format!("{count} connections do not move to the process that took over: {}\n", staying(reason)));
     }

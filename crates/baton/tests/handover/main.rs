@@ -11,6 +11,7 @@ mod load;
 mod messages;
 mod moving;
 mod peers;
+mod pools;
 mod rights;
 mod states;
 #[path = "../support/mod.rs"]

@@ -57,6 +57,10 @@ impl Taker {
         if let Message::Tables(tables) = &message {
             drop(self.channel.take_fds(tables.tables.len()).expect("one for each"));
         }
+        if let Message::Servers(servers) = &message {
+            let fds = self.channel.take_fds(servers.servers.len()).expect("one for each");
+            self.given.extend(fds);
+        }
         if let Message::Give(give) = &message {
             let fds = self.channel.take_fds(give.descriptors as usize).expect("one for each");
             self.given.extend(fds);
