@@ -1,5 +1,6 @@
 //! What is true of the whole process, for the statistics page.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use baton_kernel::output::losses;
@@ -43,6 +44,13 @@ pub(super) fn process(control: &Control, page: &StatsPage, is_admin: bool) -> Js
     let older = control.succession.predecessors();
     process["older"] = older.map(|(pid, connections)| json!({ "pid": pid, "connections": connections })).collect();
     process["staying"] = control.staying().into_iter().map(|(reason, count)| (reason, Json::from(count))).collect();
+    let moves = &line.registry().moves;
+    process["moved"] = json!({
+        "arrived": moves.arrived.load(Ordering::Relaxed),
+        "departed": moves.departed.load(Ordering::Relaxed),
+        "servers_arrived": moves.servers_arrived.load(Ordering::Relaxed),
+        "servers_departed": moves.servers_departed.load(Ordering::Relaxed),
+    });
     process["refused"] = line.refused().into();
     process["panics"] = panics::count().into();
     process["leaving"] = line.listeners().leaving_count().into();

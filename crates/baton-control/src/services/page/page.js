@@ -387,6 +387,9 @@ function facts() {
   if (p.connections !== undefined) list.push(`${number(p.connections)} of ${number(p.maxconn)} connections`);
   if (p.req_rate !== undefined) list.push(`${number(p.req_rate)} requests/s`);
   if (p.earlier) list.push(`${number(p.earlier)} connections from an earlier configuration`);
+  const moved = [["arrived", "connections came from the process before this one"], ["departed", "connections went to the process that took over"],
+    ["servers_arrived", "idle server connections came from the process before this one"], ["servers_departed", "idle server connections went to the process that took over"]];
+  for (const [name, text] of moved) if (p.moved?.[name]) list.push(`${number(p.moved[name])} ${text}`);
   for (const [reason, count] of Object.entries(p.staying ?? {})) list.push(`${number(count)} connections do not move to the process that took over (${reason})`);
   for (const one of p.older ?? []) list.push(`PID ${one.pid} before this one still serves ${one.connections === null ? "its last" : number(one.connections)} connections`);
   if (p.leaving) list.push(`${number(p.leaving)} addresses closing`);
