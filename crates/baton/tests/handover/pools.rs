@@ -83,6 +83,32 @@ fn a_connection_goes_with_what_it_has_carried() {
 }
 
 #[test]
+fn the_page_shows_what_has_moved() {
+    let (_origins, servers) = origins(1);
+    let (web, page) = (free_address(), free_address());
+    let text = one_thread(web, &servers) + &format!("listen page\n bind {page}\n stats enable\n stats uri /\n");
+    let old = Proxy::start(&text);
+    let mut client = Client::connect(web);
+    client.get("/");
+    let new = old.replace(&[]);
+    until("both have moved", || {
+        let status = new.status();
+        (status.connections_arrived, status.server_connections_arrived) == (1, 1)
+    });
+    let mut events = Client::connect(page);
+    events.ask("/;events");
+    let mut shown = String::new();
+    while !shown.contains("\"moved\":") {
+        let mut some = [0; 4096];
+        let count = events.0.read(&mut some).expect("it goes on");
+        assert!(count > 0, "{shown}");
+        shown += &String::from_utf8_lossy(&some[..count]);
+    }
+    let moved = shown.split("\"moved\":").nth(1).unwrap_or_default();
+    assert!(moved.starts_with("{\"arrived\":1,\"departed\":0,\"servers_arrived\":1,"), "{moved}");
+}
+
+#[test]
 fn a_connection_that_was_opened_by_other_settings_is_closed() {
     let (origin, web, old, mut client) = kept();
     old.write(&(one_thread(web, &[origin.address()]).trim_end().to_owned() + " source 127.0.0.1\n"));
