@@ -6,13 +6,14 @@
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
+use baton_tls::agreed::record_len;
 use baton_tls::rustls::server::UnbufferedServerConnection;
 use baton_tls::{Acceptor, ChosenConfig, Hello, Unwanted};
 
 use crate::client::Client;
 use crate::core::{Core, Interrupt, until};
 use crate::state::Counter;
-use crate::stream::{Broken, Records, Tls};
+use crate::stream::{Agreeing, Broken, Records, Tls};
 use crate::sums::ProcessSum;
 
 /// A first message longer than the memory for it, about 20 KiB, is refused: clients send less than 2.
@@ -116,7 +117,8 @@ async fn attempt(core: &Core, client: &mut Client, acceptor: &Acceptor) -> Resul
         core.records.give(received);
         return refuse(client, INTERNAL);
     };
-    client.connection.stream.secure(Tls::new(session, Some(received), core.records.clone()));
+    let agreeing = Agreeing::with_client(session, record_len(&chosen.config));
+    client.connection.stream.secure(Tls::new(agreeing, Some(received), core.records.clone()));
     let Client { connection, deadline, .. } = client;
     let stream = &connection.stream;
     match until(core, connection.orders(), deadline, |cx| stream.poll_handshake(cx)).await? {

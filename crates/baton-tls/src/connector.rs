@@ -344,6 +344,7 @@ impl ConnectorSettings {
         };
         config.resumption = resumption(&self.settings);
         config.alpn_protocols.clone_from(&self.alpn);
+        crate::agreed::release_client_keys(&mut config);
         Ok(Arc::new(config))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An [`Acceptor`] is what a `bind … ssl` needs for its clients, a [`Connector`] what a `server … ssl` needs for its server.
 //! This crate opens no socket and moves no bytes: it gives whoever does a configuration of rustls for each handshake, and tells
-//! afterwards what was agreed on ([`Facts`]).
+//! afterwards what was agreed on: what is known of it ([`Facts`]), and how to go on with records ([`agreed`]).
 
 #![cfg_attr(
     not(test),
@@ -10,6 +10,7 @@
 )]
 
 mod acceptor;
+pub mod agreed;
 pub mod authorities;
 mod certificate;
 mod connector;

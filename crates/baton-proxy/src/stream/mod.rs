@@ -3,8 +3,8 @@
 //! All methods take `&self`, so that the two directions of a connection can be driven side by side. Who reads and writes
 //! does not know whether the bytes are encrypted; a plain connection pays one branch for that.
 
+mod agreeing;
 mod records;
-mod step;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -21,6 +21,7 @@ use baton_tls::Facts;
 use baton_tls::rustls::CommonState;
 use socket2::Socket;
 
+pub use agreeing::Agreeing;
 pub use records::{RecordPool, Records};
 pub use tls::{Broken, Tls};
 use wire::Wire;
@@ -53,12 +54,12 @@ impl Stream {
         self.wire.socket()
     }
 
-    /// Speaks TLS from now on; [`poll_handshake`](Self::poll_handshake) comes first.
+    /// Speaks TLS from now on; [`poll_handshake`](Self::poll_handshake) comes first, and then [`note_facts`](Self::note_facts).
     pub fn secure(&mut self, tls: Tls) {
         self.tls = Some(Box::new(tls));
     }
 
-    /// Keeps what was agreed on in the handshake.
+    /// Keeps what was agreed on in the handshake, which is complete, and goes on with records.
     pub fn note_facts(&self, facts: impl FnOnce(&CommonState) -> Facts) {
         if let Some(tls) = &self.tls {
             tls.note_facts(facts);

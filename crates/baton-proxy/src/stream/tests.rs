@@ -4,6 +4,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use baton_records::PLAIN_MAX;
+use baton_tls::agreed::{release_client_keys, release_server_keys};
 use baton_tls::rustls::client::UnbufferedClientConnection;
 use baton_tls::rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use baton_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -35,11 +37,13 @@ impl Pair {
         server.ticketer = Ticketer::new().expect("random bytes");
         let mut roots = RootCertStore::empty();
         roots.add(certificate).expect("a root");
-        let client = ClientConfig::builder_with_provider(provider)
+        let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[version])
             .expect("a version")
             .with_root_certificates(roots)
             .with_no_client_auth();
+        release_server_keys(&mut server);
+        release_client_keys(&mut client);
         let server = UnbufferedServerConnection::new(Arc::new(server)).expect("a server");
         let name = ServerName::try_from("x.example").expect("a name");
         let client = UnbufferedClientConnection::new(Arc::new(client), name).expect("a client");
@@ -53,8 +57,8 @@ impl Pair {
             stream
         };
         Pair {
-            server: stream(one, Tls::new(server, None, pool.clone())),
-            client: stream(other, Tls::new(client, None, pool.clone())),
+            server: stream(one, Tls::new(Agreeing::with_client(server, PLAIN_MAX), None, pool.clone())),
+            client: stream(other, Tls::new(Agreeing::with_server(client), None, pool.clone())),
             pool,
         }
     }
@@ -64,9 +68,11 @@ impl Pair {
         let pair = Pair::new(version);
         let server = async {
             poll_fn(|cx| pair.server.poll_handshake(cx)).await.expect("an agreement");
+            pair.server.note_facts(|agreed| Facts::of(agreed, None, None));
         };
         let client = async {
             poll_fn(|cx| pair.client.poll_handshake(cx)).await.expect("an agreement");
+            pair.client.note_facts(|agreed| Facts::of(agreed, None, None));
             // Its last word waits for the first bytes, or for the wait for some.
             poll_fn(|cx| Poll::Ready(pair.client.poll_read(cx, &mut [0]).is_pending())).await;
         };

@@ -1,4 +1,5 @@
-//! TLS on a connection: records to bytes and back, by rustls, which neither reads nor writes itself.
+//! TLS on a connection: records to bytes and back. The handshake is rustls's, which neither reads nor writes itself ([`Agreeing`]); what comes
+//! behind it is a [`Layer`]'s.
 //!
 //! ```text
 //! wire ──▶ received ──▶ (decrypt) ──▶ the reader's room, what does not fit: plain
@@ -13,12 +14,13 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use baton_tls::rustls::unbuffered::{ConnectionState, UnbufferedStatus};
-use baton_tls::rustls::{self, CommonState, ProtocolVersion};
+use baton_records::{Content, Layer, Opened, Violation};
+use baton_tls::agreed::TicketKeeper;
+use baton_tls::rustls::{self, CommonState};
 use baton_tls::{Facts, Refusal};
 
+use crate::stream::agreeing::{Agreeing, HandshakePlaces, HandshakeStep};
 use crate::stream::records::{RecordPool, Records, WRITTEN_MAX};
-use crate::stream::step::{Places, TlsConnection, TlsStep, Utterance};
 use crate::stream::wire::Wire;
 
 /// Bytes in front of a record that tell its length (RFC 8446 5.1).
@@ -44,7 +46,7 @@ pub struct Tls {
 }
 
 struct TlsState {
-    connection: TlsConnection,
+    phase: TlsPhase,
     pool: Rc<RecordPool>,
     /// Encrypted, from the peer.
     received: Option<Records>,
@@ -60,6 +62,28 @@ struct TlsState {
     writing: TlsDirection,
 }
 
+/// How far it is.
+enum TlsPhase {
+    /// Both ends agree on how to go on.
+    Agreeing(Box<Agreeing>),
+    /// Records; and, towards a server, what keeps the tickets that come behind the handshake, until they are here.
+    Agreed(Layer, Option<TicketKeeper>),
+    /// Neither.
+    Gone,
+}
+
+/// What one step with the received bytes led to.
+enum TlsStep {
+    /// So many bytes are in the reader's room; there may be more in `plain`.
+    Data(usize),
+    /// Look again.
+    Again,
+    /// The peer said that it has said all.
+    Ended,
+    /// Nothing, until more is received.
+    More,
+}
+
 /// A direction of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum TlsDirection {
@@ -72,9 +96,9 @@ enum TlsDirection {
 
 impl Tls {
     /// TLS that begins with what was received already.
-    pub fn new(connection: impl Into<TlsConnection>, received: Option<Records>, pool: Rc<RecordPool>) -> Tls {
+    pub fn new(agreeing: Agreeing, received: Option<Records>, pool: Rc<RecordPool>) -> Tls {
         let inner = TlsState {
-            connection: connection.into(),
+            phase: TlsPhase::Agreeing(Box::new(agreeing)),
             pool,
             received,
             plain: None,
@@ -89,7 +113,11 @@ impl Tls {
 
     /// [`Stream::note_facts`](super::Stream::note_facts) of a TLS connection.
     pub(super) fn note_facts(&self, facts: impl FnOnce(&CommonState) -> Facts) {
-        self.facts.get_or_init(|| facts(self.inner.borrow().connection.common()));
+        let mut inner = self.inner.borrow_mut();
+        if let TlsPhase::Agreeing(agreeing) = &inner.phase {
+            self.facts.get_or_init(|| facts(agreeing.common()));
+        }
+        inner.go_on();
     }
 
     /// [`Stream::facts`](super::Stream::facts) of a TLS connection.
@@ -110,14 +138,13 @@ impl Tls {
             if inner.is_agreed() {
                 return inner.poll_last_word(wire, cx).map_err(Broken::Socket);
             }
-            match inner.step(&mut [], Utterance::Nothing) {
-                Ok(TlsStep::Data(_) | TlsStep::Again | TlsStep::Said) => continue,
-                Ok(TlsStep::Ended) => return Poll::Ready(Err(Broken::Closed)),
-                Ok(TlsStep::More) => {}
+            match inner.agree() {
+                Ok(HandshakeStep::Again) => continue,
+                Ok(HandshakeStep::Ended) => return Poll::Ready(Err(Broken::Closed)),
+                Ok(HandshakeStep::More) => {}
                 Err(error) => {
                     let refusal = Refusal::take(&error);
-                    inner.take_alert();
-                    inner.reword(&error);
+                    inner.disagree(&error);
                     inner.refuse(wire);
                     return Poll::Ready(Err(Broken::Protocol(error, refusal)));
                 }
@@ -147,7 +174,7 @@ impl Tls {
             }
             match inner.take_in(wire, &mut room[got..]) {
                 Ok(TlsStep::Data(count)) => got += count,
-                Ok(TlsStep::Again | TlsStep::Said) => {}
+                Ok(TlsStep::Again) => {}
                 Ok(TlsStep::Ended) => return Poll::Ready(Ok(got)),
                 Err(_) if got > 0 => return Poll::Ready(Ok(got)),
                 Err(error) => return Poll::Ready(Err(error)),
@@ -172,7 +199,7 @@ impl Tls {
         }
         if inner.promised == 0 {
             let count = bytes.len().min(WRITTEN_MAX);
-            inner.say(Utterance::Bytes(&bytes[..count]))?;
+            inner.seal(&bytes[..count])?;
             inner.promised = count;
         }
         loop {
@@ -193,7 +220,7 @@ impl Tls {
                 return true;
             }
             match inner.take_in(wire, &mut []) {
-                Ok(TlsStep::Data(_) | TlsStep::Again | TlsStep::Said) => continue,
+                Ok(TlsStep::Data(_) | TlsStep::Again) => continue,
                 Ok(TlsStep::Ended) | Err(_) => return true,
                 Ok(TlsStep::More) => {}
             }
@@ -216,7 +243,7 @@ impl Tls {
                 return Poll::Pending;
             }
             match inner.take_in(wire, &mut []) {
-                Ok(TlsStep::Data(_) | TlsStep::Again | TlsStep::Said) => continue,
+                Ok(TlsStep::Data(_) | TlsStep::Again) => continue,
                 Ok(TlsStep::Ended) => return Poll::Ready(Ok(())),
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(TlsStep::More) => {
@@ -233,10 +260,9 @@ impl Tls {
             return;
         }
         inner.writing = TlsDirection::Ended;
-        if inner.connection.common().is_handshaking() || inner.say(Utterance::End).is_err() {
-            return;
+        if inner.seal_own(|layer, room| layer.seal_end(room).unwrap_or_default()) {
+            inner.send_now(wire);
         }
-        inner.send_now(wire);
     }
 
     /// Whether it holds memory of the core's for what was received, decrypted, and not sent.
@@ -268,16 +294,48 @@ impl TlsState {
 
     /// Whether the handshake is complete and all that belongs to it is in `unsent`.
     fn is_agreed(&self) -> bool {
-        !self.connection.common().is_handshaking() && !self.connection.common().wants_write()
+        match &self.phase {
+            TlsPhase::Agreeing(agreeing) => agreeing.is_agreed(),
+            TlsPhase::Agreed(..) => true,
+            TlsPhase::Gone => false,
+        }
+    }
+
+    /// One step of the handshake.
+    fn agree(&mut self) -> Result<HandshakeStep, rustls::Error> {
+        let TlsState { phase, pool, received, plain, unsent, .. } = self;
+        match phase {
+            TlsPhase::Agreeing(agreeing) => agreeing.step(received, &mut HandshakePlaces { pool, plain, unsent }),
+            TlsPhase::Agreed(..) => Ok(HandshakeStep::Again),
+            TlsPhase::Gone => Ok(HandshakeStep::Ended),
+        }
+    }
+
+    /// The handshake has failed: what the peer is told about it goes to `unsent`.
+    fn disagree(&mut self, error: &rustls::Error) {
+        let TlsState { phase, pool, received, plain, unsent, .. } = self;
+        if let TlsPhase::Agreeing(agreeing) = phase {
+            agreeing.take_alert(received, &mut HandshakePlaces { pool, plain, unsent });
+            agreeing.reword(error, unsent);
+        }
+    }
+
+    /// The handshake is complete: records follow.
+    fn go_on(&mut self) {
+        match std::mem::replace(&mut self.phase, TlsPhase::Gone) {
+            TlsPhase::Agreeing(agreeing) => match agreeing.into_layer() {
+                Ok((layer, keeper)) => self.phase = TlsPhase::Agreed(layer, keeper),
+                Err(_) => (self.reading, self.writing) = (TlsDirection::Broken, TlsDirection::Broken),
+            },
+            phase => self.phase = phase,
+        }
     }
 
     /// Sends the end of the handshake. Where an answer is to follow at once it goes with that: towards a server our request,
     /// towards a client whose request is here already our response.
     fn poll_last_word(&mut self, wire: &Wire, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let goes_with_more = match self.connection {
-            TlsConnection::Client(_) => true,
-            TlsConnection::Server(_) => self.plain.is_some() || self.has_record(),
-        };
+        let is_client = matches!(&self.phase, TlsPhase::Agreeing(agreeing) if agreeing.is_client());
+        let goes_with_more = is_client || self.plain.is_some() || self.has_record();
         if goes_with_more { Poll::Ready(Ok(())) } else { self.poll_flush(wire, cx) }
     }
 
@@ -298,78 +356,56 @@ impl TlsState {
             TlsDirection::Ended => return Ok(TlsStep::Ended),
             TlsDirection::Broken => return Err(io::ErrorKind::InvalidData.into()),
         }
-        match self.step(room, Utterance::Nothing) {
+        match self.open(room) {
             Ok(TlsStep::Ended) => {
                 self.reading = TlsDirection::Ended;
                 Ok(TlsStep::Ended)
             }
             Ok(step) => Ok(step),
-            Err(error) => {
-                self.refuse(wire);
-                Err(io::Error::new(io::ErrorKind::InvalidData, error))
-            }
-        }
-    }
-
-    /// Works through what was received, as far as one thing.
-    fn step(&mut self, room: &mut [u8], say: Utterance<'_>) -> Result<TlsStep, rustls::Error> {
-        let TlsState { connection, pool, received, plain, unsent, .. } = self;
-        let bytes = received.as_mut().map(Records::bytes_mut).unwrap_or_default();
-        let mut places = Places { pool, room, plain, unsent, say };
-        let (discard, step) = match connection {
-            TlsConnection::Client(client) => places.settle(client.process_tls_records(bytes)),
-            TlsConnection::Server(server) => match server.process_tls_records(bytes) {
-                UnbufferedStatus { state: Ok(ConnectionState::ReadEarlyData(mut early)), discard, .. } => {
-                    let mut count = 0;
-                    let mut used = discard;
-                    let mut failed = None;
-                    while let Some(record) = early.next_record() {
-                        match record {
-                            Ok(record) => {
-                                count += places.put(record.payload, count);
-                                used += record.discard;
-                            }
-                            Err(error) => failed = Some(error),
-                        }
-                    }
-                    (used, failed.map_or(Ok(TlsStep::Data(count)), Err))
+            Err(violation) => {
+                if self.writing == TlsDirection::Open {
+                    self.seal_own(|layer, room| layer.seal_refusal(violation, room).unwrap_or_default());
                 }
-                status => places.settle(status),
-            },
-        };
-        if let Some(records) = received {
-            records.consume(discard);
-        }
-        step
-    }
-
-    /// rustls has an alert ready, and gives it out before it looks at what was received once more.
-    fn take_alert(&mut self) {
-        while self.connection.common().wants_write() {
-            if !matches!(self.step(&mut [], Utterance::Nothing), Ok(TlsStep::Again)) {
-                break;
+                self.refuse(wire);
+                Err(io::Error::new(io::ErrorKind::InvalidData, violation))
             }
         }
     }
 
-    /// A client that shows no certificate where one is wanted is told handshake_failure in TLS 1.2 (RFC 5246 7.4.6); rustls says
-    /// certificate_required, which is of TLS 1.3 alone (RFC 8446 6.2).
-    fn reword(&mut self, error: &rustls::Error) {
-        const FATAL: [u8; 6] = [21, 3, 3, 0, 2, 2];
-        const HANDSHAKE_FAILURE: u8 = 40;
-        let is_old = self.connection.common().protocol_version() == Some(ProtocolVersion::TLSv1_2);
-        let is_wrong = is_old && *error == rustls::Error::NoCertificatesPresented;
-        if let Some([before @ .., description @ 116]) = self.unsent.as_mut().map(Records::bytes_mut)
-            && is_wrong
-            && before.ends_with(&FATAL)
-        {
-            *description = HANDSHAKE_FAILURE;
+    /// Opens one record.
+    fn open(&mut self, room: &mut [u8]) -> Result<TlsStep, Violation> {
+        let TlsState { phase: TlsPhase::Agreed(layer, keeper), pool, received: Some(received), plain, .. } = self
+        else {
+            return Ok(TlsStep::More);
+        };
+        let bytes = received.bytes_mut();
+        // Without a keeper nobody has asked for tickets.
+        let opened = layer.open(bytes, room, &mut |ticket| keeper.as_mut().is_none_or(|keeper| keeper.keep(ticket)))?;
+        let Some(Opened { used, content }) = opened else { return Ok(TlsStep::More) };
+        let step = match content {
+            Content::InRoom(count) => TlsStep::Data(count),
+            Content::InPlace(range) => {
+                let bytes = &bytes[range];
+                let count = bytes.len().min(room.len());
+                room[..count].copy_from_slice(&bytes[..count]);
+                if count < bytes.len() {
+                    plain.get_or_insert_with(|| pool.take()).append(&bytes[count..]);
+                }
+                TlsStep::Data(count)
+            }
+            Content::Control => TlsStep::Again,
+            Content::End => TlsStep::Ended,
+        };
+        received.consume(used);
+        if matches!(step, TlsStep::Data(_)) {
+            // A server sends its tickets before its data.
+            keeper.take_if(|keeper| keeper.has_some());
         }
+        Ok(step)
     }
 
-    /// Tells the peer by an alert what it did, as far as the socket takes it. Nothing is said or heard after it.
+    /// Sends the alert that tells the peer what it did, as far as the socket takes it. Nothing is said or heard after it.
     fn refuse(&mut self, wire: &Wire) {
-        self.take_alert();
         self.send_now(wire);
         (self.reading, self.writing) = (TlsDirection::Broken, TlsDirection::Broken);
         // A socket that is closed with bytes unread takes the alert back.
@@ -387,17 +423,25 @@ impl TlsState {
         }
     }
 
-    /// Appends records to what is unsent. Bytes that were received before are taken in on the way.
-    fn say(&mut self, what: Utterance<'_>) -> io::Result<()> {
-        loop {
-            match self.step(&mut [], what) {
-                Ok(TlsStep::Said) => return Ok(()),
-                Ok(TlsStep::Data(_) | TlsStep::Again) => {}
-                Ok(TlsStep::Ended) => self.reading = TlsDirection::Ended,
-                Ok(TlsStep::More) => return Err(io::ErrorKind::NotConnected.into()),
-                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-            }
-        }
+    /// Appends records of these bytes to what is unsent.
+    fn seal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let TlsState { phase: TlsPhase::Agreed(layer, _), pool, unsent, .. } = self else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let unsent = unsent.get_or_insert_with(|| pool.take_for(bytes.len()));
+        let count = layer.seal(bytes, unsent.room_for(layer.sealed_len(bytes.len())));
+        unsent.filled(count.map_err(io::Error::other)?);
+        Ok(())
+    }
+
+    /// Appends records without bytes of the writer's, which this makes: whether there are any.
+    fn seal_own(&mut self, make: impl FnOnce(&mut Layer, &mut [u8]) -> usize) -> bool {
+        let TlsState { phase: TlsPhase::Agreed(layer, _), pool, unsent, .. } = self else { return false };
+        let piece = unsent.get_or_insert_with(|| pool.take());
+        let count = make(layer, piece.room_for(layer.sealed_len(0)));
+        piece.filled(count);
+        pool.settle(unsent);
+        count > 0
     }
 
     /// Sends some of what is unsent: how much went.
@@ -436,9 +480,13 @@ impl TlsState {
 
     /// Before a wait for bytes: what TLS itself has to say is sent. What a writer said is the writer's to send on.
     fn flush_own(&mut self, wire: &Wire) {
-        if self.promised == 0 && self.writing != TlsDirection::Broken {
-            self.send_now(wire);
+        if self.promised > 0 || self.writing == TlsDirection::Broken {
+            return;
         }
+        if self.writing == TlsDirection::Open && matches!(&self.phase, TlsPhase::Agreed(layer, _) if layer.owes()) {
+            self.seal_own(|layer, room| layer.seal_owed(room).unwrap_or_default());
+        }
+        self.send_now(wire);
     }
 
     /// Reads from the socket: how much.

@@ -10,7 +10,7 @@ use baton_tls::rustls::client::UnbufferedClientConnection;
 use baton_tls::rustls::sign::CertifiedKey;
 use baton_tls::{Connector, Connectors, Target};
 
-use crate::stream::{RecordPool, Stream, Tls};
+use crate::stream::{Agreeing, RecordPool, Stream, Tls};
 
 /// The settings of TLS with a server, ready for use. They go with the server's other settings, of which they are a part.
 #[derive(Debug)]
@@ -71,7 +71,8 @@ impl ServerTlsContext {
     ) -> Result<Begun, rustls::Error> {
         let connector = self.http1.as_ref().filter(|_| is_http1).unwrap_or(&self.connector);
         let Target { config, name, identity, edition } = connector.target(name)?;
-        stream.secure(Tls::new(UnbufferedClientConnection::new(config, name)?, None, records));
+        let agreeing = Agreeing::with_server(UnbufferedClientConnection::new(config, name)?);
+        stream.secure(Tls::new(agreeing, None, records));
         Ok(Begun { identity, edition })
     }
 }

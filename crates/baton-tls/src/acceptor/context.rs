@@ -113,6 +113,7 @@ impl Context {
             .filter(|most| *most > 0)
             .map(|most| (most as usize).clamp(*RECORD.start(), *RECORD.end()) + RECORD_HEADER);
         config.send_tls13_tickets = TICKETS;
+        crate::agreed::release_server_keys(&mut config);
         config.session_storage = common.sessions.scoped(&scope);
         if !common.bind.no_tickets {
             let lifetime = Duration::from_secs(common.lifetime_s.into());
