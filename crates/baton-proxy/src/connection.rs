@@ -16,7 +16,7 @@ use socket2::{SockAddr, Socket};
 use crate::core::{Core, Orders, Registered};
 use crate::generation::ListenerPlan;
 use crate::proxy_protocol::{Addresses, HeaderValues};
-use crate::state::{FrontendState, StayReason, enter};
+use crate::state::{FrontendState, enter};
 use crate::stream::Stream;
 use crate::view::FrontendView;
 
@@ -139,9 +139,6 @@ impl Membership {
         }
         let (listener, frontend) = (listener.clone(), frontend.clone());
         let registered = core.enter();
-        if listener.tls.is_some() {
-            core.bind(&registered.orders, StayReason::Tls);
-        }
         Membership { registered, listener, frontend, left: Cell::new(false) }
     }
 

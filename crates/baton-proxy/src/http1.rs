@@ -192,6 +192,7 @@ fn depart(core: &Rc<Core>, client: Box<Client>) -> Option<Box<Client>> {
         (None, Some(mover)) => match client.depart(core) {
             Ok(departure) => mover.send(departure).map_err(|refused| {
                 client.session.put_state(core, refused.left);
+                client.connection.stream.put_back(refused.tls.as_deref());
                 StayReason::NoReply
             }),
             Err(_) => Err(StayReason::Descriptors),
@@ -251,7 +252,7 @@ pub async fn resume(line: Rc<Line>, mut client: Box<Client>, tunnel: MovedTunnel
 
 /// The request to its end. `None`: it cannot be gone on with.
 async fn resume_exchange(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) -> Option<(Option<Buffer>, Next)> {
-    let MovedTunnel { state, socket, slot } = tunnel;
+    let MovedTunnel { state, socket, tls, slot } = tunnel;
     let messages = core.messages(core.buffers.take());
     let mut exchange = Exchange::of_http(core, client.origin().0, messages);
     // The configuration may have changed since it was asked.
@@ -264,7 +265,8 @@ async fn resume_exchange(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunn
     let figures = || backend.plan.figures.server(server.name());
     exchange.progress.choose(&server, || core.upstreams.counters(&server, core.now(), figures));
     exchange.orders.notes.is_at(&server);
-    let parked = in_flight::arrive(core, &mut exchange, &backend, &slot, (*state.request?, state.active), socket)?;
+    let request = (*state.request?, state.active);
+    let parked = in_flight::arrive(core, &mut exchange, &backend, &slot, request, (socket, tls))?;
     let ending = request::resume(core, &mut exchange, &backend, slot, parked).await;
     Some(end(core, exchange, ending))
 }

@@ -25,6 +25,7 @@ use crate::generation::ListenerPlan;
 pub use crate::server_connection::{IdleServer, IdleServerState};
 use crate::state::CounterBlock;
 pub use crate::state::{MoveFigures, StayReason};
+pub use crate::stream::{MovedBytes, MovedTls};
 
 /// A client's connection as data, between two requests or with a tunnel.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -59,6 +60,8 @@ pub struct MovedTunnel {
     pub state: TunnelState,
     /// The server's socket.
     pub socket: OwnedFd,
+    /// TLS with the server.
+    pub tls: Option<Box<MovedTls>>,
     /// Its place at the server.
     pub slot: Slot,
 }
@@ -224,6 +227,8 @@ pub struct Departure {
     pub client: IdleClient,
     /// Its socket. What has arrived and was not read is in there.
     pub socket: OwnedFd,
+    /// TLS with the client.
+    pub tls: Option<Box<MovedTls>>,
     /// The listener that accepted it.
     pub listener: Arc<ListenerPlan>,
     /// The core that it has left.
@@ -243,6 +248,8 @@ pub struct Arrival {
     pub client: IdleClient,
     /// Its socket.
     pub socket: OwnedFd,
+    /// TLS with the client.
+    pub tls: Option<Box<MovedTls>>,
     /// The listener that it belongs to.
     pub listener: Arc<ListenerPlan>,
     /// It comes back, and is to stay.
@@ -301,10 +308,15 @@ impl Departure {
         request.map_or(0, |request| request.held())
     }
 
+    /// TLS with the client, and with its server.
+    pub fn tls(&self) -> [Option<&MovedTls>; 2] {
+        [self.tls.as_deref(), self.tunnel.as_ref().and_then(|tunnel| tunnel.tls.as_deref())]
+    }
+
     /// It goes back.
     pub fn back(self, reason: StayReason) -> Arrival {
-        let Departure { client, socket, listener, core: _, counted, tunnel, left } = self;
-        Arrival { client, socket, listener, stays: Some(reason), counted, tunnel, left }
+        let Departure { client, socket, tls, listener, core: _, counted, tunnel, left } = self;
+        Arrival { client, socket, tls, listener, stays: Some(reason), counted, tunnel, left }
     }
 }
 

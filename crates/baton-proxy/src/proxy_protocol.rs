@@ -363,7 +363,7 @@ fn tls_value(wanted: SendProxy, tls: &Facts) -> Vec<u8> {
     if let Some(name) = peer.and_then(|der| View::read(der)?.subject().entry("CN", 1)) {
         write_name(name, &mut value);
     }
-    let ours = tls.ours.as_ref().and_then(|ours| ours.cert.first());
+    let ours = tls.ours.as_ref().and_then(|ours| ours.der());
     if let Some(key) = ours.filter(|_| wanted.has(SendProxy::CERT_KEY)).and_then(|der| Description::of(der)) {
         write_tlv(TLV_SSL_KEY, key.algorithm.as_bytes(), &mut value);
     }

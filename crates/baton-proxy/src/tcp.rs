@@ -82,7 +82,7 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
 
 /// Goes on with a session that was served elsewhere until now: one in `mode tcp`, or a tunnel that began with a request.
 pub async fn resume(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) {
-    let MovedTunnel { state, socket, slot } = tunnel;
+    let MovedTunnel { state, socket, tls, slot } = tunnel;
     let mut exchange: Exchange<'_, Input> = Exchange::begin(core, client.origin().0, None);
     // The configuration has changed since it was asked.
     let Some(backend) = exchange.progress.frontend.backends.get(&state.backend) else { return };
@@ -103,7 +103,7 @@ pub async fn resume(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) {
     let pumps = (Pump::resumed(state.up).splicing(splice_up), Pump::resumed(state.down).splicing(splice_down));
     let [client, server] = state.active;
     let course = Course { client, server };
-    let stream = Stream::moved(Socket::from(socket));
+    let stream = Stream::resumed(Socket::from(socket), tls.as_deref(), &core.records);
     let server = (Transport::Connection(&stream), slot);
     let outcome = match movable::pass(core, &mut exchange, &backend, server, pumps, course).await {
         Ok(Relayed::Left) => return,

@@ -149,7 +149,7 @@ impl Layer {
         })
     }
 
-    /// The same for TLS 1.3 with the traffic secrets of the end of the handshake, where keys may have been updated since: `sealing` and
+    /// The end of a connection of TLS 1.3, by the traffic secrets of the end of its handshake; keys may have been updated since. `sealing` and
     /// `opening` are made newer until they give these keys and nonces, and then have these numbers. `None`: they never do.
     pub fn of_secrets(
         role: Role,

@@ -137,7 +137,8 @@ pub enum Unwanted {
 
 impl Acceptor {
     /// One configuration for whatever a client says.
-    pub fn always(config: Arc<ServerConfig>) -> Acceptor {
+    pub fn always(mut config: Arc<ServerConfig>) -> Acceptor {
+        crate::agreed::release_server_keys(Arc::make_mut(&mut config));
         Acceptor { answers: ConfigSource::Always(config) }
     }
 

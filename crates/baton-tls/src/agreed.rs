@@ -99,7 +99,7 @@ pub fn server_layer(
     layer(Role::Server, kernel.protocol_version(), extracted, traffic, record_len)
 }
 
-/// The same for an end towards a server, with what keeps the tickets that come later.
+/// Takes what was agreed on with a server out of rustls, as [`server_layer`] does for clients, with what keeps the tickets that come later.
 ///
 /// # Errors
 /// As [`server_layer`].

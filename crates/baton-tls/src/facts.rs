@@ -26,9 +26,34 @@ pub struct Facts {
     /// What was wrong with it and accepted nevertheless.
     pub verification: Verification,
     /// What we showed.
-    pub ours: Option<Arc<CertifiedKey>>,
+    pub ours: Option<OwnCertificate>,
     /// What is kept of the client's hello (`tune.ssl.capture-buffer-size`); `None`: nothing.
     pub captured: Option<Box<Captured>>,
+}
+
+/// A certificate that we showed.
+#[derive(Clone, Debug)]
+pub enum OwnCertificate {
+    /// With its key, which others show too.
+    Shared(Arc<CertifiedKey>),
+    /// The process that had the key showed it.
+    Alone(Arc<CertificateDer<'static>>),
+}
+
+impl OwnCertificate {
+    /// The certificate itself.
+    pub fn der(&self) -> Option<&CertificateDer<'static>> {
+        match self {
+            OwnCertificate::Shared(key) => key.cert.first(),
+            OwnCertificate::Alone(der) => Some(der),
+        }
+    }
+}
+
+/// The cipher suite of this number.
+pub fn suite_of(number: u16) -> Option<SupportedCipherSuite> {
+    let all = rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
+    all.iter().copied().find(|suite| u16::from(suite.suite()) == number)
 }
 
 /// Lists of a client's hello, in the order and the bytes in which they came.
@@ -85,7 +110,7 @@ impl Facts {
                 .map(|der| der.clone().into_owned())
                 .collect(),
             verification: Verification::default(),
-            ours,
+            ours: ours.map(OwnCertificate::Shared),
             captured: None,
         }
     }

@@ -29,7 +29,7 @@ pub use certificate::{
     OcspResponse, Parts, RevocationList, Staple, Verifies, View, sha1,
 };
 pub use connector::{Connector, ConnectorError, Connectors, Failure, Target, is_wrong_name, judge_words};
-pub use facts::{Captured, Facts};
+pub use facts::{Captured, Facts, OwnCertificate, suite_of};
 pub use hello::{HELLO_MAX, Hello, Incomplete};
 pub use sessions::{LIFETIME_S, SESSIONS, Sessions};
 pub use store::{Index, Store};

@@ -9,6 +9,7 @@ use std::time::Instant;
 use baton_model::{Mode, diff};
 use baton_proxy::moving::{IdleServer, MoveTerms, ServerArrival, StayReason, TunnelState};
 use baton_proxy::{Command, Generation, ListenerPlan};
+use baton_tls::rustls::pki_types::CertificateDer;
 
 use super::Control;
 use crate::handover::kinds::{MoveKind, Takes};
@@ -57,11 +58,12 @@ impl Control {
         }
         let now = Instant::now();
         let mut room = self.room();
+        let mut shown = Vec::new();
         let verdicts = connections.into_iter().enumerate().map(|(at, record)| {
             if at >= CONNECTIONS_PER_MESSAGE || !self.takes_connections().any() {
                 return Err(StayReason::Unknown);
             }
-            let expected = self.judge_connection(record, now)?;
+            let expected = self.judge_connection(record, &mut shown, now)?;
             room -= 1;
             if room < 0 { Err(StayReason::Full) } else { Ok(expected) }
         });
@@ -89,9 +91,16 @@ impl Control {
         }
     }
 
-    fn judge_connection(&self, record: ConnectionRecord, now: Instant) -> Result<Expected, StayReason> {
+    /// `shown` are certificates of ours that others of the batch show, too.
+    fn judge_connection(
+        &self,
+        mut record: ConnectionRecord,
+        shown: &mut Vec<Arc<CertificateDer<'static>>>,
+        now: Instant,
+    ) -> Result<Expected, StayReason> {
         let generation = self.line.generation().filter(|_| !self.is_stopping()).ok_or(StayReason::NoListener)?;
         let listener = listener_of(generation, &record).ok_or(StayReason::NoListener)?;
+        let tls = record.take_tls(shown)?;
         let Described { client, tunnel, left } = record.connection(now)?;
         let (plan, limits) = (&listener.frontend, &listener.bind.options);
         let most = plan.state.maxconn.or(plan.proxy.maxconn.unwrap_or(generation.maxconn));
@@ -115,7 +124,7 @@ impl Control {
         };
         let seat = self.workers.seat().ok_or(StayReason::Full)?;
         let figures = registry.moves.clone();
-        Ok(Expected { client, listener: Arc::clone(listener), seat, tunnel, left, figures })
+        Ok(Expected { client, listener: Arc::clone(listener), seat, tunnel, left, tls, figures })
     }
 
     /// How many connections more the process may have.
@@ -132,7 +141,7 @@ fn listener_of<'g>(generation: &'g Generation, record: &ConnectionRecord) -> Opt
     let is_its = |plan: &&Arc<ListenerPlan>| {
         *plan.frontend.proxy.name == *record.frontend
             && plan.frontend.proxy.mode == if is_tcp { Mode::Tcp } else { Mode::Http }
-            && plan.tls.is_none()
+            && plan.tls.is_some() == record.tls.is_some()
             && record.is_of(&Place::of(&plan.bind))
     };
     generation.listeners.iter().find(is_its)

@@ -214,7 +214,7 @@ impl Channel {
     }
 
     async fn read(&mut self) -> Result<(), Broken> {
-        let (stream, bytes) = (&self.stream, self.talk.arrived.bytes());
+        let (stream, bytes) = (&self.stream, self.talk.arrived.bytes_with_room(READ));
         // All of it between two awaits: whoever is abandoned leaves nothing behind.
         let receive = || {
             let before = bytes.len();

@@ -40,7 +40,7 @@ impl MoveKind {
 const UNKNOWN: &str = "unknown";
 
 /// Those that this program takes.
-const TAKEN: &[MoveKind] = &[MoveKind::SessionState, MoveKind::Requests, MoveKind::ServerPools];
+const TAKEN: &[MoveKind] = &[MoveKind::SessionState, MoveKind::Tls, MoveKind::Requests, MoveKind::ServerPools];
 
 /// Some kinds, as a list of their words between processes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

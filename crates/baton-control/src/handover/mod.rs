@@ -26,7 +26,7 @@
 //! [`message`] is what is said, [`wire`] what it is as bytes in each version, [`channel`] how those travel; [`taker`] and [`giver`] are
 //! the two sides; [`memory`] is all that is remembered of a process, [`state`] makes that of live state and goes on from it, and
 //! [`report`] is what follows the handover, with the connections of clients that move ([`moving`], [`record`], [`session_record`],
-//! [`in_flight`], [`server_record`], [`kinds`]); [`crashed`] is what is
+//! [`in_flight`], [`server_record`], [`tls_record`], [`kinds`]); [`crashed`] is what is
 //! known of a worker that ended without one.
 
 pub mod belief;
@@ -47,5 +47,7 @@ pub mod state;
 pub mod strangers;
 pub mod succession;
 pub mod taker;
+pub mod tls_record;
 pub(crate) mod totals;
+mod wiped;
 pub mod wire;

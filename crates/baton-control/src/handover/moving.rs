@@ -27,7 +27,7 @@ use baton_proxy::{Departures, Leaver, ListenerPlan, Seat};
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
 use super::kinds::{MoveKind, Takes};
 use super::message::{Connections, Give, IdleServers, Message, Staying, Take};
-use super::record::{self, ConnectionRecord};
+use super::record::{self, ConnectionRecord, TlsOfBoth};
 use super::server_record::ServerRecord;
 
 /// How long the new process may take for `take`: the connections of a batch are not served meanwhile.
@@ -270,6 +270,8 @@ pub struct Expected {
     pub tunnel: Option<(TunnelState, Slot)>,
     /// What rules have left in it.
     pub left: Option<Box<SessionState>>,
+    /// TLS on both sides.
+    pub tls: TlsOfBoth,
     /// Where it is counted.
     pub figures: Arc<MoveFigures>,
 }
@@ -285,14 +287,16 @@ impl Expected {
 
     /// It is here, as the next of these; `None` when they are too few.
     fn arrives(self, sockets: &mut impl Iterator<Item = OwnedFd>) -> Option<()> {
-        let Expected { client, listener, seat, tunnel, left, figures } = self;
+        let Expected { client, listener, seat, tunnel, left, tls: [tls, server_tls], figures } = self;
         let socket = sockets.next()?;
         let tunnel = match tunnel {
-            Some((state, slot)) => Some(Box::new(MovedTunnel { state, socket: sockets.next()?, slot })),
+            Some((state, slot)) => {
+                Some(Box::new(MovedTunnel { state, socket: sockets.next()?, tls: server_tls, slot }))
+            }
             None => None,
         };
         figures.arrived.fetch_add(1, Ordering::Relaxed);
-        seat.door.let_in(Arrival { client, socket, listener, stays: None, counted: seat.counted, tunnel, left });
+        seat.door.let_in(Arrival { client, socket, tls, listener, stays: None, counted: seat.counted, tunnel, left });
         Some(())
     }
 }

@@ -4,17 +4,21 @@
 //! know it refuses the connection, and it stays where it is. Before there were words, what must not be ignored made a new format: format 1
 //! is a connection between two requests, format 2 one with a session in `mode tcp`, format 3 one with a tunnel of HTTP. Times are ages and what is left, for clocks of processes have nothing in common.
 
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_proxy::moving::{
-    Activity, Departure, IdleClient, KeptFacts, KeptHead, PumpState, StayReason, TunnelState, version_text,
+    Activity, Departure, IdleClient, KeptFacts, KeptHead, MovedTls, PumpState, StayReason, TunnelState, version_text,
 };
+use baton_tls::rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use super::in_flight::InFlightRecord;
 use super::kinds::{MoveKind, MoveKinds, Takes};
 use super::session_record::SessionRecord;
+use super::tls_record::TlsRecord;
 use crate::listeners::Place;
 
 /// The newest format of records that this program writes, and reads; it reads all before.
@@ -51,12 +55,17 @@ pub fn needs_of(departure: &Departure) -> MoveKinds {
     if departure.tunnel.as_ref().is_some_and(|tunnel| tunnel.state.request.is_some()) {
         needs.add(MoveKind::Requests);
     }
+    if departure.tls().iter().any(Option::is_some) {
+        needs.add(MoveKind::Tls);
+    }
     needs
 }
 
 /// Why a connection stays where the other process takes no such.
 pub fn reason_of(departure: &Departure, takes: Takes) -> StayReason {
+    let has_tls = departure.tls().iter().any(Option::is_some);
     match &departure.left {
+        _ if has_tls && !takes.kinds.has(MoveKind::Tls) => StayReason::Tls,
         Some(left) if !takes.kinds.has(MoveKind::SessionState) => left.reason_to_stay(),
         _ => StayReason::Unknown,
     }
@@ -121,6 +130,9 @@ pub struct ConnectionRecord {
     /// What rules have left in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<SessionRecord>,
+    /// TLS with the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Box<TlsRecord>>,
 }
 
 /// What a description is about.
@@ -160,8 +172,12 @@ impl ConnectionRecord {
             requests: client.requests,
             rested_ms: client.rested_ms,
             due_us: client.due.map(|due| microseconds(due.saturating_duration_since(now))),
-            tunnel: departure.tunnel.as_ref().map(|tunnel| TunnelRecord::of(&tunnel.state, now)),
+            tunnel: departure.tunnel.as_ref().map(|tunnel| TunnelRecord {
+                tls: tls_of(tunnel.tls.as_deref()),
+                ..TunnelRecord::of(&tunnel.state, now)
+            }),
             left: departure.left.as_deref().map(SessionRecord::of),
+            tls: tls_of(departure.tls.as_deref()),
         }
     }
 
@@ -173,7 +189,24 @@ impl ConnectionRecord {
             && self.left.is_none()
             && !has_request
             && head.is_none_or(|head| head.line.len() <= 1024);
-        if is_short { SHORT_BYTES } else { serde_json::to_vec(self).map_or(usize::MAX, |text| text.len()) }
+        let tls = [&self.tls].into_iter().chain(self.tunnel.as_ref().map(|tunnel| &tunnel.tls));
+        let tls: usize = tls.flatten().map(|tls| tls.bytes()).sum();
+        if is_short { SHORT_BYTES + tls } else { counted(self) }
+    }
+
+    /// TLS with the client, and with its server, which are not described any more from now on. `shown` are certificates of ours.
+    ///
+    /// # Errors
+    /// It describes none that could go on here.
+    pub fn take_tls(&mut self, shown: &mut Vec<Arc<CertificateDer<'static>>>) -> Result<TlsOfBoth, StayReason> {
+        let described = [self.tls.take(), self.tunnel.as_mut().and_then(|tunnel| tunnel.tls.take())];
+        let mut moved = [None, None];
+        for (moved, record) in moved.iter_mut().zip(described) {
+            if let Some(record) = record {
+                *moved = Some(record.moved(shown).ok_or(StayReason::Unknown)?);
+            }
+        }
+        Ok(moved)
     }
 
     /// Whether it was accepted there.
@@ -225,6 +258,30 @@ impl ConnectionRecord {
     }
 }
 
+/// TLS with the client, and with its server.
+pub type TlsOfBoth = [Option<Box<MovedTls>>; 2];
+
+fn tls_of(tls: Option<&MovedTls>) -> Option<Box<TlsRecord>> {
+    tls.map(|tls| Box::new(TlsRecord::of(tls)))
+}
+
+/// Bytes of it as it travels, of which no copy is made: keys are among them.
+fn counted(record: &ConnectionRecord) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, record).map_or(usize::MAX, |()| count.0)
+}
+
 /// So many microseconds before `now`; `None`: that cannot be.
 pub(super) fn ago(now: Instant, us: u64) -> Option<Instant> {
     now.checked_sub(Duration::from_micros(us)).filter(|_| us <= AGE_US_MAX)
@@ -249,6 +306,9 @@ pub struct TunnelRecord {
     /// The request in flight; nothing: bytes both ways.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Box<InFlightRecord>>,
+    /// TLS with the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Box<TlsRecord>>,
 }
 
 /// One direction.
@@ -392,6 +452,7 @@ impl TunnelRecord {
                 head: facts.head.as_ref().map(HeadRecord::of),
             },
             request: state.request.as_ref().map(|request| Box::new(InFlightRecord::of(request, now))),
+            tls: None,
         }
     }
 

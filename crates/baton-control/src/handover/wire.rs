@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use super::memory::{MemoryKind, ProcessMemory};
 use super::message::Message;
+use super::wiped::Wiped;
 
 /// The versions this program speaks, the best one first.
 pub const VERSIONS: &[u32] = &[WireVersion::Frames.number(), WireVersion::Messages.number()];
@@ -162,7 +163,8 @@ impl Encoder {
             return Ok(Some(Part { bytes, has_descriptors: false }));
         }
         message.is_done = true;
-        let body = Zeroizing::new(serde_json::to_vec(&message.message).map_err(malformed)?);
+        let mut body = Wiped::default();
+        serde_json::to_writer(&mut body, &message.message).map_err(malformed)?;
         let bytes = match self.version {
             WireVersion::Frames => self.frame(message.message.name(), &body, descriptors)?,
             WireVersion::Messages if body.len() > MESSAGE_BYTES_MAX => {
@@ -209,7 +211,7 @@ pub struct Arrival {
 #[derive(Debug, Default)]
 pub struct Incoming {
     version: WireVersion,
-    bytes: Vec<u8>,
+    bytes: Wiped,
     /// Frames that were received.
     received: u32,
     /// Pieces that wait for their message, and their bytes.
@@ -240,6 +242,12 @@ impl Incoming {
 
     /// Where bytes that arrive are added at the end.
     pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Where bytes that arrive are added, with room for so many, which then need no other memory: what has arrived has keys among it.
+    pub fn bytes_with_room(&mut self, more: usize) -> &mut Vec<u8> {
+        self.bytes.reserve(more);
         &mut self.bytes
     }
 
@@ -275,7 +283,7 @@ impl Incoming {
         let body = str::from_utf8(body).map_err(malformed)?;
         let mut message: Message = serde_json::from_str(body).map_err(malformed)?;
         message.escape();
-        self.bytes.drain(..LENGTH_BYTES + length);
+        self.bytes.consume(LENGTH_BYTES + length);
         let descriptors = message.descriptors();
         Ok(Some(Arrival { message: Some(message), descriptors }))
     }
@@ -312,7 +320,7 @@ impl Incoming {
                 }
             }
         }
-        self.bytes.drain(..end);
+        self.bytes.consume(end);
         self.received = self.received.wrapping_add(1);
         Ok(Some(Arrival { message, descriptors }))
     }

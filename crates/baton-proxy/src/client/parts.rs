@@ -19,7 +19,7 @@ use crate::view::FrontendSlot;
 
 /// Why a client cannot go on in another process; `None`: it can.
 pub fn reason_to_stay(connection: &Connection, session: &Session) -> Option<StayReason> {
-    if connection.stream.is_secure() {
+    if !connection.stream.can_move() {
         return Some(StayReason::Tls);
     }
     if connection.is_http2 {
@@ -31,7 +31,7 @@ pub fn reason_to_stay(connection: &Connection, session: &Session) -> Option<Stay
     session.reason_to_stay()
 }
 
-/// What there is to know of a client, with a second descriptor of its socket, and with what rules have left in its session: there is
+/// What there is to know of a client, with a second descriptor of its socket, its TLS, and what rules have left in its session: there is
 /// nothing any more of that in there.
 ///
 /// # Errors
@@ -58,6 +58,7 @@ pub fn departure(
     Ok(Departure {
         client,
         socket,
+        tls: connection.stream.take_tls(),
         listener: connection.membership.listener().clone(),
         core: core.number,
         counted: core.count_in_transit(),
@@ -72,8 +73,8 @@ impl Client {
         reason_to_stay(&self.connection, &self.session)
     }
 
-    /// What there is to know of it, with a second descriptor of its socket. It must not be read from or written to any more, unless what
-    /// was made of it is dropped before, but for what rules have left, which is put back.
+    /// What there is to know of it, with a second descriptor of its socket, and its TLS. It must not be read from or written to any more, unless
+    /// what was made of it is dropped before, but for its TLS and what rules have left, which are put back.
     ///
     /// # Errors
     /// The system gives no descriptor.
@@ -83,11 +84,11 @@ impl Client {
 
     /// A client that was served elsewhere until now.
     pub fn arrive(core: &Rc<Core>, arrival: Arrival, slot: Rc<FrontendSlot>) -> Client {
-        let Arrival { client, socket, listener, stays, counted, tunnel: _, left } = arrival;
+        let Arrival { client, socket, tls, listener, stays, counted, tunnel: _, left } = arrival;
         let membership = Membership::enter(core, &listener, &slot.view().plan.state);
         drop(counted);
         let destination = client.destination.map_or_else(OnceCell::new, OnceCell::from);
-        let stream = Stream::moved(Socket::from(socket));
+        let stream = Stream::resumed(Socket::from(socket), tls.as_deref(), &core.records);
         let mut connection = Connection::assemble(stream, client.source, destination, client.accepted, membership);
         connection.has_proxy_header = client.has_proxy_header;
         connection.proxy_values = client.proxy_values.map(HeaderValues::of_bytes);

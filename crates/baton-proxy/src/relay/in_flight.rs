@@ -14,7 +14,8 @@ use crate::exchange::Exchange;
 use crate::flow::{Flow, FlowState};
 use crate::messages::Messages;
 use crate::moving::{
-    Activity, InFlightRequest, MovedTunnel, PumpState, ResponseState, StayReason, TunnelState, read_request_head,
+    Activity, InFlightRequest, MovedTls, MovedTunnel, PumpState, ResponseState, StayReason, TunnelState,
+    read_request_head,
 };
 use crate::pipes::Splicer;
 use crate::progress::{CookieDates, Persistence};
@@ -64,8 +65,12 @@ pub fn leave(
         facts,
         request: Some(Box::new(request)),
     };
-    departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), slot }));
+    let stream = parked.server.socket();
+    departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), tls: stream.take_tls(), slot }));
     let Err(refused) = mover.send(departure) else { return Ok(()) };
+    let [client_tls, server_tls] = refused.tls();
+    exchange.connection.stream.put_back(client_tls);
+    stream.put_back(server_tls);
     exchange.session.put_state(core, refused.left);
     if let Some(request) = exchange.session.take_handed_on() {
         exchange.take_over(*request);
@@ -140,7 +145,7 @@ pub fn arrive(
     backend: &BackendView,
     slot: &Slot,
     (state, active): (InFlightRequest, [Activity; 2]),
-    socket: OwnedFd,
+    (socket, tls): (OwnedFd, Option<Box<MovedTls>>),
 ) -> Option<Parked> {
     let (up, down) = Activity::directions(active);
     let standing = Standing { up, down, is_given_up: state.is_given_up };
@@ -193,7 +198,7 @@ pub fn arrive(
     exchange.progress.go_over(state.is_reused);
     exchange.no_retry = state.no_retry;
     let connection = ServerConnection {
-        stream: Stream::moved(Socket::from(socket)),
+        stream: Stream::resumed(Socket::from(socket), tls.as_deref(), &core.records),
         server: slot.server().clone(),
         config: slot.config().clone(),
         protocol: None,

@@ -106,8 +106,11 @@ fn leave<M>(
         facts,
         request: None,
     };
-    departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), slot }));
+    departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), tls: stream.take_tls(), slot }));
     let Err(refused) = mover.send(departure) else { return Ok(()) };
+    let [client_tls, server_tls] = refused.tls();
+    exchange.connection.stream.put_back(client_tls);
+    stream.put_back(server_tls);
     exchange.session.put_state(core, refused.left);
     if let Some(request) = exchange.session.take_handed_on() {
         exchange.take_over(*request);
@@ -120,7 +123,7 @@ fn leave<M>(
 
 /// Why a session, or a request in flight, cannot go on in another process; `None`: it can.
 pub(super) fn reason_to_stay<M>(exchange: &Exchange<'_, M>, stream: &Stream, slot: &Slot) -> Option<StayReason> {
-    if stream.is_secure() {
+    if !stream.can_move() {
         return Some(StayReason::Tls);
     }
     if slot.backend().queued() > 0 {

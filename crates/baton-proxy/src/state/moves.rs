@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Why a connection stays with the process that hands over.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum StayReason {
-    /// It is encrypted.
+    /// It is encrypted, and has broken off, or the other process does not take such ones.
     Tls,
     /// It speaks HTTP/2.
     Http2,

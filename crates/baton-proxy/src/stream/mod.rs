@@ -4,6 +4,7 @@
 //! does not know whether the bytes are encrypted; a plain connection pays one branch for that.
 
 mod agreeing;
+mod moved;
 mod records;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ mod wire;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use baton_kernel::splice::Pipe;
@@ -22,6 +24,7 @@ use baton_tls::rustls::CommonState;
 use socket2::Socket;
 
 pub use agreeing::Agreeing;
+pub use moved::{MovedBytes, MovedTls};
 pub use records::{RecordPool, Records};
 pub use tls::{Broken, Tls};
 use wire::Wire;
@@ -47,6 +50,31 @@ impl Stream {
     /// A non-blocking socket of a connection that was served elsewhere until now.
     pub fn moved(socket: Socket) -> Stream {
         Stream { wire: Wire::moved(socket), tls: None }
+    }
+
+    /// A non-blocking socket of a connection that was served elsewhere until now, with its TLS if it has that.
+    pub fn resumed(socket: Socket, tls: Option<&MovedTls>, records: &Rc<RecordPool>) -> Stream {
+        let mut stream = Stream::moved(socket);
+        stream.tls = tls.map(|moved| Box::new(Tls::resumed(moved, records.clone())));
+        stream
+    }
+
+    /// Whether it can go on elsewhere as it is at this moment.
+    pub fn can_move(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.can_move())
+    }
+
+    /// TLS as data, for whoever goes on with a second descriptor of the socket; `None` without TLS. It is gone here, where nothing may be read or
+    /// written any more, unless it is [put back](Self::put_back). Only where it [can move](Self::can_move).
+    pub fn take_tls(&self) -> Option<Box<MovedTls>> {
+        self.tls.as_ref()?.take()
+    }
+
+    /// It does not go on elsewhere.
+    pub fn put_back(&self, tls: Option<&MovedTls>) {
+        if let (Some(own), Some(moved)) = (&self.tls, tls) {
+            own.put_back(moved);
+        }
     }
 
     /// The socket, for options and addresses.
@@ -97,8 +125,8 @@ impl Stream {
     /// waits.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.tls {
-            Some(tls) if tls.has_news() => Poll::Ready(()),
-            Some(_) | None => self.wire.poll_readable(cx),
+            None => self.wire.poll_readable(cx),
+            Some(tls) => tls.poll_readable(&self.wire, cx),
         }
     }
 

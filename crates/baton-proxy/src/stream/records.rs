@@ -110,6 +110,16 @@ impl RecordPool {
         if plain > USUAL_WRITTEN_MAX { self.take_large() } else { self.take() }
     }
 
+    /// A piece with these bytes; `None` for none.
+    pub fn filled(&self, bytes: &[u8]) -> Option<Records> {
+        if bytes.is_empty() {
+            return None;
+        }
+        let mut piece = if bytes.len() > USUAL { self.take_large() } else { self.take() };
+        piece.append(bytes);
+        Some(piece)
+    }
+
     /// Whether it is one of the large pieces.
     pub fn is_large(&self, piece: &Records) -> bool {
         piece.data.len() >= LARGE

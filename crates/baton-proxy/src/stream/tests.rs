@@ -237,6 +237,91 @@ fn tickets_are_no_reason_to_give_a_connection_up() {
     });
 }
 
+/// Both ends as if they were in another process.
+fn moved(pair: Pair) -> Pair {
+    let Pair { server, client, pool } = pair;
+    let [server, client] = [server, client].map(|stream| {
+        let socket = stream.socket().try_clone().expect("a descriptor");
+        let tls = stream.take_tls().expect("it can move");
+        assert!(!stream.can_move());
+        // Its end is said by nobody.
+        drop(stream);
+        Stream::resumed(socket, Some(&tls), &pool)
+    });
+    Pair { server, client, pool }
+}
+
+#[test]
+fn both_ends_move_between_any_two_messages() {
+    run(|version| async move {
+        let mut pair = Pair::agreed(version).await;
+        for round in 0..5_u8 {
+            write(&pair.client, &[round; 30_000]).await;
+            write(&pair.server, &[round; 30_000]).await;
+            pair = moved(pair);
+            for end in [&pair.server, &pair.client] {
+                let mut got = 0;
+                while got < 30_000 {
+                    // What does not fit into the room moves as it is.
+                    let bytes = read(end, 7001).await;
+                    assert!(bytes.iter().all(|byte| *byte == round));
+                    got += bytes.len();
+                }
+            }
+            assert_eq!(pair.server.facts().and_then(|facts| facts.version), Some(version.version));
+        }
+        write(&pair.client, b"last words").await;
+        assert_eq!(read(&pair.server, 4).await, b"last");
+        pair.client.shutdown_write();
+        poll_fn(|cx| pair.client.poll_write(cx, b"more")).await.expect_err("it has said all");
+        pair = moved(pair);
+        poll_fn(|cx| pair.client.poll_write(cx, b"more")).await.expect_err("it has said all, wherever");
+        assert_eq!(read(&pair.server, 100).await, b" words");
+        assert_eq!(read(&pair.server, 100).await, b"");
+        pair = moved(pair);
+        assert_eq!(read(&pair.server, 100).await, b"");
+        write(&pair.server, b"goes on").await;
+        assert_eq!(read(&pair.client, 100).await, b"goes on");
+    });
+}
+
+#[test]
+fn what_was_taken_is_put_back() {
+    run(|version| async move {
+        let pair = Pair::agreed(version).await;
+        write(&pair.client, b"before").await;
+        let taken = pair.server.take_tls();
+        let error = poll_fn(|cx| pair.server.poll_write(cx, b"no keys")).await.expect_err("it is elsewhere");
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        pair.server.put_back(taken.as_deref());
+        assert_eq!(read(&pair.server, 100).await, b"before");
+        write(&pair.server, b"after").await;
+        assert_eq!(read(&pair.client, 100).await, b"after");
+    });
+}
+
+#[test]
+fn the_start_of_a_record_is_nothing_to_read() {
+    run(|version| async move {
+        let pair = Pair::agreed(version).await;
+        let is_readable = || {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            pair.server.poll_readable(&mut cx).is_ready()
+        };
+        let tls = pair.client.take_tls().expect("it can move");
+        let mut layer = baton_records::Layer::from_bytes(tls.layer()).expect("a layer");
+        let mut records = vec![0; layer.sealed_len(100)];
+        let count = layer.seal(&[9; 100], &mut records).expect("room");
+        let (first, second) = records[..count].split_at(50);
+        let socket = pair.client.socket();
+        socket.send(first).expect("room");
+        assert!(!is_readable());
+        socket.send(second).expect("room");
+        poll_fn(|cx| pair.server.poll_readable(cx)).await;
+        assert_eq!(read(&pair.server, 1000).await, [9; 100]);
+    });
+}
+
 #[test]
 fn a_peer_that_leaves_during_the_handshake_is_missed() {
     run(|version| async move {

@@ -20,11 +20,14 @@ use baton_tls::rustls::{self, CommonState};
 use baton_tls::{Facts, Refusal};
 
 use crate::stream::agreeing::{Agreeing, HandshakePlaces, HandshakeStep};
+use crate::stream::moved::{MovedBytes, MovedTls};
 use crate::stream::records::{RecordPool, Records, WRITTEN_MAX};
 use crate::stream::wire::Wire;
 
 /// Bytes in front of a record that tell its length (RFC 8446 5.1).
 const RECORD_HEADER: usize = 5;
+/// No KeyUpdate or alert is longer, in the clear or not; its payload, in bytes.
+const CONTROL_MAX: usize = 64;
 /// Reads of bytes that nobody wants any more, before a broken connection is closed.
 const DISCARDED_READS: usize = 16;
 
@@ -97,17 +100,7 @@ enum TlsDirection {
 impl Tls {
     /// TLS that begins with what was received already.
     pub fn new(agreeing: Agreeing, received: Option<Records>, pool: Rc<RecordPool>) -> Tls {
-        let inner = TlsState {
-            phase: TlsPhase::Agreeing(Box::new(agreeing)),
-            pool,
-            received,
-            plain: None,
-            unsent: None,
-            promised: 0,
-            busy: false,
-            reading: TlsDirection::Open,
-            writing: TlsDirection::Open,
-        };
+        let inner = TlsState::new(TlsPhase::Agreeing(Box::new(agreeing)), received, pool);
         Tls { inner: RefCell::new(inner), facts: OnceCell::new() }
     }
 
@@ -125,10 +118,28 @@ impl Tls {
         self.facts.get()
     }
 
-    /// Whether a read finds something without asking the socket.
-    pub(super) fn has_news(&self) -> bool {
-        let inner = self.inner.borrow();
-        inner.reading != TlsDirection::Open || inner.plain.is_some() || inner.has_record()
+    /// [`Stream::poll_readable`](super::Stream::poll_readable) of a TLS connection. The start of a record is nothing to read, and neither is what
+    /// TLS says for itself.
+    pub(super) fn poll_readable(&self, wire: &Wire, cx: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.inner.borrow_mut();
+        loop {
+            let is_known = inner.reading != TlsDirection::Open || inner.plain.is_some();
+            if is_known || inner.has_record() && !inner.has_record_of(CONTROL_MAX) {
+                return Poll::Ready(());
+            }
+            match inner.take_in(wire, &mut []) {
+                Ok(TlsStep::Data(_) | TlsStep::Again) => continue,
+                Ok(TlsStep::Ended) | Err(_) => return Poll::Ready(()),
+                Ok(TlsStep::More) => {}
+            }
+            inner.flush_own(wire);
+            inner.rest();
+            ready!(wire.poll_readable(cx));
+            if ready!(inner.poll_receive(wire, cx)).is_err() {
+                // The read will say it.
+                inner.reading = TlsDirection::Broken;
+            }
+        }
     }
 
     /// [`Stream::poll_handshake`](super::Stream::poll_handshake) of a TLS connection.
@@ -205,9 +216,11 @@ impl Tls {
         loop {
             let sent = ready!(inner.poll_send(wire, cx))?;
             let done = if inner.unsent.is_none() { inner.promised } else { sent.min(inner.promised - 1) };
+            // Another process may have had more of them in one piece.
+            let done = done.min(bytes.len());
             if done > 0 {
                 inner.promised -= done;
-                return Poll::Ready(Ok(done.min(bytes.len())));
+                return Poll::Ready(Ok(done));
             }
         }
     }
@@ -265,6 +278,45 @@ impl Tls {
         }
     }
 
+    /// Whether [`take`](Self::take) finds something: both ends have agreed, and neither has broken anything.
+    pub(super) fn can_move(&self) -> bool {
+        let inner = self.inner.borrow();
+        matches!(inner.phase, TlsPhase::Agreed(..))
+            && inner.reading != TlsDirection::Broken
+            && inner.writing != TlsDirection::Broken
+    }
+
+    /// All of it, as data. From now on nothing is said or heard here, not even the end.
+    pub(super) fn take(&self) -> Option<Box<MovedTls>> {
+        let facts = self.facts.get().filter(|_| self.can_move())?.clone();
+        let mut inner = self.inner.borrow_mut();
+        let TlsPhase::Agreed(layer, _) = std::mem::replace(&mut inner.phase, TlsPhase::Gone) else { return None };
+        let [read_ended, write_ended] = [inner.reading, inner.writing].map(|way| way == TlsDirection::Ended);
+        (inner.reading, inner.writing) = (TlsDirection::Broken, TlsDirection::Broken);
+        let promised = std::mem::take(&mut inner.promised);
+        let TlsState { pool, received, plain, unsent, .. } = &mut *inner;
+        let [received, plain, unsent] = [received, plain, unsent].map(|place| {
+            let Some(records) = place.take() else { return Vec::new() };
+            let bytes = records.bytes().to_vec();
+            pool.give(records);
+            bytes
+        });
+        let bytes = MovedBytes { received, plain, unsent, promised, read_ended, write_ended };
+        MovedTls::new(layer.into_bytes(), bytes, facts).map(Box::new)
+    }
+
+    /// What [`take`](Self::take) took goes on here.
+    pub(super) fn put_back(&self, moved: &MovedTls) {
+        self.inner.borrow_mut().put(moved);
+    }
+
+    /// A connection that was served elsewhere until now.
+    pub(super) fn resumed(moved: &MovedTls, pool: Rc<RecordPool>) -> Tls {
+        let mut inner = TlsState::new(TlsPhase::Gone, None, pool);
+        inner.put(moved);
+        Tls { inner: RefCell::new(inner), facts: OnceCell::from(moved.facts.clone()) }
+    }
+
     /// Whether it holds memory of the core's for what was received, decrypted, and not sent.
     #[cfg(test)]
     pub(super) fn holds(&self) -> [bool; 3] {
@@ -279,6 +331,28 @@ impl Tls {
 }
 
 impl TlsState {
+    fn new(phase: TlsPhase, received: Option<Records>, pool: Rc<RecordPool>) -> TlsState {
+        let (reading, writing) = (TlsDirection::Open, TlsDirection::Open);
+        TlsState { phase, pool, received, plain: None, unsent: None, promised: 0, busy: false, reading, writing }
+    }
+
+    /// Goes on with what was taken elsewhere, or here before.
+    fn put(&mut self, moved: &MovedTls) {
+        let Some(layer) = Layer::from_bytes(moved.layer()) else {
+            (self.reading, self.writing) = (TlsDirection::Broken, TlsDirection::Broken);
+            return;
+        };
+        let MovedBytes { received, plain, unsent, promised, read_ended, write_ended } = &moved.bytes;
+        let pool = &self.pool;
+        let [received, plain, unsent] = [received, plain, unsent].map(|bytes| pool.filled(bytes));
+        (self.received, self.plain, self.unsent) = (received, plain, unsent);
+        self.promised = *promised;
+        // Tickets that come later are nobody's.
+        self.phase = TlsPhase::Agreed(layer, None);
+        let way = |ended| if ended { TlsDirection::Ended } else { TlsDirection::Open };
+        (self.reading, self.writing) = (way(*read_ended), way(*write_ended));
+    }
+
     /// Whether a whole record was received.
     fn has_record(&self) -> bool {
         self.has_record_of(usize::MAX)

@@ -232,7 +232,7 @@ fn peer(facts: &Facts) -> Option<&[u8]> {
 
 /// The certificate that we showed.
 fn ours(facts: &Facts) -> Option<&[u8]> {
-    facts.ours.as_ref()?.cert.first().map(|der| &**der)
+    facts.ours.as_ref()?.der().map(|der| &**der)
 }
 
 fn chain(facts: &Facts, from: usize) -> Option<Sample<'_>> {

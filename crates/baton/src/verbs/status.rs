@@ -181,7 +181,7 @@ fn text(status: &Status) -> String {
 /// Why connections stay.
 fn staying(reason: &str) -> &str {
     match StayReason::of_word(reason) {
-        StayReason::Tls => "they are encrypted",
+        StayReason::Tls => "they are encrypted, and it does not take such ones",
         StayReason::Http2 => "they are HTTP/2",
         StayReason::Variables => "rules have set variables of their sessions",
         StayReason::Tracked => "their sessions track entries of stick tables",

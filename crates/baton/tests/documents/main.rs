@@ -66,6 +66,7 @@ documents! {
     proof: "docs/proof.md",
     prove: "docs/prove.md",
     real_server: "docs/real-server.md",
+    records: "docs/records.md",
     reload: "docs/reload.md",
     runtime: "docs/runtime.md",
     statistics: "docs/statistics.md",

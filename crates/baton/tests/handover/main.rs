@@ -16,6 +16,7 @@ mod rights;
 mod states;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;
 mod tunnels;
 mod upgrades;
 

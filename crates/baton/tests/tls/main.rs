@@ -15,6 +15,7 @@ mod openssl;
 #[allow(dead_code, reason = "what the tests of the request path do with it as well")]
 mod peer;
 mod rustls_client;
+mod suites;
 #[path = "../support/mod.rs"]
 mod support;
 mod tool;
