@@ -178,7 +178,7 @@ fn is_told(web: SocketAddr, change: impl FnOnce()) {
     let mut sizes = std::collections::BTreeMap::from([(first, 0)]);
     let mut ended = Vec::new();
     let mut next = |peer: &mut Peer| {
-        let Some(news) = peer.next() else { return None };
+        let news = peer.next()?;
         match news.kind {
             'D' => *sizes.entry(news.stream).or_default() += news.text.len(),
             'E' => ended.push(news.stream),
