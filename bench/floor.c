@@ -1,17 +1,19 @@
 /* The least that a proxy asks of the kernel: system calls of the benchmarks' scenarios, and next to nothing between them.
  *
- *   floor [-p LISTEN_PORT]... -o ORIGIN_PORT [-l SYSLOG_PORT] [-n SERVERS -c CHECKED_PORT [-t MILLISECONDS] [-h] [-e]]
+ *   floor [-p LISTEN_PORT]... -o ORIGIN_PORT [-l SYSLOG_PORT] [-q CONNECTIONS] [-n SERVERS -c CHECKED_PORT [-t MILLISECONDS] [-h] [-e]]
  *
  * Forwards what clients send to kept connections of the origin, and back: two recv and two send a request, and a share of an epoll_wait. It reads
  * no header, chooses no server, keeps no time and counts nothing; it trusts that a request and a response arrive in one piece. So what it costs
  * is what no proxy that uses sockets can save.
  *
  *   -l  also sends a line of 200 bytes for each response, by a connected UDP socket.
+ *   -q  asks the origin itself for three seconds, over so many kept connections at a time, and prints what a request cost: what is left of a
+ *       proxy whose clients' side is batched, as by HTTP/2. One send and one recv a request.
  *   -n  also connects to each of so many addresses of 127.0.0.0/8 once a second, by sockets that pass from check to check, and resets the connection.
  *       Those due within -t milliseconds (default 5) are started together. With -h it sends a request and reads the response; without it the
  *       handshake is left incomplete, as haproxy does. -e: each check has its own socket, opened, watched and closed.
  *
- * bench/run --floor and bench/checks --floor compile and measure it beside the proxies.
+ * bench/run --floor, bench/http2 --floor and bench/checks --floor compile and measure it beside the proxies.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,18 +24,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { ENDS_MAX = 65536, EVENTS = 256, BUFFER = 16384, LINE = 200 };
-enum kind { CLOSED, LISTENER, CLIENT, SERVER, CHECK };
+enum { ASK_MS = 3000 };
+enum kind { CLOSED, LISTENER, CLIENT, SERVER, CHECK, ASKED };
 
 /* By descriptor. */
 static struct end { enum kind kind; int peer; } ends[ENDS_MAX];
 static int idle[ENDS_MAX], idle_count, passed[ENDS_MAX], passed_count;
 static int set, log_socket = -1, origin_port, checked_port, servers, is_http, has_own_socket, together_ms = 5;
 static char buffer[BUFFER], line[LINE];
+static int asked;
+static unsigned long answered;
+static const char asking[] = "GET /small HTTP/1.1\r\nHost: bench\r\n\r\n";
 static const char request[] = "GET / HTTP/1.0\r\n\r\n";
 
 static void die(const char *what)
@@ -168,6 +175,44 @@ static void check(int fd, unsigned events)
     passed[passed_count++] = fd;
 }
 
+static void ask(int fd)
+{
+    if (send(fd, asking, sizeof asking - 1, MSG_NOSIGNAL) < 0)
+        die("send");
+}
+
+static void start_asking(void)
+{
+    for (int at = 0; at < asked; at++) {
+        int fd = server_connection();
+        ends[fd].kind = ASKED;
+        ask(fd);
+    }
+}
+
+static void take_answer(int fd)
+{
+    if (recv(fd, buffer, BUFFER, MSG_DONTWAIT) <= 0)
+        die("the origin does not answer");
+    answered++;
+    ask(fd);
+}
+
+static double microseconds(struct timeval time)
+{
+    return time.tv_sec * 1e6 + time.tv_usec;
+}
+
+static int say_what_it_cost(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    double user = microseconds(used.ru_utime), system = microseconds(used.ru_stime);
+    printf("%lu requests, %.2f us of CPU each (%.2f user, %.2f system)\n", answered, (user + system) / answered,
+           user / answered, system / answered);
+    return 0;
+}
+
 static uint64_t now_ms(void)
 {
     struct timespec now;
@@ -180,7 +225,7 @@ int main(int count, char **words)
     struct epoll_event events[EVENTS];
     set = epoll_create1(EPOLL_CLOEXEC);
     memset(line, 'x', LINE);
-    for (int option; (option = getopt(count, words, "p:o:l:n:c:t:he")) > 0;) {
+    for (int option; (option = getopt(count, words, "p:o:l:q:n:c:t:he")) > 0;) {
         int number = optarg ? atoi(optarg) : 0;
         struct sockaddr_in to = address(INADDR_LOOPBACK, number);
         switch (option) {
@@ -191,6 +236,7 @@ int main(int count, char **words)
             if (connect(log_socket, (struct sockaddr *)&to, sizeof to) < 0)
                 die("connect");
             break;
+        case 'q': asked = number; break;
         case 'n': servers = number; break;
         case 'c': checked_port = number; break;
         case 't': together_ms = number; break;
@@ -202,8 +248,11 @@ int main(int count, char **words)
     if (together_ms < 1 || (!origin_port && !servers))
         return 2;
     uint64_t begun = now_ms(), started = 0;
+    start_asking();
     for (;;) {
         uint64_t elapsed = now_ms() - begun, slot = elapsed / together_ms;
+        if (asked && elapsed >= ASK_MS && answered)
+            return say_what_it_cost();
         for (uint64_t due = slot * together_ms * servers / 1000; started < due; started++)
             start_check(started % servers);
         int wait = servers ? (int)((slot + 1) * together_ms - elapsed) : -1;
@@ -224,6 +273,7 @@ int main(int count, char **words)
             case CLIENT:
             case SERVER: relay(fd); break;
             case CHECK: check(fd, events[at].events); break;
+            case ASKED: take_answer(fd); break;
             case CLOSED: break;
             }
         }

@@ -225,6 +225,11 @@ class Floor:
         here.wait_for(process, HTTP_PORT)
         return process
 
+    def asking(self, here, connections):
+        """What the origin's side of a request costs alone, over so many kept connections at a time: a line of text."""
+        words = [self.compiled(here.folder), "-o", str(ORIGIN_PORT), "-q", str(connections)]
+        return subprocess.run(words, check=True, capture_output=True, text=True, preexec_fn=lambda: world.settle(here.proxy_cpu)).stdout.strip()
+
 
 def syslog():
     """A socket that lines are sent to. Nobody reads it: when its queue is full the kernel drops them, which costs little."""
