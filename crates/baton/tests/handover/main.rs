@@ -13,6 +13,7 @@ mod moving;
 mod peers;
 mod pools;
 mod rights;
+mod sessions;
 mod states;
 #[path = "../support/mod.rs"]
 mod support;
