@@ -21,6 +21,11 @@ impl ReceiveWindow {
         ReceiveWindow { left: size as i32, taken: 0, size }
     }
 
+    /// Whether a window can be so: one that was written down elsewhere need not.
+    pub fn is_sound(&self) -> bool {
+        self.size <= MAX_31
+    }
+
     /// Bytes arrived. False: more than were allowed.
     #[inline]
     #[must_use]

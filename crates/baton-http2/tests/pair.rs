@@ -240,6 +240,7 @@ proptest! {
             }
         }
         prop_assert_eq!((client.connection.streams(), client.connection.glitches()), (0, 0));
+        prop_assert!(server.connection.can_go_on() && !client.connection.can_go_on());
         // The end, in two steps.
         server.connection.begin_drain(&mut server.out);
         for _ in 0..4 {

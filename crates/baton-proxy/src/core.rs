@@ -98,6 +98,8 @@ pub struct Core {
 pub struct Orders {
     /// Tells it from a connection that had its place before.
     serial: u32,
+    /// It is one of several exchanges of a connection, which does not leave by itself.
+    is_stream: bool,
     order: Cell<Order>,
     /// Why it could not move, as far as that is known from its beginning.
     bound: Cell<Option<StayReason>>,
@@ -353,7 +355,10 @@ impl Core {
         }
         let (core, patience) = (Rc::downgrade(self), mover.patience());
         *self.mover.borrow_mut() = Some(mover);
-        let all: Vec<Rc<Orders>> = self.connections.borrow().iter().map(|(_, orders)| orders.clone()).collect();
+        let connections = self.connections.borrow();
+        let all: Vec<Rc<Orders>> =
+            connections.iter().filter(|(_, orders)| !orders.is_stream).map(|(_, orders)| orders.clone()).collect();
+        drop(connections);
         for orders in all {
             match orders.bound.get() {
                 Some(reason) => self.note_stay(&orders, reason),
@@ -374,7 +379,11 @@ impl Core {
     /// Those that have not left.
     fn leaving(&self) -> Vec<Rc<Orders>> {
         let connections = self.connections.borrow();
-        connections.iter().filter(|(_, orders)| self.moves(orders)).map(|(_, orders)| orders.clone()).collect()
+        connections
+            .iter()
+            .filter(|(_, orders)| !orders.is_stream && self.moves(orders))
+            .map(|(_, orders)| orders.clone())
+            .collect()
     }
 
     /// Keeps a connection to a server for another request: of this process, or of the one that has taken over.
@@ -418,6 +427,12 @@ impl Core {
     #[inline]
     pub fn request_moves(&self, orders: &Orders) -> bool {
         self.requests_leave.get() && self.moves(orders) && !orders.is_held.get()
+    }
+
+    /// Whether this connection, which has several requests in flight, may yet leave between them: a client is told that it takes no more only
+    /// after that.
+    pub fn may_yet_move(&self, orders: &Orders) -> bool {
+        !self.requests_leave.get() && self.moves(orders)
     }
 
     /// The request in flight of this connection cannot leave. When it is over, the connection may.
@@ -528,20 +543,20 @@ impl Core {
     /// Registers a client connection for as long as the guard lives.
     pub fn enter(self: &Rc<Self>) -> Registered {
         self.open.fetch_add(1, Ordering::Relaxed);
-        let (orders, key) = self.register();
+        let (orders, key) = self.register(false);
         Registered { core: self.clone(), orders, key }
     }
 
     /// Registers one of several exchanges of a connection, which operators see and end like a connection, for as long as the guard lives.
     pub fn enter_stream(self: &Rc<Self>) -> RegisteredStream {
-        let (orders, key) = self.register();
+        let (orders, key) = self.register(true);
         RegisteredStream { core: self.clone(), orders, key }
     }
 
-    fn register(&self) -> (Rc<Orders>, usize) {
+    fn register(&self, is_stream: bool) -> (Rc<Orders>, usize) {
         let serial = self.serial.get().wrapping_add(1);
         self.serial.set(serial);
-        let orders = Rc::new(Orders { serial, ..Orders::default() });
+        let orders = Rc::new(Orders { serial, is_stream, ..Orders::default() });
         let key = self.connections.borrow_mut().insert(orders.clone());
         (orders, key)
     }

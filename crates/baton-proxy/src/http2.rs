@@ -28,13 +28,14 @@ use baton_http2::{Connection as Protocol, Counts, ErrorCode, Event, Role, Violat
 use baton_model::BindProtocol;
 
 use crate::buffer::Buffer;
-use crate::client::{Client, linger};
+use crate::client::{Client, linger, parts};
 use crate::connection::Connection;
 use crate::core::{Core, Interrupt, Order, Orders, RegisteredStream, until};
 use crate::deadline::Deadline;
 use crate::exchange::{Exchange, Origin};
 use crate::facts::Ruled;
 use crate::messages::Messages;
+use crate::moving::Http2State;
 use crate::request;
 use crate::respond::Ending;
 use crate::session::Session;
@@ -90,6 +91,17 @@ struct WaitStart {
     has_ended: bool,
 }
 
+/// How the work for a connection ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum DriveEnd {
+    /// All was said.
+    Over,
+    /// Not all was.
+    Broken,
+    /// It has left for another process.
+    Left,
+}
+
 /// Since when a client is waited for.
 #[derive(Clone, Copy, Debug)]
 struct WaitTimes {
@@ -112,29 +124,44 @@ pub fn is_agreed(client: &Client) -> bool {
     }
 }
 
-/// Serves a connection to its end.
+/// Serves a connection to its end, or until it leaves for another process.
 pub async fn serve(tasks: Rc<StreamTasks>, client: Box<Client>) {
+    let config = (*client.session.view().http2).clone();
+    let core = client.connection.membership.registered.core.clone();
+    let shared = Http2Shared::new(Protocol::new(Role::Server, config), core.outs.clone());
+    shared.compose(|protocol, out| protocol.open(out));
+    let state = client.session.view().plan.state.clone();
+    state.counters.add(core.number, Counter::Http2Connections, 1);
+    go_on(tasks, client, shared).await;
+}
+
+/// Serves a connection that was served elsewhere until now.
+pub async fn resume(tasks: Rc<StreamTasks>, mut client: Box<Client>, state: Box<Http2State>) {
+    let Http2State { protocol, input } = *state;
+    let core = client.connection.membership.registered.core.clone();
+    if !input.is_empty() {
+        client.keep_input(Buffer::holding(core.buffers.size(false), &[], &input));
+    }
+    go_on(tasks, client, Http2Shared::new(protocol, core.outs.clone())).await;
+}
+
+async fn go_on(tasks: Rc<StreamTasks>, client: Box<Client>, shared: Http2Shared) {
     let Client { mut connection, session, input, mut deadline } = *client;
     connection.is_http2 = true;
     let core = connection.membership.registered.core.clone();
-    if !connection.stream.is_secure() {
-        core.bind(connection.orders(), StayReason::Http2);
-    }
-    let config = (*session.view().http2).clone();
-    let shared = Rc::new(Http2Shared::new(Protocol::new(Role::Server, config), core.outs.clone()));
-    shared.compose(|protocol, out| protocol.open(out));
+    let shared = Rc::new(shared);
     let (streams, is_failed) = (RefCell::default(), Cell::new(false));
     let client = Rc::new(Http2Client { core: core.clone(), connection, session, shared, streams, tasks, is_failed });
     let mut input = input.map(|input| *input);
     let open = OpenConnection::enter(&client);
-    let is_over = client.drive(&mut input, &mut deadline).await;
+    let end = client.drive(&mut input, &mut deadline).await;
     drop(open);
     client.give_up();
     client.count();
     if let Some(input) = input {
         core.buffers.give(input);
     }
-    if is_over {
+    if end == DriveEnd::Over {
         // The last bytes are on their way, and closing with bytes unread would be a reset. Exchanges that were given up may be in work still.
         client.connection.membership.leave();
         if client.streams.borrow().is_empty() {
@@ -150,7 +177,6 @@ struct OpenConnection(Arc<FrontendState>);
 impl OpenConnection {
     fn enter(client: &Http2Client) -> OpenConnection {
         let state = client.session.view().plan.state.clone();
-        state.counters.add(client.core.number, Counter::Http2Connections, 1);
         state.http2_open.fetch_add(1, Ordering::Relaxed);
         OpenConnection(state)
     }
@@ -163,27 +189,35 @@ impl Drop for OpenConnection {
 }
 
 impl Http2Client {
-    /// Reads and writes until nothing more is to be said. Whether all of it was.
-    async fn drive(self: &Rc<Self>, input: &mut Option<Buffer>, deadline: &mut Deadline) -> bool {
+    /// Reads and writes until nothing more is to be said.
+    async fn drive(self: &Rc<Self>, input: &mut Option<Buffer>, deadline: &mut Deadline) -> DriveEnd {
         let (core, orders) = (&self.core, self.connection.orders());
         let now = core.now();
-        let mut times = WaitTimes { idle: self.connection.accepted, stuck: now, draining: None, refilled: now };
+        let mut times = WaitTimes {
+            idle: self.session.rested(self.connection.accepted),
+            stuck: now,
+            draining: None,
+            refilled: now,
+        };
         let mut has_ended = false;
         loop {
             if !self.is_failed.get() && self.take_events(input, &mut times).is_err() {
                 self.fail();
             }
             if self.connection.stream.is_forgotten() {
-                return false;
+                return DriveEnd::Broken;
             }
             let is_idle = self.streams.borrow().is_empty();
             self.drain_if_due(&mut times);
             self.count();
             let is_last = self.is_failed.get() || is_idle && (has_ended || self.shared.look(Protocol::is_drained));
             if is_last && self.shared.is_flushed() {
-                return true;
+                return DriveEnd::Over;
             }
             deadline.set(self.due(is_idle, &times));
+            if self.may_leave(has_ended) && self.leave(input, deadline) {
+                return DriveEnd::Left;
+            }
             let before = WaitStart { is_idle, is_held: self.is_held(), has_ended };
             let event = until(core, orders, deadline, |cx| self.poll(cx, input, &mut times, before)).await;
             if !is_idle || self.session.requests() > 0 && self.streams.borrow().is_empty() != is_idle {
@@ -192,8 +226,8 @@ impl Http2Client {
             match event {
                 Ok(ClientEvent::Read(0)) => has_ended = true,
                 Ok(ClientEvent::Read(_) | ClientEvent::Changed) => {}
-                Ok(ClientEvent::Broken) | Err(Interrupt::Abort) => return false,
-                Err(Interrupt::Timeout) if !self.shared.is_flushed() => return false,
+                Ok(ClientEvent::Broken) | Err(Interrupt::Abort) => return DriveEnd::Broken,
+                Err(Interrupt::Timeout) if !self.shared.is_flushed() => return DriveEnd::Broken,
                 // A client that is silent for too long is told so; one that was told before has had its time.
                 Err(Interrupt::Timeout) => self.shared.compose(|protocol, out| protocol.end_drain(out)),
             }
@@ -211,8 +245,49 @@ impl Http2Client {
         drained.into_iter().chain(request).min()
     }
 
-    /// Tells the client that no more requests are taken, once that is so.
+    /// Whether it is to leave for another process, and can: nothing is in work, and nothing waits for the client.
+    fn may_leave(&self, has_ended: bool) -> bool {
+        self.core.moves(self.connection.orders())
+            && !has_ended
+            && !self.is_failed.get()
+            && self.streams.borrow().is_empty()
+            && self.shared.is_flushed()
+            && !self.shared.look(Protocol::is_draining)
+    }
+
+    /// Sends it off to the process that has taken over. Whether it has left; otherwise it stays.
+    #[cold]
+    fn leave(&self, input: &Option<Buffer>, deadline: &Deadline) -> bool {
+        let (core, connection, session) = (&self.core, &self.connection, &self.session);
+        let sent = match (parts::reason_to_stay(connection, session), core.mover()) {
+            (Some(reason), _) => Err(reason),
+            (None, None) => Err(StayReason::NoReply),
+            (None, Some(mover)) if !mover.takes_http2() => Err(StayReason::Http2),
+            (None, Some(mover)) => match parts::departure(core, connection, session, deadline.due()) {
+                Ok(mut departure) => {
+                    let input = input.as_ref().map(|input| input.to_vec()).unwrap_or_default();
+                    let protocol = self.shared.look(Clone::clone);
+                    departure.client.http2 = Some(Box::new(Http2State { protocol, input }));
+                    mover.send(departure).map_err(|refused| {
+                        session.put_state(core, refused.left);
+                        connection.stream.put_back(refused.tls.as_deref());
+                        StayReason::NoReply
+                    })
+                }
+                Err(_) => Err(StayReason::Descriptors),
+            },
+        };
+        if let Err(reason) = sent {
+            core.stays(&connection.membership.registered, reason);
+        }
+        sent.is_ok()
+    }
+
+    /// Tells the client that no more requests are taken, once that is so. Where the connection may leave it is not.
     fn drain_if_due(&self, times: &mut WaitTimes) {
+        if self.is_to_wait() {
+            return;
+        }
         let is_told = self.connection.orders().order() != Order::Run;
         let is_removed = self.session.slot.is_removed() || self.connection.listener().is_closed();
         let is_closing = is_told || self.core.draining.get() || is_removed;
@@ -220,6 +295,11 @@ impl Http2Client {
             times.draining = Some(self.core.now());
             self.shared.compose(|protocol, out| protocol.begin_drain(out));
         }
+    }
+
+    /// Whether it waits to leave for another process.
+    fn is_to_wait(&self) -> bool {
+        self.core.may_yet_move(self.connection.orders()) && self.core.mover().is_some_and(|mover| mover.takes_http2())
     }
 
     /// Writes what waits, and reads. Ready when something happened.
@@ -242,7 +322,11 @@ impl Http2Client {
         }
         let (is_idle, is_held) = (self.streams.borrow().is_empty(), self.is_held());
         let has_input = input.as_ref().is_some_and(|input| !input.is_empty());
-        let is_told = self.connection.orders().order() == Order::CloseIdle && times.draining.is_none();
+        let is_told = match self.connection.orders().order() {
+            Order::CloseIdle => times.draining.is_none(),
+            Order::Move => self.may_leave(before.has_ended) || times.draining.is_none() && !self.is_to_wait(),
+            Order::Run | Order::Abort => false,
+        };
         let is_over = self.is_failed.get() || stream.is_forgotten();
         if is_told || is_over || (is_idle && !before.is_idle) || (before.is_held && !is_held) {
             return Poll::Ready(ClientEvent::Changed);

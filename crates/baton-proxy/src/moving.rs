@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 pub use baton_http::ChunkPosition;
 use baton_http::{Limits, Parsed, RequestHead, Version};
+pub use baton_http2::Connection as Http2Protocol;
 use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
 use tokio::sync::mpsc;
 
@@ -27,8 +28,17 @@ use crate::state::CounterBlock;
 pub use crate::state::{MoveFigures, StayReason};
 pub use crate::stream::{MovedBytes, MovedTls};
 
+/// A connection with HTTP/2 without an open stream.
+#[derive(Clone, Debug)]
+pub struct Http2State {
+    /// The state of the protocol: settings, header tables, windows, streams so far.
+    pub protocol: Http2Protocol,
+    /// What was read and is not taken.
+    pub input: Vec<u8>,
+}
+
 /// A client's connection as data, between two requests or with a tunnel.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct IdleClient {
     /// The frontend that it came in by.
     pub frontend: Arc<str>,
@@ -50,6 +60,8 @@ pub struct IdleClient {
     pub rested_ms: u32,
     /// When the next one must have begun.
     pub due: Option<Instant>,
+    /// What there is to know of HTTP/2; `None`: it is not spoken.
+    pub http2: Option<Box<Http2State>>,
 }
 
 /// A session in `mode tcp` or a tunnel of HTTP at a byte boundary, where nothing waits that was read, or a request in flight. Its two sockets, and its place at the
@@ -345,6 +357,7 @@ pub struct Mover {
     /// `None`: the other process takes no connections to servers.
     servers: Option<mpsc::UnboundedSender<IdleServer>>,
     patience: Option<Duration>,
+    takes_http2: bool,
 }
 
 /// What leaves, as the other process takes it.
@@ -354,6 +367,8 @@ pub struct MoveTerms {
     pub patience: Option<Duration>,
     /// Idle connections to servers leave, too.
     pub with_servers: bool,
+    /// Connections of clients with HTTP/2 leave, too.
+    pub with_http2: bool,
 }
 
 /// Where connections come out that have left their cores.
@@ -369,13 +384,23 @@ impl Mover {
     /// A mover, and where its connections come out.
     pub fn new(terms: MoveTerms) -> (Mover, Moved) {
         let ((clients, departures), (idle, servers)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-        let mover = Mover { clients, servers: terms.with_servers.then_some(idle), patience: terms.patience };
+        let mover = Mover {
+            clients,
+            servers: terms.with_servers.then_some(idle),
+            patience: terms.patience,
+            takes_http2: terms.with_http2,
+        };
         (mover, Moved { clients: departures, servers })
     }
 
     /// How long requests in flight have to end; `None`: as long as they take.
     pub fn patience(&self) -> Option<Duration> {
         self.patience
+    }
+
+    /// Whether connections of clients with HTTP/2 leave.
+    pub fn takes_http2(&self) -> bool {
+        self.takes_http2
     }
 
     /// Whether idle connections to servers leave.

@@ -46,6 +46,7 @@ impl Control {
         let (mover, departures) = self.workers.departures(MoveTerms {
             patience: kinds.has(MoveKind::Requests).then_some(patience),
             with_servers: kinds.has(MoveKind::ServerPools),
+            with_http2: kinds.has(MoveKind::Http2),
         });
         self.workers.command(Command::Move(mover)).await;
         Some(Leaving::new(departures, self.line.registry().moves.clone(), ready.takes()))

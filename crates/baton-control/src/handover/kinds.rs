@@ -40,7 +40,8 @@ impl MoveKind {
 const UNKNOWN: &str = "unknown";
 
 /// Those that this program takes.
-const TAKEN: &[MoveKind] = &[MoveKind::SessionState, MoveKind::Tls, MoveKind::Requests, MoveKind::ServerPools];
+const TAKEN: &[MoveKind] =
+    &[MoveKind::SessionState, MoveKind::Tls, MoveKind::Requests, MoveKind::ServerPools, MoveKind::Http2];
 
 /// Some kinds, as a list of their words between processes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_proxy::moving::{
-    Activity, Departure, IdleClient, KeptFacts, KeptHead, MovedTls, PumpState, StayReason, TunnelState, version_text,
+    Activity, Departure, HELD_MAX, Http2Protocol, Http2State, IdleClient, KeptFacts, KeptHead, MovedTls, PumpState, StayReason,
+    TunnelState, version_text,
 };
 use baton_tls::rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use super::in_flight::InFlightRecord;
+use super::in_flight::{Bytes, InFlightRecord};
 use super::kinds::{MoveKind, MoveKinds, Takes};
 use super::session_record::SessionRecord;
 use super::tls_record::TlsRecord;
@@ -51,6 +52,9 @@ pub fn needs_of(departure: &Departure) -> MoveKinds {
     let mut needs = MoveKinds::default();
     if departure.left.is_some() || is_long {
         needs.add(MoveKind::SessionState);
+    }
+    if departure.client.http2.is_some() {
+        needs.add(MoveKind::Http2);
     }
     if departure.tunnel.as_ref().is_some_and(|tunnel| tunnel.state.request.is_some()) {
         needs.add(MoveKind::Requests);
@@ -133,6 +137,35 @@ pub struct ConnectionRecord {
     /// TLS with the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Box<TlsRecord>>,
+    /// What there is to know of HTTP/2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http2: Option<Http2Record>,
+}
+
+/// A connection with HTTP/2.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Http2Record {
+    /// The state of the protocol.
+    pub protocol: serde_json::Value,
+    /// What was read and is not taken.
+    pub input: Bytes,
+}
+
+impl Http2Record {
+    fn of(state: &Http2State) -> Http2Record {
+        // Plain data. What would not be is no state, and refused.
+        let protocol = serde_json::to_value(&state.protocol).unwrap_or_default();
+        Http2Record { protocol, input: Bytes(state.input.clone()) }
+    }
+
+    /// `None`: what is said of it cannot be.
+    fn state(self) -> Option<Box<Http2State>> {
+        let protocol: Http2Protocol = serde_json::from_value(self.protocol).ok()?;
+        let input = self.input.0;
+        let is_possible = protocol.can_go_on() && input.len() <= HELD_MAX;
+        is_possible.then(|| Box::new(Http2State { protocol, input }))
+    }
 }
 
 /// What a description is about.
@@ -178,6 +211,7 @@ impl ConnectionRecord {
             }),
             left: departure.left.as_deref().map(SessionRecord::of),
             tls: tls_of(departure.tls.as_deref()),
+            http2: client.http2.as_deref().map(Http2Record::of),
         }
     }
 
@@ -187,6 +221,7 @@ impl ConnectionRecord {
         let has_request = self.tunnel.as_ref().is_some_and(|tunnel| tunnel.request.is_some());
         let is_short = self.proxy_values.is_none()
             && self.left.is_none()
+            && self.http2.is_none()
             && !has_request
             && head.is_none_or(|head| head.line.len() <= 1024);
         let tls = [&self.tls].into_iter().chain(self.tunnel.as_ref().map(|tunnel| &tunnel.tls));
@@ -222,7 +257,9 @@ impl ConnectionRecord {
     /// It describes none that could be served here.
     pub fn connection(self, now: Instant) -> Result<Described, StayReason> {
         // What is described has to be needed, too.
-        let is_odd = self.left.is_some() && !self.needs.has(MoveKind::SessionState);
+        let is_odd = self.left.is_some() && !self.needs.has(MoveKind::SessionState)
+            || self.http2.is_some() != self.needs.has(MoveKind::Http2)
+            || self.http2.is_some() && self.format != IDLE;
         if is_odd || !taken().covers(self.format, self.needs) {
             return Err(StayReason::Unknown);
         }
@@ -240,6 +277,10 @@ impl ConnectionRecord {
         if self.proxy_values.as_ref().is_some_and(is_long) {
             return Err(StayReason::Unknown);
         }
+        let http2 = match self.http2 {
+            Some(http2) => Some(http2.state().ok_or(StayReason::Unknown)?),
+            None => None,
+        };
         let accepted = ago(now, self.age_us).ok_or(StayReason::Unknown)?;
         let due = self.due_us.map(|left| now + Duration::from_micros(left.min(AGE_US_MAX)));
         let client = IdleClient {
@@ -253,6 +294,7 @@ impl ConnectionRecord {
             requests: self.requests,
             rested_ms: self.rested_ms,
             due,
+            http2,
         };
         Ok(Described { client, tunnel, left: self.left })
     }

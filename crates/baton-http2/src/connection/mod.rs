@@ -301,6 +301,27 @@ impl Connection {
         self.block.is_some() || !matches!(self.reading, Reading::Header)
     }
 
+    /// Whether another process can go on with a client's connection in this state: no stream is open, and it is one that there can be. What
+    /// was written down elsewhere need not.
+    pub fn can_go_on(&self) -> bool {
+        let Config { settings, connection_window, block_bytes_max, .. } = &self.config;
+        let is_possible = |settings: &Settings| {
+            settings.initial_window_size <= MAX_31
+                && (frame::FRAME_SIZE_MIN..=frame::FRAME_SIZE_MAX).contains(&settings.max_frame_size)
+        };
+        self.role == Role::Server
+            && self.streams.len() == 0
+            && self.failed.is_none()
+            && self.drain == Drain::No
+            && [settings, &self.obeyed, &self.peer].into_iter().all(is_possible)
+            && *connection_window <= MAX_31
+            && self.decoder.is_sound()
+            && self.encoder.is_sound()
+            && self.receive_window.is_sound()
+            && self.block_bytes.len() <= *block_bytes_max as usize
+            && !matches!(self.reading, Reading::Preface { seen } if usize::from(seen) >= PREFACE.len())
+    }
+
     /// Oddities so far, HAProxy's `glitches`.
     pub fn glitches(&self) -> u32 {
         self.budget.glitches()

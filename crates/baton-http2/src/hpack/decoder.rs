@@ -44,6 +44,11 @@ impl Decoder {
         Decoder { table: Table::new(4096), limit: 4096, must_shrink: false }
     }
 
+    /// Whether a decoder can be so: one that was written down elsewhere need not.
+    pub fn is_sound(&self) -> bool {
+        self.table.is_sound()
+    }
+
     /// Our SETTINGS_HEADER_TABLE_SIZE was acknowledged.
     pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit;

@@ -41,6 +41,13 @@ impl Encoder {
         Encoder { table: Table::new(TABLE_SIZE_MAX), lowest: None }
     }
 
+    /// Whether an encoder can be so: one that was written down elsewhere need not.
+    pub fn is_sound(&self) -> bool {
+        self.table.is_sound()
+            && self.table.size_max() <= TABLE_SIZE_MAX
+            && self.lowest.is_none_or(|lowest| lowest <= TABLE_SIZE_MAX)
+    }
+
     /// The peer's SETTINGS_HEADER_TABLE_SIZE.
     pub fn set_limit(&mut self, limit: u32) {
         let limit = (limit as usize).min(TABLE_SIZE_MAX);

@@ -115,6 +115,22 @@ impl Table {
         same_len.map(|(at, _)| at).find(|&at| self.get(at).is_some_and(|(known, _)| known == name))
     }
 
+    /// Whether a table can be so: one that was written down elsewhere need not.
+    pub fn is_sound(&self) -> bool {
+        let mut end = self.arena.len() as u64;
+        let mut size = 0;
+        for entry in &self.entries {
+            let len = u64::from(entry.name_len) + u64::from(entry.value_len);
+            if u64::from(entry.start) + len > end {
+                return false;
+            }
+            // Older ones lie before it.
+            end = u64::from(entry.start);
+            size += len + ENTRY_OVERHEAD as u64;
+        }
+        size == self.size as u64 && self.size <= self.size_max
+    }
+
     /// Gives back memory beyond the entries.
     pub fn shrink(&mut self) {
         self.compact(0);

@@ -18,6 +18,7 @@ use crate::connection::Membership;
 use crate::core::Core;
 use crate::generation::{Generation, ListenerPlan};
 use crate::http1::{self, Kept, Line};
+use crate::http2;
 use crate::moving::Arrival;
 use crate::state::{Counter, ListenerId};
 use crate::supervise;
@@ -77,7 +78,12 @@ impl Acceptors {
         let line = self.line.clone();
         let Some(slot) = line.core.frontend(&arrival.listener.frontend.proxy.name) else { return };
         let tunnel = arrival.tunnel.take();
+        let http2 = arrival.client.http2.take();
         let mut client = Box::new(Client::arrive(&line.core, arrival, slot));
+        if let Some(state) = http2 {
+            let tasks = line.streams.clone();
+            return drop(tokio::task::spawn_local(http2::resume(tasks, client, state)));
+        }
         match tunnel {
             None => drop(tokio::task::spawn_local(Kept::resume(line, client))),
             Some(tunnel) if tunnel.state.request.is_some() => {

@@ -22,9 +22,6 @@ pub fn reason_to_stay(connection: &Connection, session: &Session) -> Option<Stay
     if !connection.stream.can_move() {
         return Some(StayReason::Tls);
     }
-    if connection.is_http2 {
-        return Some(StayReason::Http2);
-    }
     if session.slot.is_removed() {
         return Some(StayReason::Removed);
     }
@@ -53,6 +50,7 @@ pub fn departure(
         requests: session.requests(),
         rested_ms: session.rested_ms(),
         due,
+        http2: None,
     };
     let socket = connection.stream.socket().try_clone()?.into();
     Ok(Departure {

@@ -123,7 +123,7 @@ impl Numbers {
 }
 
 /// A server of all kinds; what lasts ends when it is over. It ends with the test.
-fn origin(is_over: Arc<AtomicBool>) -> SocketAddr {
+pub fn origin(is_over: Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {

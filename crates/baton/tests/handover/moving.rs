@@ -111,11 +111,8 @@ fn what_cannot_move_stays_and_it_is_said_why() {
     old.write(&(text + &front("tracks", tracks, "")));
     let mut clients = [web, tracks, gone].map(Client::connect);
     clients.iter_mut().for_each(|client| drop(client.get("/")));
-    let mut preface = Client::connect(web);
-    preface.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("it is open");
-    let _ = preface.0.read(&mut [0; 9]).expect("settings");
     let new = old.replace(&[]);
-    let expected = [("http2", 1), ("no-listener", 1), ("stick-counters", 1)];
+    let expected = [("no-listener", 1), ("stick-counters", 1)];
     let expected = expected.map(|(reason, count)| (reason.to_owned(), count)).into();
     until("it is said", || new.status().connections_staying == expected);
     assert_eq!((old.status().connections_departed, new.status().connections_arrived), (1, 1));
@@ -124,7 +121,6 @@ fn what_cannot_move_stays_and_it_is_said_why() {
     for mut client in rest {
         assert!(client.get("/").contains("connection: close"));
     }
-    drop(preface);
     assert!(old.wait().0.success());
     until("nothing stays", || new.status().connections_staying.is_empty());
 }
