@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_model::{Mode, diff};
 use baton_proxy::moving::{IdleServer, MoveTerms, ServerArrival, StayReason, TunnelState};
@@ -42,7 +42,10 @@ impl Control {
             return None;
         }
         let kinds = ready.takes().kinds;
-        let patience = self.line.model().global.handover_patience;
+        let global = &self.line.model().global;
+        // Who is left at a hard stop is cut off.
+        let until_hard = global.hard_stop_after.map_or(Duration::MAX, |after| after / 2);
+        let patience = global.handover_patience.min(until_hard);
         let (mover, departures) = self.workers.departures(MoveTerms {
             patience: kinds.has(MoveKind::Requests).then_some(patience),
             with_servers: kinds.has(MoveKind::ServerPools),

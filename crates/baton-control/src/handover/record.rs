@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_proxy::moving::{
-    Activity, Departure, HELD_MAX, Http2Protocol, Http2State, IdleClient, KeptFacts, KeptHead, MovedTls, PumpState, StayReason,
-    TunnelState, version_text,
+    Activity, Departure, HELD_MAX, Http2Protocol, Http2State, IdleClient, KeptFacts, KeptHead, MovedTls, PumpState,
+    StayReason, TunnelState, version_text,
 };
 use baton_tls::rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};

@@ -22,7 +22,7 @@ const TAKEOVERS: usize = 4;
 const CONNECTIONS: usize = 20;
 
 /// A client without TLS.
-struct Client {
+pub struct Client {
     stream: TcpStream,
     protocol: Connection,
     input: Vec<u8>,
@@ -30,7 +30,7 @@ struct Client {
 }
 
 impl Client {
-    fn connect(address: SocketAddr) -> Client {
+    pub fn connect(address: SocketAddr) -> Client {
         let mut client = Client {
             stream: connect(address),
             protocol: Connection::new(Role::Client, Config::default()),
@@ -42,7 +42,7 @@ impl Client {
     }
 
     /// Asks, with fields that the header tables take; what is to be sent waits.
-    fn ask(&mut self, mark: &str) -> u32 {
+    pub fn ask(&mut self, mark: &str) -> u32 {
         let pseudo =
             RequestPseudo { method: b"GET", scheme: b"http", authority: b"test", path: b"/bytes/1000", protocol: None };
         let fields = [(&b"x-mark"[..], mark.as_bytes()), (b"x-same", b"for ever and a day")];
@@ -56,7 +56,7 @@ impl Client {
 
     /// The response has come, with this mark.
     #[track_caller]
-    fn answered(&mut self, stream: u32, mark: &str) {
+    pub fn answered(&mut self, stream: u32, mark: &str) {
         self.send(usize::MAX);
         let mut bytes = 0;
         loop {

@@ -58,7 +58,7 @@ fn chunk(stream: &mut impl Write, data: &[u8]) -> std::io::Result<()> {
 }
 
 /// A whole head, lower case; empty at the end.
-fn read_head(stream: &mut impl BufRead) -> String {
+pub fn read_head(stream: &mut impl BufRead) -> String {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head).unwrap_or(0) > 0 {}
     head.to_ascii_lowercase()

@@ -4,6 +4,7 @@ mod faults;
 mod fine;
 mod formats;
 mod givers;
+mod gone;
 mod http2;
 mod hung;
 mod in_flight;
