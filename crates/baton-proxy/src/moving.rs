@@ -149,6 +149,9 @@ impl SessionState {
     }
 }
 
+/// Whether the server was wanted by a cookie, whether no cookie is given, and the dates of the one that was followed: the last and the first.
+pub type KeptPersistence = (bool, bool, Option<(Option<u32>, Option<u32>)>);
+
 /// A request in flight that was sent on: a relay of two messages, as data.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct InFlightRequest {
@@ -173,7 +176,7 @@ pub struct InFlightRequest {
     /// A rule forbids to send it again.
     pub no_retry: bool,
     /// What the response's cookie depends on: the server was wanted, no cookie is given, and the dates of the one that was followed.
-    pub persistence: (bool, bool, Option<(Option<u32>, Option<u32>)>),
+    pub persistence: KeptPersistence,
     /// A direction was given up: the server takes no more of the request.
     pub is_given_up: bool,
     /// Its response.

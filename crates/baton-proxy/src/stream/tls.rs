@@ -66,6 +66,7 @@ struct TlsState {
 }
 
 /// How far it is.
+#[expect(clippy::large_enum_variant, reason = "records are what nearly all of a connection's life is about")]
 enum TlsPhase {
     /// Both ends agree on how to go on.
     Agreeing(Box<Agreeing>),
