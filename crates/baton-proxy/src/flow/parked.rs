@@ -20,7 +20,7 @@ pub struct FlowState {
     pub out: Vec<u8>,
     /// How much of that is written.
     pub sent: usize,
-    /// Body bytes received, as [`Flow::moved`] counts them.
+    /// Body bytes received, as `Flow::moved` counts them.
     pub moved: u64,
     /// What is composed is everything since the head.
     pub replayable: bool,
