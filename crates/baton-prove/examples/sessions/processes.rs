@@ -24,6 +24,8 @@ const REPLACED_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// Old processes that are asked why they are still there.
 const LEFT_SAY_MAX: usize = 3;
+/// The beginning of what they say is about the process.
+const LEFT_SAY_LINES: usize = 12;
 /// How often their memory is.
 const MEMORY_EVERY: Duration = Duration::from_secs(1);
 
@@ -333,7 +335,10 @@ impl Processes {
             let mut command = Command::new(&self.programs[0]);
             command.args(["status", "--pid", &pid.to_string()]).env("BATON_RUN_DIR", &self.files.folder);
             match command.stdin(Stdio::null()).output() {
-                Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+                Ok(output) => {
+                    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+                    text.lines().take(LEFT_SAY_LINES).collect::<Vec<_>>().join("\n")
+                }
                 Err(error) => error.to_string(),
             }
         };
