@@ -1,5 +1,5 @@
 //! Upgrades beneath established connections of every kind at once, by the load of `bench/sessions`, with few of each: kept HTTP connections,
-//! WebSockets, TCP sessions and transfers, with and without TLS on either side, whose keys change in between. No client notices, and every
+//! WebSockets, TCP sessions, transfers and HTTP/2, with and without TLS on either side, whose keys change in between. No client notices, and every
 //! old process ends.
 
 #[path = "../../../baton-prove/examples/sessions/book.rs"]
@@ -41,7 +41,7 @@ fn upgrades_are_not_noticed_by_any_kind_of_connection() {
         kept: 64,
         websockets: 32,
         tunnels: 32,
-        http2: 0,
+        http2: 4,
         transfers: 16,
         request_every: Duration::from_millis(200),
         message_every: Duration::from_millis(100),
