@@ -7,7 +7,7 @@ mod notes;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -36,6 +36,12 @@ use crate::view::{FrontendSlot, FrontendView};
 
 pub use self::notes::{Moment, ServerMark, SessionDescription, SessionNotes, SessionPage};
 
+/// Connections of a core that leave for another process together.
+const MOVED_AT_ONCE: usize = 50;
+/// No more leave while so many of the process are on their way.
+const QUEUED_MAX: usize = 150;
+/// How often it is looked whether there are fewer.
+const TURN: Duration = Duration::from_millis(1);
 /// Memory of finished requests that a core keeps for the next ones.
 const WORK_KEPT_MAX: usize = 256;
 /// Buffers of HTTP/2 connections that a core keeps for the next ones.
@@ -126,6 +132,8 @@ pub enum Order {
     /// Go on.
     #[default]
     Run,
+    /// Leave for another process, when it is its turn.
+    MoveLater,
     /// Leave for another process as soon as no request is in flight.
     Move,
     /// End as soon as no request is in flight.
@@ -348,23 +356,21 @@ impl Core {
 
     /// Another process has taken over: connections leave for it as soon as they can.
     pub fn begin_moving(self: &Rc<Self>, mover: Mover) {
-        if mover.takes_servers() {
-            // First of all: clients that have left need them.
-            let idle = self.upstreams.take_idle();
-            idle.iter().filter_map(ServerConnection::depart).for_each(|server| mover.send_server(server));
-        }
         let (core, patience) = (Rc::downgrade(self), mover.patience());
-        *self.mover.borrow_mut() = Some(mover);
+        *self.mover.borrow_mut() = Some(mover.clone());
         let connections = self.connections.borrow();
-        let all: Vec<Rc<Orders>> =
+        let mut all: Vec<Rc<Orders>> =
             connections.iter().filter(|(_, orders)| !orders.is_stream).map(|(_, orders)| orders.clone()).collect();
         drop(connections);
-        for orders in all {
-            match orders.bound.get() {
-                Some(reason) => self.note_stay(&orders, reason),
-                None => orders.give(Order::Move),
+        all.retain(|orders| match orders.bound.get() {
+            Some(reason) => {
+                self.note_stay(orders, reason);
+                false
             }
-        }
+            None => orders.order.get() != Order::Abort,
+        });
+        all.iter().for_each(|orders| orders.order.set(Order::MoveLater));
+        tokio::task::spawn_local(in_turn(Rc::downgrade(self), all, mover));
         tokio::task::spawn_local(async move {
             let Some(patience) = patience else { return };
             tokio::time::sleep(patience).await;
@@ -386,10 +392,10 @@ impl Core {
             .collect()
     }
 
-    /// Keeps a connection to a server for another request: of this process, or of the one that has taken over.
-    pub fn keep_server(&self, connection: ServerConnection) {
+    /// Keeps a connection to a server for another request: of this process, or of the one that has taken over if the client leaves for it.
+    pub fn keep_server(&self, connection: ServerConnection, leaves: bool) {
         let mover = self.mover.borrow();
-        match mover.as_ref().filter(|mover| mover.takes_servers()) {
+        match mover.as_ref().filter(|mover| leaves && mover.takes_servers()) {
             Some(mover) => connection.depart().into_iter().for_each(|server| mover.send_server(server)),
             None => self.upstreams.give(connection),
         }
@@ -400,7 +406,7 @@ impl Core {
         let ServerArrival { idle, server, counters } = arrival;
         let connection = ServerConnection::arrive(idle, server);
         if self.mover.borrow().is_some() {
-            self.keep_server(connection)
+            self.keep_server(connection, true)
         } else {
             self.upstreams.adopt(connection, counters)
         }
@@ -420,6 +426,11 @@ impl Core {
 
     /// Whether this connection leaves for another process once no request is in flight.
     pub fn moves(&self, orders: &Orders) -> bool {
+        matches!(orders.order(), Order::Move | Order::MoveLater) && self.mover.borrow().is_some()
+    }
+
+    /// Whether it is its turn to leave.
+    pub fn is_to_leave(&self, orders: &Orders) -> bool {
         orders.order() == Order::Move && self.mover.borrow().is_some()
     }
 
@@ -468,7 +479,7 @@ impl Core {
             self.registry.moves.ended(StayReason::InFlight);
         }
         self.note_delay(orders, reason);
-        if orders.order() == Order::Move {
+        if matches!(orders.order(), Order::Move | Order::MoveLater) {
             orders.order.set(Order::Run);
         }
     }
@@ -604,6 +615,31 @@ impl Drop for RegisteredStream {
     }
 }
 
+/// Connections leave a few at a time, and are served here until it is their turn: on its way, a connection is served by nobody. Before them
+/// leave as many of the idle connections to servers, which they will need.
+async fn in_turn(core: Weak<Core>, all: Vec<Rc<Orders>>, mover: Mover) {
+    let servers_leave = |part, whole| {
+        let idle = match core.upgrade() {
+            Some(core) if mover.takes_servers() => core.upstreams.take_idle(part, whole),
+            _ => Vec::new(),
+        };
+        idle.iter().filter_map(ServerConnection::depart).for_each(|server| mover.send_server(server));
+    };
+    if all.is_empty() {
+        servers_leave(1, 1);
+    }
+    let mut left = all.len();
+    for some in all.chunks(MOVED_AT_ONCE) {
+        while mover.queued() >= QUEUED_MAX && !mover.is_closed() {
+            tokio::time::sleep(TURN).await;
+        }
+        servers_leave(some.len(), left);
+        left -= some.len();
+        some.iter().filter(|orders| orders.order() == Order::MoveLater).for_each(|orders| orders.give(Order::Move));
+        tokio::task::yield_now().await;
+    }
+}
+
 impl Orders {
     /// Gives an order; a later one may only be stricter.
     pub fn give(&self, order: Order) {
@@ -663,11 +699,32 @@ pub fn poll_until<T>(
 
 #[cfg(test)]
 mod tests {
+    use crate::moving::MoveTerms;
+
     use super::*;
 
     fn core(number: usize) -> Rc<Core> {
         let registry = Arc::new(Registry::new(2, Instant::now()));
         Rc::new(Core::new(number, registry, Rc::new(Clock::new()), Arc::default(), 1024))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_leave_in_turn_and_are_served_until_then() {
+        let core = core(0);
+        let open: Vec<_> = (0..2 * MOVED_AT_ONCE).map(|_| core.enter()).collect();
+        let (mover, moved) = Mover::new(MoveTerms::default());
+        let leaving = || open.iter().filter(|one| core.is_to_leave(&one.orders)).count();
+        let wait = async || tokio::time::sleep(2 * TURN).await;
+        let check = async || {
+            moved.queued.store(QUEUED_MAX, Ordering::Relaxed);
+            core.begin_moving(mover);
+            wait().await;
+            assert!(open.iter().all(|one| core.moves(&one.orders)) && leaving() == 0, "so many are on their way");
+            moved.queued.store(0, Ordering::Relaxed);
+            wait().await;
+            assert_eq!(leaving(), open.len());
+        };
+        tokio::task::LocalSet::new().run_until(check()).await;
     }
 
     #[test]

@@ -223,7 +223,7 @@ fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> Poll<
     let event = |cx: &mut Context<'_>| match connection.orders().order() {
         Order::CloseIdle => Poll::Ready(Arrival::Over(Interrupt::Abort)),
         Order::Move => Poll::Ready(Arrival::Move),
-        Order::Run | Order::Abort => connection.stream.poll_readable(cx).map(|()| Arrival::Ready),
+        Order::Run | Order::MoveLater | Order::Abort => connection.stream.poll_readable(cx).map(|()| Arrival::Ready),
     };
     poll_until(core, connection.orders(), deadline, cx, event).map(|arrival| arrival.unwrap_or_else(Arrival::Over))
 }

@@ -247,7 +247,7 @@ impl Http2Client {
 
     /// Whether it is to leave for another process, and can: nothing is in work, and nothing waits for the client.
     fn may_leave(&self, has_ended: bool) -> bool {
-        self.core.moves(self.connection.orders())
+        self.core.is_to_leave(self.connection.orders())
             && !has_ended
             && !self.is_failed.get()
             && self.streams.borrow().is_empty()
@@ -325,7 +325,7 @@ impl Http2Client {
         let is_told = match self.connection.orders().order() {
             Order::CloseIdle => times.draining.is_none(),
             Order::Move => self.may_leave(before.has_ended) || times.draining.is_none() && !self.is_to_wait(),
-            Order::Run | Order::Abort => false,
+            Order::Run | Order::MoveLater | Order::Abort => false,
         };
         let is_over = self.is_failed.get() || stream.is_forgotten();
         if is_told || is_over || (is_idle && !before.is_idle) || (before.is_held && !is_held) {

@@ -361,6 +361,8 @@ pub struct Mover {
     servers: Option<mpsc::UnboundedSender<IdleServer>>,
     patience: Option<Duration>,
     takes_http2: bool,
+    /// How many of clients are on their way.
+    queued: Arc<AtomicUsize>,
 }
 
 /// What leaves, as the other process takes it.
@@ -381,6 +383,8 @@ pub struct Moved {
     pub clients: mpsc::UnboundedReceiver<Departure>,
     /// Idle ones to servers.
     pub servers: mpsc::UnboundedReceiver<IdleServer>,
+    /// How many of clients are on their way; whoever takes one out says so here.
+    pub queued: Arc<AtomicUsize>,
 }
 
 impl Mover {
@@ -392,8 +396,10 @@ impl Mover {
             servers: terms.with_servers.then_some(idle),
             patience: terms.patience,
             takes_http2: terms.with_http2,
+            queued: Arc::default(),
         };
-        (mover, Moved { clients: departures, servers })
+        let moved = Moved { clients: departures, servers, queued: mover.queued.clone() };
+        (mover, moved)
     }
 
     /// How long requests in flight have to end; `None`: as long as they take.
@@ -404,6 +410,16 @@ impl Mover {
     /// Whether connections of clients with HTTP/2 leave.
     pub fn takes_http2(&self) -> bool {
         self.takes_http2
+    }
+
+    /// How many connections of clients are on their way.
+    pub fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody takes any (more).
+    pub fn is_closed(&self) -> bool {
+        self.clients.is_closed()
     }
 
     /// Whether idle connections to servers leave.
@@ -423,6 +439,7 @@ impl Mover {
     /// # Errors
     /// Nobody takes it.
     pub fn send(&self, departure: Departure) -> Result<(), Box<Departure>> {
+        self.queued.fetch_add(1, Ordering::Relaxed);
         self.clients.send(departure).map_err(|refused| Box::new(refused.0))
     }
 }

@@ -307,15 +307,16 @@ impl Upstreams {
         self.sweep_later();
     }
 
-    /// Takes out all idle connections with HTTP/1: they are another process's from now on, or are closed.
-    pub fn take_idle(&self) -> Vec<ServerConnection> {
-        let mut all = Vec::new();
+    /// Takes out so many of so many idle connections with HTTP/1 of each server: they are another process's from now on, or are closed.
+    pub fn take_idle(&self, part: usize, whole: usize) -> Vec<ServerConnection> {
+        let mut taken = Vec::new();
         for pool in self.pools.borrow_mut().values_mut() {
-            all.append(&mut pool.idle);
+            let count = (pool.idle.len() * part).div_ceil(whole);
+            taken.extend(pool.idle.drain(..count));
             pool.note();
         }
-        self.idle.set(0);
-        all
+        self.idle.set(self.idle.get().saturating_sub(taken.len()));
+        taken
     }
 
     /// Keeps a connection that was idle in another process, if its server may have one more. Its server had as many requests at once there.

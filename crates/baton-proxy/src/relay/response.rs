@@ -405,7 +405,7 @@ impl Passage<'_, '_> {
         if own || !connection.is_shareable() {
             self.exchange.session.keep_private(PrivateConnection::Http1(connection));
         } else {
-            self.core.keep_server(connection);
+            self.core.keep_server(connection, self.core.is_to_leave(self.exchange.orders));
         }
     }
 

@@ -249,7 +249,7 @@ pub async fn run(
         let event = until(core, orders, deadline, |cx| {
             let mut done = true;
             // A direction rests only while the other one holds nothing: whoever waits for that one's bytes would wait for ever.
-            let leaves = may_leave && core.moves(orders);
+            let leaves = may_leave && core.is_to_leave(orders);
             match up.poll(cx, core, leaves && !down.is_blocked(), (client, client_active), (server, server_active)) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(failed)) => {

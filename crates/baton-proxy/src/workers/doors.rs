@@ -77,18 +77,23 @@ pub enum Leaver {
 impl Departures {
     /// The next one, those to servers first; `None`: there will be none. May be abandoned and begun again.
     pub async fn next(&mut self, with_clients: bool) -> Option<Leaver> {
-        let Moved { clients, servers } = &mut self.moved;
+        let Moved { clients, servers, queued } = &mut self.moved;
         tokio::select! {
             biased;
             Some(server) = servers.recv() => Some(Leaver::Server(server)),
-            client = clients.recv(), if with_clients => client.map(Leaver::Client),
+            client = clients.recv(), if with_clients => client.map(|client| {
+                queued.fetch_sub(1, Ordering::Relaxed);
+                Leaver::Client(client)
+            }),
             else => None,
         }
     }
 
     /// The next one of a client, if there is one.
     pub fn try_next(&mut self) -> Option<Departure> {
-        self.moved.clients.try_recv().ok()
+        let departure = self.moved.clients.try_recv().ok()?;
+        self.moved.queued.fetch_sub(1, Ordering::Relaxed);
+        Some(departure)
     }
 
     /// The next one to a server, if there is one.
