@@ -9,6 +9,7 @@ use baton_kernel::panics;
 use baton_kernel::process::usage;
 use baton_model::{Address, Field, Object, Overrides, StatsSocket};
 use baton_proxy::balance::{CheckReport, HealthState, ServerState};
+use baton_proxy::moving::MoveCount;
 use baton_proxy::{BackendPlan, Counter, CounterBlock, FrontendPlan};
 
 use crate::certificates::{Census, wall_seconds};
@@ -43,10 +44,10 @@ pub(crate) fn status(control: &Control) -> Status {
         panics: panics::count(),
         stats_sockets: stats_sockets(line),
         last_refused: line.last_refused().map(str::to_owned),
-        connections_arrived: line.registry().moves.arrived.load(Ordering::Relaxed),
-        connections_departed: line.registry().moves.departed.load(Ordering::Relaxed),
-        server_connections_arrived: line.registry().moves.servers_arrived.load(Ordering::Relaxed),
-        server_connections_departed: line.registry().moves.servers_departed.load(Ordering::Relaxed),
+        connections_arrived: line.registry().moves.of_process(MoveCount::ClientsIn),
+        connections_departed: line.registry().moves.of_process(MoveCount::ClientsOut),
+        server_connections_arrived: line.registry().moves.of_process(MoveCount::ServersIn),
+        server_connections_departed: line.registry().moves.of_process(MoveCount::ServersOut),
         connections_staying: control.staying(),
         changes: control.history.changes().cloned().collect(),
         ..Status::default()

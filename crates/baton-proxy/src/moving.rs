@@ -25,7 +25,7 @@ pub use crate::flow::{Body, FlowState};
 use crate::generation::ListenerPlan;
 pub use crate::server_connection::{IdleServer, IdleServerState};
 use crate::state::CounterBlock;
-pub use crate::state::{MoveFigures, StayReason};
+pub use crate::state::{MoveCount, MoveFigures, StayReason};
 pub use crate::stream::{MovedBytes, MovedTls};
 
 /// A connection with HTTP/2 without an open stream.

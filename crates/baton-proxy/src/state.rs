@@ -31,7 +31,7 @@ use crate::upstream::ServerTlsContext;
 pub use self::blocks::{CoreCounters, Counted, CountedMemory, CounterBlock, read_counted};
 pub use self::limits::{Limit, ProcessLimits};
 pub use self::measured::{MeasuredRate, MeasuredRates};
-pub use self::moves::{MoveFigures, StayReason};
+pub use self::moves::{MoveCount, MoveFigures, StayReason};
 pub use self::server_plans::ServerPlans;
 
 /// Things by name. The names are the configuration's, of which nobody makes up such that collide; that a request's word may be
@@ -430,10 +430,11 @@ impl Registry {
 
     /// An empty registry that counts in `memory`.
     pub fn counting_in(memory: Arc<CellMemory>, cores: usize, now: Instant) -> Registry {
+        let sums = Arc::new(ProcessSums::new(&memory, &blocks::layout()));
         Registry {
             cores,
-            moves: Arc::default(),
-            sums: Arc::new(ProcessSums::new(&memory, &blocks::layout())),
+            moves: Arc::new(MoveFigures::new(sums.clone())),
+            sums,
             variables: ProcessVariables::default(),
             memory,
             started: now,

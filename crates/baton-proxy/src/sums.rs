@@ -30,9 +30,17 @@ pub enum ProcessSum {
     ReloadsRejected,
     /// How long all of them took, nanoseconds.
     ReloadsNs,
+    /// Clients' connections that came from a process before.
+    MovedIn,
+    /// Those that went to the next process.
+    MovedOut,
+    /// Idle connections to servers that came from a process before.
+    ServersMovedIn,
+    /// Those that went to the next process.
+    ServersMovedOut,
 }
 
-const SUMS: usize = ProcessSum::ReloadsNs as usize + 1;
+const SUMS: usize = ProcessSum::ServersMovedOut as usize + 1;
 
 impl ProcessSum {
     /// All of them in their order, with names that never change their meaning.
@@ -46,6 +54,10 @@ impl ProcessSum {
         (ProcessSum::ReloadsApplied, "reloads_applied"),
         (ProcessSum::ReloadsRejected, "reloads_rejected"),
         (ProcessSum::ReloadsNs, "reloads_ns"),
+        (ProcessSum::MovedIn, "moved_in"),
+        (ProcessSum::MovedOut, "moved_out"),
+        (ProcessSum::ServersMovedIn, "servers_moved_in"),
+        (ProcessSum::ServersMovedOut, "servers_moved_out"),
     ];
 }
 
@@ -96,6 +108,6 @@ mod tests {
         }
         sums.clear(ProcessSum::Requests);
         let seen: Vec<_> = ProcessSum::NAMED.iter().map(|(sum, _)| sums.get(*sum)).collect();
-        assert_eq!(seen, [1, 0, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(seen, [1, 0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
     }
 }

@@ -153,8 +153,10 @@ impl Server<'_> {
                 }
                 events
             });
+            // It ends with its events whatever happens to it.
+            let end = Ends(&is_over);
             let ab = said(&format!("ab -q -r -c 10 -n {} http://{}/", requests(), self.address));
-            is_over.store(true, Ordering::Relaxed);
+            drop(end);
             let figure = |name: &str| {
                 let line = ab.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{ab}"));
                 line.split_whitespace().next().and_then(|word| word.parse::<u32>().ok()).expect("a number")
@@ -167,6 +169,15 @@ impl Server<'_> {
                 table.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join(", ");
             Told { failed: figure("Failed requests:"), events: events.join().expect("no event panics"), table }
         })
+    }
+}
+
+/// Says that it is over when dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

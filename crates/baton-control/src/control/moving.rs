@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use baton_model::{Mode, diff};
-use baton_proxy::moving::{IdleServer, MoveTerms, ServerArrival, StayReason, TunnelState};
+use baton_proxy::moving::{IdleServer, MoveCount, MoveTerms, ServerArrival, StayReason, TunnelState};
 use baton_proxy::{Command, Generation, ListenerPlan};
 use baton_tls::rustls::pki_types::CertificateDer;
 
@@ -88,7 +88,7 @@ impl Control {
             Some(ServerArrival { idle: IdleServer { state, socket }, server, counters })
         };
         for arrival in servers.into_iter().filter_map(arrival) {
-            let turn = figures.servers_arrived.fetch_add(1, Ordering::Relaxed);
+            let turn = figures.count(MoveCount::ServersIn, 1);
             if let Some(door) = self.workers.door(turn as usize) {
                 door.let_server_in(arrival);
             }

@@ -311,6 +311,14 @@ pub struct ProcessTotals {
     pub reloads_rejected: u64,
     /// How long all of them took, nanoseconds.
     pub reloads_ns: u64,
+    /// Clients' connections that came from processes before.
+    pub moved_in: u64,
+    /// Those that went to the next one.
+    pub moved_out: u64,
+    /// Idle connections to servers that came from processes before.
+    pub servers_moved_in: u64,
+    /// Those that went to the next one.
+    pub servers_moved_out: u64,
     /// Lost lines, by log target.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub lost_lines: Named<u64>,
@@ -327,6 +335,10 @@ impl ProcessTotals {
             (&mut self.reloads_applied, more.reloads_applied),
             (&mut self.reloads_rejected, more.reloads_rejected),
             (&mut self.reloads_ns, more.reloads_ns),
+            (&mut self.moved_in, more.moved_in),
+            (&mut self.moved_out, more.moved_out),
+            (&mut self.servers_moved_in, more.servers_moved_in),
+            (&mut self.servers_moved_out, more.servers_moved_out),
         ] {
             *sum = sum.saturating_add(more);
         }

@@ -15,12 +15,12 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use baton_proxy::balance::Slot;
 use baton_proxy::moving::{
-    Arrival, Departure, IdleClient, IdleServer, MoveFigures, MovedTunnel, SessionState, StayReason, TunnelState,
+    Arrival, Departure, IdleClient, IdleServer, MoveCount, MoveFigures, MovedTunnel, SessionState, StayReason,
+    TunnelState,
 };
 use baton_proxy::{Departures, Leaver, ListenerPlan, Seat};
 
@@ -121,7 +121,7 @@ impl Leaving {
         let servers = idle.iter().map(|server| ServerRecord::of(&server.state, now)).collect();
         let fds: Vec<_> = idle.iter().map(|server| server.socket.as_fd()).collect();
         channel.send(Message::Servers(IdleServers { servers }), &fds, ANSWER_WITHIN).await?;
-        self.figures.servers_departed.fetch_add(idle.len() as u64, Ordering::Relaxed);
+        self.figures.count(MoveCount::ServersOut, idle.len());
         Ok(())
     }
 
@@ -197,7 +197,7 @@ impl Leaving {
         // Sent is sent: all of it is with the kernel, or the other process never gets the whole message, and so none of them.
         match channel.send(Message::Give(give), &fds, ANSWER_WITHIN).await {
             Ok(()) => {
-                self.figures.departed.fetch_add(going.len() as u64, Ordering::Relaxed);
+                self.figures.count(MoveCount::ClientsOut, going.len());
                 Ok(())
             }
             Err(error) => {
@@ -295,7 +295,7 @@ impl Expected {
             }
             None => None,
         };
-        figures.arrived.fetch_add(1, Ordering::Relaxed);
+        figures.count(MoveCount::ClientsIn, 1);
         seat.door.let_in(Arrival { client, socket, tls, listener, stays: None, counted: seat.counted, tunnel, left });
         Some(())
     }

@@ -82,6 +82,6 @@ mod tests {
         check(r#"{"needs":["server-pools"],"requests":7}"#, Some(7));
         check(r#"{"needs":["server-pools","later"],"requests":7}"#, None);
         check(r#"{"requests":7}"#, None);
-        check(r#"{"needs":["server-pools"],"idle_ms":18446744073709551615}"#, None);
+        check(r#"{"needs":["server-pools"],"idle_ms":18446744073709551615}"#, Some(0));
     }
 }

@@ -18,12 +18,16 @@ pub(crate) fn of_sums(sum: impl Fn(ProcessSum) -> u64) -> ProcessTotals {
         reloads_applied: sum(ProcessSum::ReloadsApplied),
         reloads_rejected: sum(ProcessSum::ReloadsRejected),
         reloads_ns: sum(ProcessSum::ReloadsNs),
+        moved_in: sum(ProcessSum::MovedIn),
+        moved_out: sum(ProcessSum::MovedOut),
+        servers_moved_in: sum(ProcessSum::ServersMovedIn),
+        servers_moved_out: sum(ProcessSum::ServersMovedOut),
         lost_lines: Named::default(),
     }
 }
 
 /// The sums to which the totals of another process are added.
-pub(crate) fn sums(totals: &ProcessTotals) -> [(ProcessSum, u64); 8] {
+pub(crate) fn sums(totals: &ProcessTotals) -> [(ProcessSum, u64); 12] {
     [
         (ProcessSum::Connections, totals.connections),
         (ProcessSum::Requests, totals.requests),
@@ -33,6 +37,10 @@ pub(crate) fn sums(totals: &ProcessTotals) -> [(ProcessSum, u64); 8] {
         (ProcessSum::ReloadsApplied, totals.reloads_applied),
         (ProcessSum::ReloadsRejected, totals.reloads_rejected),
         (ProcessSum::ReloadsNs, totals.reloads_ns),
+        (ProcessSum::MovedIn, totals.moved_in),
+        (ProcessSum::MovedOut, totals.moved_out),
+        (ProcessSum::ServersMovedIn, totals.servers_moved_in),
+        (ProcessSum::ServersMovedOut, totals.servers_moved_out),
     ]
 }
 

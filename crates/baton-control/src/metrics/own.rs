@@ -1,11 +1,12 @@
 //! Metrics that HAProxy does not have: a row each, with what reads its values.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use baton_config::condition::COMPATIBLE_VERSION;
 use baton_kernel::output::losses;
 use baton_kernel::panics;
+use baton_proxy::moving::MoveCount;
 
 use super::exposition::PIECE_BYTES;
 use super::parts::Part;
@@ -127,29 +128,15 @@ pub static OWN: &[OwnMetric] = &[
         "connections_moved_total",
         Counter,
         "direction",
-        "Established connections of clients that came from the process before this one, or went to the one after it",
-        |control, _| {
-            let moves = &control.line.registry().moves;
-            let directions = [("in", &moves.arrived), ("out", &moves.departed)];
-            let count = |(direction, count): (&str, &AtomicU64)| {
-                (labels(&[("direction", direction)]), count.load(Ordering::Relaxed) as f64)
-            };
-            directions.into_iter().map(count).collect()
-        },
+        "Established connections of clients that came from the process before, or went to the next one; takeovers do not reset it",
+        |control, _| moved(control, MoveCount::ClientsIn, MoveCount::ClientsOut),
     ),
     row(
         "server_connections_moved_total",
         Counter,
         "direction",
-        "Idle connections to servers that came from the process before this one, or went to the one after it",
-        |control, _| {
-            let moves = &control.line.registry().moves;
-            let directions = [("in", &moves.servers_arrived), ("out", &moves.servers_departed)];
-            let count = |(direction, count): (&str, &AtomicU64)| {
-                (labels(&[("direction", direction)]), count.load(Ordering::Relaxed) as f64)
-            };
-            directions.into_iter().map(count).collect()
-        },
+        "Idle connections to servers that came from the process before, or went to the next one; takeovers do not reset it",
+        |control, _| moved(control, MoveCount::ServersIn, MoveCount::ServersOut),
     ),
     row(
         "connections_staying",
@@ -269,6 +256,14 @@ fn old_connections(control: &Control) -> u64 {
 }
 
 /// A series without labels.
+/// What came and what went.
+fn moved(control: &Control, came: MoveCount, went: MoveCount) -> OwnSeries {
+    let figures = &control.line.registry().moves;
+    [("in", came), ("out", went)]
+        .map(|(direction, moved)| (labels(&[("direction", direction)]), figures.total(moved) as f64))
+        .into()
+}
+
 fn one(value: f64) -> OwnSeries {
     vec![("".into(), value)]
 }

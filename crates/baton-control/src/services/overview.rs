@@ -1,11 +1,11 @@
 //! What is true of the whole process, for the statistics page.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use baton_kernel::output::losses;
 use baton_kernel::panics;
 use baton_model::StatsPage;
+use baton_proxy::moving::MoveCount;
 use serde_json::{Value as Json, json};
 
 use super::statistics::shown;
@@ -46,10 +46,10 @@ pub(super) fn process(control: &Control, page: &StatsPage, is_admin: bool) -> Js
     process["staying"] = control.staying().into_iter().map(|(reason, count)| (reason, Json::from(count))).collect();
     let moves = &line.registry().moves;
     process["moved"] = json!({
-        "arrived": moves.arrived.load(Ordering::Relaxed),
-        "departed": moves.departed.load(Ordering::Relaxed),
-        "servers_arrived": moves.servers_arrived.load(Ordering::Relaxed),
-        "servers_departed": moves.servers_departed.load(Ordering::Relaxed),
+        "arrived": moves.of_process(MoveCount::ClientsIn),
+        "departed": moves.of_process(MoveCount::ClientsOut),
+        "servers_arrived": moves.of_process(MoveCount::ServersIn),
+        "servers_departed": moves.of_process(MoveCount::ServersOut),
     });
     process["refused"] = line.refused().into();
     process["panics"] = panics::count().into();

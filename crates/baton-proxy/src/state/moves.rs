@@ -1,6 +1,9 @@
 //! How many connections came from another process or went there, how many stay, and why.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sums::{ProcessSum, ProcessSums};
 
 /// Why a connection stays with the process that hands over.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -65,22 +68,65 @@ impl StayReason {
     }
 }
 
-/// How many connections came from processes before this one, went to the one after it, or stay.
-#[derive(Debug, Default)]
-pub struct MoveFigures {
-    /// Came.
-    pub arrived: AtomicU64,
-    /// Went.
-    pub departed: AtomicU64,
+/// What moves, and in which direction.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(usize)]
+pub enum MoveCount {
+    /// Connections of clients that came.
+    ClientsIn,
+    /// Those that went.
+    ClientsOut,
     /// Idle connections to servers that came.
-    pub servers_arrived: AtomicU64,
-    /// Idle connections to servers that went.
-    pub servers_departed: AtomicU64,
+    ServersIn,
+    /// Those that went.
+    ServersOut,
+}
+
+impl MoveCount {
+    /// Where it is counted for the processes to come, too.
+    fn sum(self) -> ProcessSum {
+        match self {
+            MoveCount::ClientsIn => ProcessSum::MovedIn,
+            MoveCount::ClientsOut => ProcessSum::MovedOut,
+            MoveCount::ServersIn => ProcessSum::ServersMovedIn,
+            MoveCount::ServersOut => ProcessSum::ServersMovedOut,
+        }
+    }
+}
+
+/// How many connections came from processes before this one, went to the one after it, or stay.
+#[derive(Debug)]
+pub struct MoveFigures {
+    /// Of this process, at the place of [`MoveCount`].
+    moved: [AtomicU64; 4],
+    /// Of this process and those before it.
+    sums: Arc<ProcessSums>,
     /// Of those that are open: stay, for the reason at this place of [`StayReason::ALL`].
     staying: [AtomicU64; StayReason::ALL.len()],
 }
 
 impl MoveFigures {
+    /// Nothing has moved yet; what does is added to `sums` as well.
+    pub(crate) fn new(sums: Arc<ProcessSums>) -> MoveFigures {
+        MoveFigures { moved: Default::default(), sums, staying: Default::default() }
+    }
+
+    /// Counts so many; gives how many there were before in this process.
+    pub fn count(&self, moved: MoveCount, count: usize) -> u64 {
+        self.sums.add(moved.sum(), count as u64);
+        self.moved[moved as usize].fetch_add(count as u64, Ordering::Relaxed)
+    }
+
+    /// How many moved in the time of this process.
+    pub fn of_process(&self, moved: MoveCount) -> u64 {
+        self.moved[moved as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many moved in the time of this process and of those before it.
+    pub fn total(&self, moved: MoveCount) -> u64 {
+        self.sums.get(moved.sum())
+    }
+
     fn staying_for(&self, reason: StayReason) -> &AtomicU64 {
         let at = StayReason::ALL.iter().position(|(other, _)| *other == reason);
         &self.staying[at.unwrap_or_default()]
@@ -106,11 +152,13 @@ impl MoveFigures {
 
 #[cfg(test)]
 mod tests {
+    use baton_kernel::cells::CellMemory;
+
     use super::*;
 
     #[test]
     fn every_reason_has_a_word_and_a_count_of_its_own() {
-        let figures = MoveFigures::default();
+        let figures = MoveFigures::new(Arc::new(ProcessSums::new(&Arc::new(CellMemory::private()), "")));
         for (at, (reason, word)) in StayReason::ALL.into_iter().enumerate() {
             assert_eq!((reason.word(), StayReason::of_word(word)), (word, reason));
             (0..=at).for_each(|_| figures.stays(reason));
@@ -120,5 +168,19 @@ mod tests {
         let expected: Vec<_> = StayReason::ALL.iter().enumerate().map(|(at, (_, word))| (*word, at + 1)).collect();
         assert_eq!(staying, expected[1..]);
         assert_eq!(StayReason::of_word("later"), StayReason::Unknown);
+    }
+
+    #[test]
+    fn what_moved_is_counted_for_the_processes_to_come() {
+        let sums = Arc::new(ProcessSums::new(&Arc::new(CellMemory::private()), ""));
+        sums.add(ProcessSum::MovedOut, 10);
+        let figures = MoveFigures::new(sums);
+        let all = [MoveCount::ClientsIn, MoveCount::ClientsOut, MoveCount::ServersIn, MoveCount::ServersOut];
+        for (at, moved) in all.into_iter().enumerate() {
+            assert_eq!(figures.count(moved, at + 1), 0);
+        }
+        assert_eq!(figures.count(MoveCount::ServersOut, 1), 4);
+        assert_eq!(all.map(|moved| figures.of_process(moved)), [1, 2, 3, 5]);
+        assert_eq!(all.map(|moved| figures.total(moved)), [1, 12, 3, 5]);
     }
 }

@@ -72,7 +72,9 @@ fn the_end_at_once_cuts_requests_off() {
 fn the_drain_has_the_limit_that_was_configured() {
     let (_origins, servers) = origins(1);
     let web = free_address();
-    let text = config(web, &servers).replace("global\n", "global\n hard-stop-after 300ms\n");
+    // A request that moves is not cut off.
+    let limited = "global\n hard-stop-after 300ms\n tune.handover off\n";
+    let text = config(web, &servers).replace("global\n", limited);
     let old = Proxy::start(&text);
     let mut slow = Client::connect(web);
     slow.ask("/delay/600000");
