@@ -13,6 +13,7 @@ use baton_prove::{Load, LoadOptions, Request};
 
 use crate::peers::Taker;
 use crate::support::{Proxy, free_address, frontend_counter, until};
+use crate::tls::{self, Secure};
 use crate::tunnels::{connect, replaced};
 use crate::{config, in_flight, origins};
 
@@ -21,18 +22,25 @@ const TAKEOVERS: usize = 4;
 /// Connections of the load.
 const CONNECTIONS: usize = 20;
 
-/// A client without TLS.
-pub struct Client {
-    stream: TcpStream,
+/// A client.
+pub struct Client<S = TcpStream> {
+    stream: S,
     protocol: Connection,
     input: Vec<u8>,
     out: Vec<u8>,
 }
 
 impl Client {
+    /// Without TLS.
     pub fn connect(address: SocketAddr) -> Client {
+        Client::over(connect(address))
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    fn over(stream: S) -> Client<S> {
         let mut client = Client {
-            stream: connect(address),
+            stream,
             protocol: Connection::new(Role::Client, Config::default()),
             input: Vec::new(),
             out: Vec::new(),
@@ -105,10 +113,27 @@ fn marking(web: SocketAddr, servers: &[SocketAddr]) -> String {
 
 #[test]
 fn connections_go_with_every_takeover_and_stay_in_step() {
+    stay_in_step(" bind ADDRESS\n", Client::connect);
+}
+
+#[test]
+fn connections_over_tls_go_with_every_takeover_and_stay_in_step() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bind = format!(" bind ADDRESS ssl crt {} alpn h2\n", tls::certificate(folder.path()));
+    let mut versions = tls::VERSIONS.into_iter().cycle();
+    stay_in_step(&bind, |web| {
+        let mut secure = Secure::connect_for(web, versions.next().expect("it goes round"), &["h2"]);
+        secure.update_key();
+        Client::over(secure.0)
+    });
+}
+
+fn stay_in_step<S: Read + Write>(bind: &str, mut connect: impl FnMut(SocketAddr) -> Client<S>) {
     let (_origins, servers) = origins(1);
     let web = free_address();
-    let mut now = Proxy::start(&marking(web, &servers));
-    let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(web)).collect();
+    let text = marking(web, &servers).replace(&format!(" bind {web}\n"), &bind.replace("ADDRESS", &web.to_string()));
+    let mut now = Proxy::start(&text);
+    let mut clients: Vec<Client<S>> = (0..4).map(|_| connect(web)).collect();
     let mut before = Vec::new();
     for round in 0..TAKEOVERS {
         let mark = |at: usize| format!("number {} of round {round}", at % 2);

@@ -26,7 +26,7 @@ use crate::tunnels::{echo, replaced};
 const TAKEOVERS: usize = 4;
 /// Connections of each version.
 const EACH: usize = 20;
-const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS12, &version::TLS13];
+pub const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS12, &version::TLS13];
 
 /// Trusts whoever it is.
 #[derive(Debug)]
@@ -68,15 +68,22 @@ impl ServerCertVerifier for Trusting {
 }
 
 /// A client's connection.
-struct Secure(StreamOwned<ClientConnection, TcpStream>);
+pub struct Secure(pub StreamOwned<ClientConnection, TcpStream>);
 
 impl Secure {
     #[track_caller]
     fn connect(address: SocketAddr, version: &'static SupportedProtocolVersion) -> Secure {
+        Secure::connect_for(address, version, &[])
+    }
+
+    /// Offers these protocols.
+    #[track_caller]
+    pub fn connect_for(address: SocketAddr, version: &'static SupportedProtocolVersion, alpn: &[&str]) -> Secure {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder =
             ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).expect("a version");
-        let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Trusting)).with_no_client_auth();
+        let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Trusting)).with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         let tls =
             ClientConnection::new(Arc::new(config), "a.example".try_into().expect("a name")).expect("it is right");
         let stream = TcpStream::connect(address).expect("it listens");
@@ -97,7 +104,7 @@ impl Secure {
 
     /// The next key, where there is one, and the same from the other end.
     #[track_caller]
-    fn update_key(&mut self) {
+    pub fn update_key(&mut self) {
         if self.0.conn.protocol_version() == Some(version::TLS13.version) {
             self.0.conn.refresh_traffic_keys().expect("there is a next key");
         }
@@ -142,7 +149,7 @@ impl Secure {
 }
 
 /// A certificate with its key, in a file.
-fn certificate(folder: &Path) -> String {
+pub fn certificate(folder: &Path) -> String {
     let authority = Authority::new("Test").expect("an authority");
     let issued = authority.issue(&CertificateSpec::server(["a.example"])).expect("a certificate");
     let path = folder.join("a.pem");
