@@ -396,15 +396,15 @@ impl Core {
     pub fn keep_server(&self, connection: ServerConnection, leaves: bool) {
         let mover = self.mover.borrow();
         match mover.as_ref().filter(|mover| leaves && mover.takes_servers()) {
-            Some(mover) => connection.depart().into_iter().for_each(|server| mover.send_server(server)),
+            Some(mover) => mover.send_server(connection),
             None => self.upstreams.give(connection),
         }
     }
 
     /// An idle connection to a server has come from another process. It goes on to the one that has taken over, if there is one.
     pub fn adopt_server(&self, arrival: ServerArrival) {
-        let ServerArrival { idle, server, counters } = arrival;
-        let connection = ServerConnection::arrive(idle, server);
+        let ServerArrival { idle, server, config, encryption, counters } = arrival;
+        let connection = ServerConnection::arrive(idle, server, (config, encryption), &self.records);
         if self.mover.borrow().is_some() {
             self.keep_server(connection, true)
         } else {
@@ -623,7 +623,7 @@ async fn in_turn(core: Weak<Core>, all: Vec<Rc<Orders>>, mover: Mover) {
             Some(core) if mover.takes_servers() => core.upstreams.take_idle(part, whole),
             _ => Vec::new(),
         };
-        idle.iter().filter_map(ServerConnection::depart).for_each(|server| mover.send_server(server));
+        idle.into_iter().for_each(|connection| mover.send_server(connection));
     };
     if all.is_empty() {
         servers_leave(1, 1);

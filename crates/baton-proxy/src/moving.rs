@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 pub use baton_http::ChunkPosition;
 use baton_http::{Limits, Parsed, RequestHead, Version};
 pub use baton_http2::Connection as Http2Protocol;
+use baton_model::Server;
 use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
 use tokio::sync::mpsc;
 
@@ -23,10 +24,12 @@ pub use crate::facts::{KeptFacts, KeptHead};
 use crate::flow::Active;
 pub use crate::flow::{Body, FlowState};
 use crate::generation::ListenerPlan;
-pub use crate::server_connection::{IdleServer, IdleServerState};
+use crate::server_connection::ServerConnection;
+pub use crate::server_connection::{IdleServer, IdleServerState, ServerTerms};
 use crate::state::CounterBlock;
 pub use crate::state::{MoveCount, MoveFigures, StayReason};
 pub use crate::stream::{MovedBytes, MovedTls};
+use crate::upstream::Agreed;
 
 /// A connection with HTTP/2 without an open stream.
 #[derive(Clone, Debug)]
@@ -179,8 +182,21 @@ pub struct InFlightRequest {
     pub persistence: KeptPersistence,
     /// A direction was given up: the server takes no more of the request.
     pub is_given_up: bool,
+    /// What its connection to the server may carry after it; `None`: nothing.
+    pub server: Option<ReusableServer>,
     /// Its response.
     pub response: ResponseState,
+}
+
+/// What there is to know of a server's connection that may carry other requests after this one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ReusableServer {
+    /// By what it was opened.
+    pub terms: ServerTerms,
+    /// The name that was asked for.
+    pub name: Option<Box<str>>,
+    /// Requests that it has carried before.
+    pub requests: u32,
 }
 
 /// How far the response to a request is that has moved.
@@ -284,7 +300,11 @@ pub struct ServerArrival {
     pub idle: IdleServer,
     /// Its server here.
     pub server: Arc<ServerState>,
-    /// The counters of that.
+    /// Settings of that by which it may be used.
+    pub config: Arc<Server>,
+    /// TLS of those.
+    pub encryption: Option<Agreed>,
+    /// The server's counters.
     pub counters: Arc<CounterBlock>,
 }
 
@@ -359,6 +379,7 @@ pub struct Mover {
     clients: mpsc::UnboundedSender<Departure>,
     /// `None`: the other process takes no connections to servers.
     servers: Option<mpsc::UnboundedSender<IdleServer>>,
+    takes_tls: bool,
     patience: Option<Duration>,
     takes_http2: bool,
     /// How many of clients are on their way.
@@ -372,6 +393,8 @@ pub struct MoveTerms {
     pub patience: Option<Duration>,
     /// Idle connections to servers leave, too.
     pub with_servers: bool,
+    /// Those with TLS, too.
+    pub with_tls: bool,
     /// Connections of clients with HTTP/2 leave, too.
     pub with_http2: bool,
 }
@@ -394,6 +417,7 @@ impl Mover {
         let mover = Mover {
             clients,
             servers: terms.with_servers.then_some(idle),
+            takes_tls: terms.with_tls,
             patience: terms.patience,
             takes_http2: terms.with_http2,
             queued: Arc::default(),
@@ -427,10 +451,12 @@ impl Mover {
         self.servers.is_some()
     }
 
-    /// Sends an idle connection to a server off. It is closed when nobody takes it.
-    pub fn send_server(&self, server: IdleServer) {
-        if let Some(servers) = &self.servers {
-            let _ = servers.send(server);
+    /// Sends an idle connection to a server off, if it can go. It is closed when nobody takes it.
+    pub fn send_server(&self, connection: ServerConnection) {
+        if let Some(servers) = &self.servers
+            && let Some(idle) = connection.depart(self.takes_tls)
+        {
+            let _ = servers.send(idle);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use socket2::Socket;
 
 use crate::balance::ServerState;
 use crate::proxy_protocol::Addresses;
-use crate::stream::Stream;
+use crate::stream::{MovedTls, RecordPool, Stream};
 use crate::upstream::dialer;
 use crate::upstream::{Agreed, ServerTlsContext, is_same};
 
@@ -35,17 +36,50 @@ pub struct ServerConnection {
     pub requests: u32,
     /// It was authenticated for one client.
     pub private: bool,
+    /// By what it was opened, in another process, is not known here: after its request it is closed.
+    pub is_last: bool,
     /// Since when it is idle.
     pub idle_since: Instant,
 }
 
-/// An idle connection to a server that any request may use, without TLS, over which HTTP/1 is spoken: on its way to another process.
+/// An idle connection to a server that any request may use, over which HTTP/1 is spoken: on its way to another process.
 #[derive(Debug)]
 pub struct IdleServer {
     /// What it is.
     pub state: IdleServerState,
     /// Its socket.
     pub socket: OwnedFd,
+    /// TLS over it.
+    pub tls: Option<Box<MovedTls>>,
+}
+
+/// By what a connection to a server was opened, as text: where another process says the same, it may use the connection.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ServerTerms {
+    /// [`diff::connection_terms`].
+    pub server: String,
+    /// [`Agreed::terms`]; `None`: without TLS.
+    pub tls: Option<Arc<str>>,
+}
+
+impl ServerTerms {
+    /// By what a connection that was opened by these is encrypted here, where `config` and `encryption` are a server's settings. `None`: it is
+    /// not to be used for that server.
+    pub fn agreed(
+        &self,
+        config: &Server,
+        encryption: Option<&Arc<ServerTlsContext>>,
+        is_secure: bool,
+    ) -> Option<Option<Agreed>> {
+        if diff::connection_terms(config) != self.server || is_secure != self.tls.is_some() {
+            return None;
+        }
+        match (&self.tls, encryption) {
+            (None, None) => Some(None),
+            (Some(terms), Some(encryption)) => Agreed::elsewhere(encryption.clone(), terms).map(Some),
+            (Some(_), None) | (None, Some(_)) => None,
+        }
+    }
 }
 
 /// An idle connection to a server, as data.
@@ -55,8 +89,8 @@ pub struct IdleServerState {
     pub backend: Arc<str>,
     /// Its server.
     pub server: Arc<str>,
-    /// By what it was opened ([`diff::connection_terms`]).
-    pub terms: String,
+    /// By what it was opened.
+    pub terms: ServerTerms,
     /// The name that was asked for.
     pub name: Option<Box<str>>,
     /// Requests that it has carried.
@@ -78,37 +112,56 @@ impl ServerConnection {
         self.encryption.as_ref().is_none_or(Agreed::is_current)
     }
 
-    /// One that was idle in another process, without TLS.
-    pub fn arrive(IdleServer { state, socket }: IdleServer, server: Arc<ServerState>) -> ServerConnection {
-        let config = server.config();
+    /// One that was idle in another process.
+    pub fn arrive(
+        IdleServer { state, socket, tls }: IdleServer,
+        server: Arc<ServerState>,
+        (config, encryption): (Arc<Server>, Option<Agreed>),
+        records: &Rc<RecordPool>,
+    ) -> ServerConnection {
         ServerConnection {
-            stream: Stream::moved(Socket::from(socket)),
+            stream: Stream::resumed(Socket::from(socket), tls.as_deref(), records),
             server,
             config,
             protocol: None,
-            encryption: None,
+            encryption,
             name: state.name,
             client: None,
             requests: state.requests,
             private: false,
+            is_last: false,
             idle_since: state.since,
         }
     }
 
-    /// What another process needs of it while it is idle, with a second descriptor of its socket; `None`: it is one that cannot move.
-    pub fn depart(&self) -> Option<IdleServer> {
-        let is_plain = self.encryption.is_none() && self.protocol.is_none();
-        let can_move = is_plain && self.is_shareable() && !self.private && !self.stream.is_stale();
-        let backend = self.server.backend().filter(|_| can_move)?;
+    /// What another process needs of it while it is idle, which takes it with TLS or not; `None`: it cannot move, and is closed as usual.
+    pub fn depart(self, with_tls: bool) -> Option<IdleServer> {
+        let can_move = self.is_shareable() && !self.private && (with_tls || !self.stream.is_secure());
+        let backend =
+            self.server.backend().filter(|_| can_move && !self.stream.is_stale() && self.stream.can_move())?;
         let state = IdleServerState {
             backend: backend.name().clone(),
             server: self.server.name().clone(),
-            terms: diff::connection_terms(&self.config),
+            terms: self.terms()?,
             name: self.name.clone(),
             requests: self.requests,
             since: self.idle_since,
         };
-        Some(IdleServer { state, socket: self.stream.socket().try_clone().ok()?.into() })
+        let socket = self.stream.socket().try_clone().ok()?.into();
+        // From here on it says nothing any more.
+        Some(IdleServer { state, socket, tls: self.stream.take_tls() })
+    }
+
+    /// By what it was opened, for another process; `None`: only this one can know.
+    pub fn terms(&self) -> Option<ServerTerms> {
+        if self.protocol.is_some() || self.is_last {
+            return None;
+        }
+        let tls = match &self.encryption {
+            None => None,
+            Some(agreed) => Some(agreed.terms()?),
+        };
+        Some(ServerTerms { server: diff::connection_terms(&self.config), tls })
     }
 
     /// Whether other clients may use it too: it does not carry one client's address.

@@ -8,16 +8,17 @@
 
 mod failure;
 mod names;
+mod terms;
 mod verify;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use baton_model::{ServerTls, TlsVersion};
 use rustls::client::{Resumption, Tls12Resumption};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CertificateError, ClientConfig, SignatureScheme, SupportedProtocolVersion, version};
 use rustls_pki_types::ServerName;
@@ -25,7 +26,7 @@ use rustls_pki_types::ServerName;
 pub use self::failure::Failure;
 use self::verify::{Expected, Verifier};
 use crate::Certificate;
-use crate::authorities::{Authorities, AuthorityFile, UpcomingAuthorities};
+use crate::authorities::{Authorities, Authority, AuthorityFile, UpcomingAuthorities};
 use crate::names as openssl;
 use crate::store::{self, Entry};
 use crate::verify::{Judge, Purpose};
@@ -82,6 +83,10 @@ struct ClientConfigs {
     named: Arc<ClientConfig>,
     /// Without such a name: verifies `verifyhost`, or none.
     nameless: Arc<ClientConfig>,
+    /// By what the server is verified: `ca-file` and `crl-file`.
+    verified_by: [Option<Arc<Authority>>; 2],
+    /// [`Connector::terms`] of it, once somebody has asked.
+    terms: OnceLock<Arc<str>>,
 }
 
 /// Makes connectors for a configuration whose files were read.
@@ -247,6 +252,8 @@ impl Connector {
             identity: made.identity.clone(),
             named: other(&made.named),
             nameless: other(&made.nameless),
+            verified_by: made.verified_by.clone(),
+            terms: OnceLock::new(),
         };
         Connector {
             words: ConnectorSettings { alpn: protocols(alpn), ..self.words.clone() },
@@ -315,14 +322,18 @@ impl ConnectorSettings {
         // Before their content: one that comes in between has a higher number.
         let edition = files.edition();
         let algorithms = self.provider.signature_verification_algorithms;
-        let judge = self.settings.verify.then(|| Arc::new(files.judge(algorithms)));
+        let verified_by = if self.settings.verify { files.contents() } else { [None, None] };
+        let judge = self.settings.verify.then(|| {
+            let [authorities, lists] = verified_by.clone();
+            Arc::new(Judge::new(Purpose::Server, authorities, lists, algorithms))
+        });
         let identity = files.identity.as_ref().map(|entry| entry.certificate().make_signer().map(Arc::new));
         let identity =
             identity.transpose().map_err(|fault| ConnectorError(format!("'crt' : {fault}: {}", fault.remedy())))?;
         let named = self.config(Expected::Asked, &judge, &identity)?;
         let host = self.settings.verify_host.clone();
         let nameless = self.config(host.map_or(Expected::Any, Expected::This), &judge, &identity)?;
-        Ok(ClientConfigs { edition, identity, named, nameless })
+        Ok(ClientConfigs { edition, identity, named, nameless, verified_by, terms: OnceLock::new() })
     }
 
     fn config(
@@ -350,9 +361,9 @@ impl ConnectorSettings {
 }
 
 impl SharedFiles {
-    fn judge(&self, algorithms: WebPkiSupportedAlgorithms) -> Judge {
-        let authorities = self.authorities.as_ref().map(|file| file.content());
-        Judge::new(Purpose::Server, authorities, self.lists.as_ref().map(|file| file.content()), algorithms)
+    /// What those hold by which servers are verified.
+    fn contents(&self) -> [Option<Arc<Authority>>; 2] {
+        [&self.authorities, &self.lists].map(|file| file.as_ref().map(|file| file.content()))
     }
 }
 

@@ -463,3 +463,51 @@ fn another_content_of_a_file_is_used_by_the_next_handshake() {
     editions.push(connector.edition());
     assert!(editions.is_sorted_by(|one, next| one < next), "{editions:?}");
 }
+
+#[test]
+fn terms_are_the_same_where_all_is_the_same() {
+    let (one, other) = (Authority::new("one").expect("made"), Authority::new("other").expect("made"));
+    let own = ["a", "b"].map(|name| one.issue(&CertificateSpec::client(name)).expect("issued").bundle_pem());
+    let [empty, list] = [&[][..], &[7]].map(|serials| one.revoke(serials).expect("a list"));
+    let both = one.root_pem() + &other.root_pem();
+    let files = |ca: &str, crl: &str, own: &str| {
+        Memory::of([("ca", ca.to_owned()), ("crl", crl.to_owned()), ("own", own.to_owned())])
+    };
+    let usual = || ServerTls { crl_file: Some("crl".into()), crt: Some("own".into()), ..verified() };
+    let terms = |files: &Memory, settings: ServerTls| {
+        let connector = connector(files, settings).expect("good settings");
+        connector.terms().expect("its files are good").1
+    };
+    let same = files(&one.root_pem(), &empty, &own[0]);
+    let known = terms(&same, usual());
+    assert_eq!(terms(&same, usual()), known, "in another process");
+    assert_eq!(known.len(), 64);
+    for (case, files) in [
+        ("ca-file", files(&both, &empty, &own[0])),
+        ("crl-file", files(&one.root_pem(), &list, &own[0])),
+        ("crt", files(&one.root_pem(), &empty, &own[1])),
+    ] {
+        assert_ne!(terms(&files, usual()), known, "{case}");
+    }
+    for settings in [
+        ServerTls { verify: false, ..usual() },
+        ServerTls { verify_host: Some("a".into()), ..usual() },
+        ServerTls { sni: Some("str(a)".into()), ..usual() },
+        ServerTls { crl_file: None, ..usual() },
+        ServerTls { crt: None, ..usual() },
+        ServerTls { alpn: Some(vec!["http/1.1".into()]), ..usual() },
+        ServerTls { oldest: Some(TlsVersion::Tls13), ..usual() },
+        ServerTls { ciphersuites: Some("TLS_AES_128_GCM_SHA256".into()), ..usual() },
+        ServerTls { curves: Some("P-256".into()), ..usual() },
+    ] {
+        assert_ne!(terms(&same, settings.clone()), known, "{settings:?}");
+    }
+    // What an operator brings is another thing from the next handshake on.
+    let process = Process::new();
+    let connector = process.change(&same, &Arc::new(usual()), None).expect("good");
+    let before = connector.terms().expect("good");
+    process.authorities.insert(Path::new("ca"), Content::read(both.as_bytes()).expect("good"));
+    let after = connector.terms().expect("good");
+    assert_eq!(&*before.1, &*known);
+    assert!(after.0 > before.0 && after.1 != before.1);
+}

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use baton_model::{Mode, diff};
-use baton_proxy::moving::{IdleServer, MoveCount, MoveTerms, ServerArrival, StayReason, TunnelState};
+use baton_model::Mode;
+use baton_proxy::moving::{MoveCount, MoveTerms, ServerArrival, StayReason, TunnelState};
 use baton_proxy::{Command, Generation, ListenerPlan};
 use baton_tls::rustls::pki_types::CertificateDer;
 
@@ -49,6 +49,7 @@ impl Control {
         let (mover, departures) = self.workers.departures(MoveTerms {
             patience: kinds.has(MoveKind::Requests).then_some(patience),
             with_servers: kinds.has(MoveKind::ServerPools),
+            with_tls: kinds.has(MoveKind::Tls),
             with_http2: kinds.has(MoveKind::Http2),
         });
         self.workers.command(Command::Move(mover)).await;
@@ -79,13 +80,17 @@ impl Control {
         let now = Instant::now();
         let Some(generation) = self.line.generation().filter(|_| self.takes_connections().any()) else { return };
         let figures = &self.line.registry().moves;
+        let mut shown = Vec::new();
         let arrival = |(record, socket): (ServerRecord, OwnedFd)| {
-            let state = record.state(now)?;
-            let backend = generation.backends.get(&state.backend)?;
-            let server = backend.state.server(&state.server)?;
-            let is_same = server.encryption().is_none() && diff::connection_terms(&server.config()) == state.terms;
-            let counters = is_same.then(|| backend.figures.server(server.name()))?;
-            Some(ServerArrival { idle: IdleServer { state, socket }, server, counters })
+            let idle = record.idle(socket, &mut shown, now)?;
+            let backend = generation.backends.get(&idle.state.backend)?;
+            let server = backend.state.server(&idle.state.server)?;
+            let config = server.config();
+            // It may be that only its health checks are encrypted.
+            let encryption = server.encryption().filter(|_| config.tls.is_some());
+            let encryption = idle.state.terms.agreed(&config, encryption.as_ref(), idle.tls.is_some())?;
+            let counters = backend.figures.server(server.name());
+            Some(ServerArrival { idle, server, config, encryption, counters })
         };
         for arrival in servers.into_iter().filter_map(arrival) {
             let turn = figures.count(MoveCount::ServersIn, 1);

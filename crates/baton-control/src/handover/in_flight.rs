@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use baton_proxy::moving::{Body, ChunkPosition, FlowState, HELD_MAX, InFlightRequest, ResponseState, is_request_head};
+use baton_proxy::moving::{
+    Body, ChunkPosition, FlowState, HELD_MAX, InFlightRequest, ResponseState, ReusableServer, ServerTerms,
+    is_request_head,
+};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -51,6 +54,9 @@ pub struct InFlightRecord {
     /// The server takes no more of it.
     #[serde(skip_serializing_if = "is_false")]
     pub is_given_up: bool,
+    /// What its connection to the server may be used for after it; nothing: it is closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ReusableRecord>,
     /// What is there of the response's head; nothing: it is complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awaited: Option<Bytes>,
@@ -63,6 +69,23 @@ pub struct InFlightRecord {
     /// The client's connection stays for another request.
     #[serde(skip_serializing_if = "is_false")]
     pub keep: bool,
+}
+
+/// A server's connection that may carry other requests after this one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReusableRecord {
+    /// By what it was opened: see [`super::server_record`].
+    pub terms: String,
+    /// By what it was encrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_terms: Option<String>,
+    /// The name that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Box<str>>,
+    /// Requests that it has carried before.
+    #[serde(skip_serializing_if = "is_none_yet")]
+    pub requests: u32,
 }
 
 /// One direction of it.
@@ -113,6 +136,10 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
+fn is_none_yet(value: &u32) -> bool {
+    *value == 0
+}
+
 fn is_zero_size(value: &usize) -> bool {
     *value == 0
 }
@@ -142,6 +169,12 @@ impl InFlightRecord {
             ignores_persistence,
             cookie_dates,
             is_given_up: state.is_given_up,
+            server: state.server.as_ref().map(|server| ReusableRecord {
+                terms: server.terms.server.clone(),
+                tls_terms: server.terms.tls.as_deref().map(str::to_owned),
+                name: server.name.clone(),
+                requests: server.requests,
+            }),
             awaited,
             download,
             is_empty,
@@ -179,6 +212,10 @@ impl InFlightRecord {
             no_retry: self.no_retry,
             persistence: (self.is_wanted, self.ignores_persistence, self.cookie_dates),
             is_given_up: self.is_given_up,
+            server: self.server.map(|server| {
+                let ReusableRecord { terms, tls_terms, name, requests } = server;
+                ReusableServer { terms: ServerTerms { server: terms, tls: tls_terms.map(Into::into) }, name, requests }
+            }),
             response,
         };
         // Twice: heads may grow a little.
@@ -298,6 +335,11 @@ mod tests {
             no_retry: true,
             persistence: (true, true, Some((Some(1), None))),
             is_given_up: true,
+            server: Some(ReusableServer {
+                terms: ServerTerms { server: "terms".into(), tls: Some("0f".into()) },
+                name: Some("a.example".into()),
+                requests: 3,
+            }),
             response: ResponseState::Awaited(b"HTTP/1.1 2".to_vec()),
         };
         let download = FlowState { body: Body::Length(11), chunks: None, ..upload };

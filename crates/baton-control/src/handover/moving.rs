@@ -25,7 +25,7 @@ use baton_proxy::moving::{
 use baton_proxy::{Departures, Leaver, ListenerPlan, Seat};
 
 use super::channel::{ANSWER_WITHIN, Broken, Channel};
-use super::kinds::{MoveKind, Takes};
+use super::kinds::Takes;
 use super::message::{Connections, Give, IdleServers, Message, Staying, Take};
 use super::record::{self, ConnectionRecord, TlsOfBoth};
 use super::server_record::ServerRecord;
@@ -108,20 +108,26 @@ impl Leaving {
     /// # Errors
     /// The conversation is over.
     pub async fn give_servers(&mut self, channel: &mut Channel, first: IdleServer) -> Result<(), Broken> {
-        let mut idle = vec![first];
-        while idle.len() < CONNECTIONS_PER_MESSAGE
-            && let Some(next) = self.departures.try_next_server()
-        {
-            idle.push(next);
+        let (now, mut next, mut bytes) = (Instant::now(), Some(first), 0);
+        let (mut servers, mut sockets) = (Vec::new(), Vec::new());
+        while let Some(idle) = next {
+            let record = ServerRecord::of(&idle, now);
+            let length = record.bytes();
+            if record.needs.is_within(self.takes.kinds) && length <= OFFER_BYTES_MAX - HELD_PER_MESSAGE {
+                bytes += length;
+                servers.push(record);
+                sockets.push(idle.socket);
+            }
+            let is_full = servers.len() >= CONNECTIONS_PER_MESSAGE || bytes >= HELD_PER_MESSAGE;
+            next = if is_full { None } else { self.departures.try_next_server() };
         }
-        if !self.takes.kinds.has(MoveKind::ServerPools) {
+        if servers.is_empty() {
             return Ok(());
         }
-        let now = Instant::now();
-        let servers = idle.iter().map(|server| ServerRecord::of(&server.state, now)).collect();
-        let fds: Vec<_> = idle.iter().map(|server| server.socket.as_fd()).collect();
+        let count = servers.len();
+        let fds: Vec<_> = sockets.iter().map(OwnedFd::as_fd).collect();
         channel.send(Message::Servers(IdleServers { servers }), &fds, ANSWER_WITHIN).await?;
-        self.figures.count(MoveCount::ServersOut, idle.len());
+        self.figures.count(MoveCount::ServersOut, count);
         Ok(())
     }
 

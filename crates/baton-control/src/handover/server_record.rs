@@ -1,14 +1,18 @@
 //! An idle connection to a server as it is described to another process. It is sent without an offer before: a process that has no use for
 //! it closes it, and nobody notices.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_proxy::moving::IdleServerState;
+use baton_proxy::moving::{IdleServer, IdleServerState, ServerTerms};
+use baton_tls::rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use super::kinds::{MoveKind, MoveKinds};
+use super::tls_record::TlsRecord;
 
-/// An idle connection to a server, over which HTTP/1 is spoken without TLS.
+/// An idle connection to a server, over which HTTP/1 is spoken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerRecord {
@@ -21,6 +25,9 @@ pub struct ServerRecord {
     pub server: String,
     /// By what it was opened. The text is compared as a whole: where a version has another one, the connection is not used.
     pub terms: String,
+    /// By what it was encrypted, as text in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_terms: Option<String>,
     /// The name that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -28,40 +35,74 @@ pub struct ServerRecord {
     pub requests: u32,
     /// Since when it is idle, in milliseconds before now.
     pub idle_ms: u64,
+    /// TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Box<TlsRecord>>,
 }
+
+/// More than everything takes that has no length of its own.
+const SHORT_BYTES: usize = 1024;
 
 impl ServerRecord {
     /// Of a connection that leaves.
-    pub fn of(state: &IdleServerState, now: Instant) -> ServerRecord {
+    pub fn of(IdleServer { state, socket: _, tls }: &IdleServer, now: Instant) -> ServerRecord {
+        let mut needs: MoveKinds = [MoveKind::ServerPools].into_iter().collect();
+        if tls.is_some() {
+            needs.add(MoveKind::Tls);
+        }
         ServerRecord {
-            needs: [MoveKind::ServerPools].into_iter().collect(),
+            needs,
             backend: state.backend.to_string(),
             server: state.server.to_string(),
-            terms: state.terms.clone(),
+            terms: state.terms.server.clone(),
+            tls_terms: state.terms.tls.as_deref().map(str::to_owned),
             name: state.name.as_deref().map(str::to_owned),
             requests: state.requests,
             idle_ms: super::memory::milliseconds(now.saturating_duration_since(state.since)),
+            tls: tls.as_deref().map(|tls| Box::new(TlsRecord::of(tls))),
         }
     }
 
-    /// The connection that it describes, which arrives at `now`; `None`: it is not understood.
-    pub fn state(self, now: Instant) -> Option<IdleServerState> {
-        if self.needs.is_empty() || !self.needs.is_within(MoveKinds::taken()) {
+    /// Bytes of it as it travels, at most.
+    pub fn bytes(&self) -> usize {
+        // A character that is escaped has six.
+        let texts =
+            [self.backend.len(), self.server.len(), self.terms.len(), self.name.as_ref().map_or(0, String::len)];
+        SHORT_BYTES
+            + texts.iter().map(|length| 6 * length).sum::<usize>()
+            + self.tls.as_ref().map_or(0, |tls| tls.bytes())
+    }
+
+    /// The connection that it describes, which arrives at `now` by this socket; `None`: it is not understood. `shown` are certificates of ours.
+    pub fn idle(
+        self,
+        socket: OwnedFd,
+        shown: &mut Vec<Arc<CertificateDer<'static>>>,
+        now: Instant,
+    ) -> Option<IdleServer> {
+        let is_odd = self.tls.is_some() && !self.needs.has(MoveKind::Tls);
+        if self.needs.is_empty() || !self.needs.is_within(MoveKinds::taken()) || is_odd {
             return None;
         }
-        Some(IdleServerState {
+        let tls = match self.tls {
+            Some(tls) => Some(tls.moved(shown)?),
+            None => None,
+        };
+        let state = IdleServerState {
             backend: self.backend.into(),
             server: self.server.into(),
-            terms: self.terms,
+            terms: ServerTerms { server: self.terms, tls: self.tls_terms.map(Into::into) },
             name: self.name.map(Into::into),
             requests: self.requests,
             since: now.checked_sub(Duration::from_millis(self.idle_ms))?,
-        })
+        };
+        Some(IdleServer { state, socket, tls })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tls_record::tests::record;
     use super::*;
 
     #[test]
@@ -69,12 +110,19 @@ mod tests {
         let now = Instant::now();
         let check = |text: &str, expect: Option<u32>| {
             let record: ServerRecord = serde_json::from_str(text).unwrap();
-            let state = record.clone().state(now);
-            assert_eq!(state.as_ref().map(|state| state.requests), expect, "{text}");
-            if let Some(state) = state {
-                assert_eq!(ServerRecord::of(&state, now), record);
+            assert!(record.bytes() >= text.len());
+            let socket = std::fs::File::open("/dev/null").unwrap().into();
+            let idle = record.clone().idle(socket, &mut Vec::new(), now);
+            assert_eq!(idle.as_ref().map(|idle| idle.state.requests), expect, "{text}");
+            if let Some(idle) = idle {
+                assert_eq!(ServerRecord::of(&idle, now), record);
             }
         };
+        let tls = serde_json::to_string(&record()).unwrap();
+        let secure = |needs: &str| format!(r#"{{"needs":[{needs}],"tls_terms":"0f","requests":7,"tls":{tls}}}"#);
+        check(&secure(r#""server-pools","tls""#), Some(7));
+        check(&secure(r#""server-pools""#), None);
+        check(r#"{"needs":["server-pools","tls"],"requests":7,"tls":{"layer":"AAAA"}}"#, None);
         check(
             r#"{"needs":["server-pools"],"backend":"b","server":"s","terms":"t","name":"n","requests":7,"idle_ms":9}"#,
             Some(7),

@@ -249,7 +249,7 @@ impl CapturedRecord {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A record layer of TLS 1.3 with AES-128-GCM, as bytes, whose keys are these two bytes.
@@ -258,7 +258,8 @@ mod tests {
         [&[1, 1, 3, 1, 0x40, 0, 0, 0, 0, 0, 0][..], &direction(keys[0]), &direction(keys[1]), &[0; 4]].concat()
     }
 
-    fn record() -> TlsRecord {
+    /// One with everything.
+    pub fn record() -> TlsRecord {
         TlsRecord {
             layer: Hidden::of(&layer([0xd7, 0xd8])),
             received: Hidden::of(&[23, 3, 3]),

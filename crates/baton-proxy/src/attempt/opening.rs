@@ -87,6 +87,7 @@ impl Opening<'_> {
             client,
             requests: 0,
             private: false,
+            is_last: false,
             idle_since,
         })
     }

@@ -14,8 +14,8 @@ use crate::exchange::Exchange;
 use crate::flow::{Flow, FlowState};
 use crate::messages::Messages;
 use crate::moving::{
-    Activity, InFlightRequest, MovedTls, MovedTunnel, PumpState, ResponseState, StayReason, TunnelState,
-    read_request_head,
+    Activity, InFlightRequest, MovedTls, MovedTunnel, PumpState, ResponseState, ReusableServer, StayReason,
+    TunnelState, read_request_head,
 };
 use crate::pipes::Splicer;
 use crate::progress::{CookieDates, Persistence};
@@ -121,6 +121,13 @@ fn state(exchange: &mut Exchange<'_>, parked: &mut Parked) -> io::Result<InFligh
     };
     let Persistence { is_wanted, is_ignored, dates } = exchange.progress.persistence;
     let dates = dates.map(|CookieDates { last, first }| (last, first));
+    let may_be_used = parked.download.as_ref().is_none_or(|download| download.server_reusable);
+    let connection = parked.server.connection();
+    let terms = if may_be_used && connection.is_shareable() { connection.terms() } else { None };
+    let server = terms.map(|terms| {
+        let (name, requests) = (connection.name.clone(), connection.requests);
+        ReusableServer { terms, name, requests }
+    });
     Ok(InFlightRequest {
         head,
         wants_close: request.connection.close,
@@ -134,6 +141,7 @@ fn state(exchange: &mut Exchange<'_>, parked: &mut Parked) -> io::Result<InFligh
         no_retry: exchange.no_retry,
         persistence: (is_wanted, is_ignored, dates),
         is_given_up: parked.standing.is_given_up,
+        server,
         response,
     })
 }
@@ -188,8 +196,7 @@ pub fn arrive(
             let is_long = is_long(core, download.body);
             *received = Buffer::holding(core.buffers.size(is_long), &[], &download.input);
             let flow = with_splicer(download.resume(response_chunks, down_out)?, splicers().1);
-            // By which settings the connection was opened is not known here: no other request uses it.
-            Some(Download { flow, is_empty, server_reusable: false, keep, usual: None })
+            Some(Download { flow, is_empty, server_reusable: state.server.is_some(), keep, usual: None })
         }
     };
     let (is_wanted, is_ignored, dates) = state.persistence;
@@ -197,16 +204,23 @@ pub fn arrive(
     exchange.progress.persistence = Persistence { is_wanted, is_ignored, dates };
     exchange.progress.go_over(state.is_reused);
     exchange.no_retry = state.no_retry;
+    let known = state.server.and_then(|server| {
+        let encryption = server.terms.agreed(slot.config(), slot.encryption(), tls.is_some())?;
+        Some((encryption, server.name, server.requests))
+    });
+    let is_last = known.is_none();
+    let (encryption, name, requests) = known.unwrap_or((None, None, 1));
     let connection = ServerConnection {
         stream: Stream::resumed(Socket::from(socket), tls.as_deref(), &core.records),
         server: slot.server().clone(),
         config: slot.config().clone(),
         protocol: None,
-        encryption: None,
-        name: None,
+        encryption,
+        name,
         client: None,
-        requests: 1,
+        requests,
         private: false,
+        is_last,
         idle_since: core.now(),
     };
     Some(Parked { server: ServerExchange::Http1(connection), began: state.began, standing, download })

@@ -398,6 +398,9 @@ impl Passage<'_, '_> {
         if self.exchange.settings.values().is_some_and(SettingValues::is_about_server_socket) {
             return;
         }
+        if connection.is_last {
+            return;
+        }
         if connection.config.max_reuse.is_some_and(|max| connection.requests > max) {
             return;
         }

@@ -99,6 +99,18 @@ impl Agreed {
         Agreed { encryption, edition: begun.edition }
     }
 
+    /// By `encryption` as it is now, in another process, where it was by these [terms](Agreed::terms). `None`: by something else.
+    pub fn elsewhere(encryption: Arc<ServerTlsContext>, terms: &str) -> Option<Agreed> {
+        let (edition, now) = encryption.connector.terms()?;
+        (*now == *terms).then_some(Agreed { encryption, edition })
+    }
+
+    /// As text for another process; `None`: no handshake of now would be by the same files.
+    pub fn terms(&self) -> Option<Arc<str>> {
+        let (edition, terms) = self.encryption.connector.terms()?;
+        (edition == self.edition).then_some(terms)
+    }
+
     /// Whether a handshake of now would verify the server by the same files, and show it the same certificate.
     pub fn is_current(&self) -> bool {
         self.edition == self.encryption.connector.edition()

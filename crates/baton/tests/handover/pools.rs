@@ -1,17 +1,23 @@
 //! Idle connections to servers go to the new process: a takeover opens none, and none is used that was opened by other settings.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use baton_control::handover::kinds::{MoveKind, MoveKinds};
 use baton_control::handover::message::Message;
 use baton_control::handover::record::FORMAT;
+use baton_control::protocol::Status;
 use baton_prove::OriginHandle;
+use baton_prove::certificates::{Authority, CertificateSpec};
+use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion, version};
 
 use crate::peers::Taker;
 use crate::support::{Proxy, free_address, until};
+use crate::tls::VERSIONS;
 use crate::tunnels::replaced;
 use crate::{Client, config, origins};
 
@@ -35,11 +41,105 @@ fn kept() -> (OriginHandle, SocketAddr, Proxy, Client) {
     (origins.remove(0), web, old, client)
 }
 
-#[test]
-fn a_takeover_under_load_opens_no_connection_to_a_server() {
-    let (origins, servers) = origins(1);
-    let web = free_address();
-    let mut now = Proxy::start(&one_thread(web, &servers));
+/// A server with TLS. It ends with the test.
+struct SecureOrigin {
+    address: SocketAddr,
+    /// Handshakes that it has made, requests, and connections that are open.
+    counts: Arc<[AtomicUsize; 3]>,
+    /// Responses to `/poll`, and the second half of those to `/half`, come from then on.
+    is_over: Arc<AtomicBool>,
+}
+
+impl SecureOrigin {
+    fn start(authority: &Authority, version: &'static SupportedProtocolVersion) -> SecureOrigin {
+        let issued = authority.issue(&CertificateSpec::server(["a.example"])).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[version]);
+        let builder = builder.expect("a version").with_no_client_auth();
+        let config = Arc::new(builder.with_single_cert(issued.chain(), issued.key()).expect("a key that fits"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let counts: Arc<[AtomicUsize; 3]> = Arc::default();
+        let is_over: Arc<AtomicBool> = Arc::default();
+        let all = (counts.clone(), is_over.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (config, (counts, is_over)) = (config.clone(), all.clone());
+                std::thread::spawn(move || {
+                    let tls = ServerConnection::new(config).expect("it is right");
+                    counts[2].fetch_add(1, Ordering::Relaxed);
+                    let _ = SecureOrigin::serve(StreamOwned::new(tls, stream), &counts, &is_over);
+                    counts[2].fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        });
+        SecureOrigin { address, counts, is_over }
+    }
+
+    /// Serves to the end of the connection. Behind each response comes what belongs to TLS alone: a connection is idle with it unread.
+    fn serve(
+        mut stream: StreamOwned<ServerConnection, TcpStream>,
+        counts: &[AtomicUsize; 3],
+        is_over: &AtomicBool,
+    ) -> std::io::Result<()> {
+        let wait = || {
+            while !is_over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        };
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        counts[0].fetch_add(1, Ordering::Relaxed);
+        let (mut request, mut some) = (Vec::new(), [0; 4096]);
+        loop {
+            let count = stream.read(&mut some)?;
+            if count == 0 {
+                return Ok(());
+            }
+            request.extend_from_slice(&some[..count]);
+            if request.ends_with(b"\r\n\r\n") {
+                counts[1].fetch_add(1, Ordering::Relaxed);
+                if request.starts_with(b"GET /poll ") {
+                    wait();
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no")?;
+                if request.starts_with(b"GET /half ") {
+                    wait();
+                }
+                stream.write_all(b"k")?;
+                request.clear();
+                if stream.conn.protocol_version() == Some(version::TLS13.version) {
+                    stream.conn.refresh_traffic_keys().map_err(std::io::Error::other)?;
+                    stream.flush()?;
+                }
+            }
+        }
+    }
+
+    fn handshakes(&self) -> usize {
+        self.counts[0].load(Ordering::Relaxed)
+    }
+
+    fn requests(&self) -> usize {
+        self.counts[1].load(Ordering::Relaxed)
+    }
+
+    fn open(&self) -> usize {
+        self.counts[2].load(Ordering::Relaxed)
+    }
+}
+
+/// As [`one_thread`], by TLS to a server that is verified by this file.
+fn secure(web: SocketAddr, servers: &[SocketAddr], authority: &Path) -> String {
+    let text = one_thread(web, servers);
+    let words = format!("ssl verify required ca-file {} sni str(a.example) pool-purge-delay 10m", authority.display());
+    servers.iter().fold(text, |text, server| text.replace(&format!("{server}\n"), &format!("{server} {words}\n")))
+}
+
+/// Takes over several times while clients ask: what the last process says of itself.
+fn taken_over_under_load(web: SocketAddr, text: &str, requests: impl Fn() -> u64) -> Status {
+    let mut now = Proxy::start(text);
     let is_over = Arc::new(AtomicBool::new(false));
     let clients = (0..CLIENTS).map(|_| {
         let is_over = is_over.clone();
@@ -51,19 +151,121 @@ fn a_takeover_under_load_opens_no_connection_to_a_server() {
         })
     });
     let clients: Vec<_> = clients.collect();
-    until("all have asked", || origins[0].requests() > 2000);
+    until("all have asked", || requests() > 1000);
     let before = replaced(&mut now, TAKEOVERS);
-    let (status, requests) = (now.status(), origins[0].requests());
-    until("they go on", || origins[0].requests() > requests + 1000);
+    let (status, so_far) = (now.status(), requests());
+    until("they go on", || requests() > so_far + 500);
     is_over.store(true, Ordering::Relaxed);
     clients.into_iter().for_each(|client| client.join().expect("no request failed"));
-    // As many as there were requests at once, since the first process began.
-    assert!(origins[0].connections() <= CLIENTS as u64, "{}", origins[0].connections());
-    assert!(status.server_connections_arrived > 0, "they came");
     for old in before {
         let (status, said) = old.wait();
         assert!(status.success(), "{said}");
     }
+    status
+}
+
+#[test]
+fn a_takeover_under_load_opens_no_connection_to_a_server() {
+    let (origins, servers) = origins(1);
+    let web = free_address();
+    // None is purged while others run.
+    let text = one_thread(web, &servers).trim_end().to_owned() + " pool-purge-delay 10m\n";
+    let status = taken_over_under_load(web, &text, || origins[0].requests());
+    // As many as there were requests at once, since the first process began.
+    assert!(origins[0].connections() <= CLIENTS as u64, "{}", origins[0].connections());
+    assert!(status.server_connections_arrived > 0, "they came");
+}
+
+#[test]
+fn a_takeover_under_load_makes_no_handshake_with_a_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = Authority::new("Test").expect("an authority");
+    let file = folder.path().join("authority.pem");
+    std::fs::write(&file, authority.root_pem()).expect("a file");
+    let origins = VERSIONS.map(|version| SecureOrigin::start(&authority, version));
+    let servers = origins.each_ref().map(|origin| origin.address);
+    let web = free_address();
+    let requests = || origins.iter().map(|origin| origin.requests() as u64).sum();
+    let status = taken_over_under_load(web, &secure(web, &servers, &file), requests);
+    for origin in &origins {
+        assert!((1..=CLIENTS).contains(&origin.handshakes()), "{}", origin.handshakes());
+    }
+    assert!(status.server_connections_arrived > 0, "they came");
+}
+
+#[test]
+fn a_connection_that_was_verified_by_something_else_is_closed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [authority, other] = ["Test", "Other"].map(|name| Authority::new(name).expect("an authority"));
+    let file = folder.path().join("authority.pem");
+    std::fs::write(&file, authority.root_pem()).expect("a file");
+    for version in VERSIONS {
+        let origin = SecureOrigin::start(&authority, version);
+        let web = free_address();
+        let mut now = Proxy::start(&secure(web, &[origin.address], &file));
+        let mut client = Client::connect(web);
+        client.get("/");
+        let mut before = replaced(&mut now, 2);
+        client.get("/");
+        assert_eq!((origin.handshakes(), now.status().server_connections_arrived), (1, 1));
+        // It is the same file, and whom it trusted it trusts still.
+        std::fs::write(&file, authority.root_pem() + &other.root_pem()).expect("a file");
+        before.extend(replaced(&mut now, 1));
+        until("it is closed", || origin.open() == 0);
+        assert_eq!(now.status().server_connections_arrived, 0);
+        client.get("/");
+        assert_eq!(origin.handshakes(), 2);
+        std::fs::write(&file, authority.root_pem()).expect("a file");
+        before.into_iter().for_each(|old| assert!(old.wait().0.success()));
+    }
+}
+
+#[test]
+fn a_connection_whose_request_has_moved_is_used_again_where_it_is_right() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [authority, other] = ["Test", "Other"].map(|name| Authority::new(name).expect("an authority"));
+    let file = folder.path().join("authority.pem");
+    let check = |path: &str, version, trusts_more: bool, handshakes: usize| {
+        std::fs::write(&file, authority.root_pem()).expect("a file");
+        let origin = SecureOrigin::start(&authority, version);
+        let web = free_address();
+        let text = secure(web, &[origin.address], &file);
+        let mut now = Proxy::start(&text.replace("global\n", "global\n tune.handover.patience 0\n"));
+        let mut client = Client::connect(web);
+        client.ask(path);
+        until("it is at the server", || origin.requests() == 1);
+        if trusts_more {
+            std::fs::write(&file, authority.root_pem() + &other.root_pem()).expect("a file");
+        }
+        let before = replaced(&mut now, 1);
+        origin.is_over.store(true, Ordering::Relaxed);
+        assert!(client.answer().starts_with("http/1.1 200"));
+        client.get("/");
+        assert_eq!(origin.handshakes(), handshakes, "{path} {trusts_more}");
+        before.into_iter().for_each(|old| assert!(old.wait().0.success()));
+    };
+    check("/poll", &version::TLS13, false, 1);
+    check("/half", &version::TLS12, false, 1);
+    check("/poll", &version::TLS12, true, 2);
+    check("/half", &version::TLS13, true, 2);
+}
+
+#[test]
+fn a_process_that_takes_no_tls_gets_none_to_servers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = Authority::new("Test").expect("an authority");
+    let file = folder.path().join("authority.pem");
+    std::fs::write(&file, authority.root_pem()).expect("a file");
+    let origin = SecureOrigin::start(&authority, &version::TLS13);
+    let web = free_address();
+    let old = Proxy::start(&secure(web, &[origin.address], &file));
+    Client::connect(web).get("/");
+    let mut taker = Taker::ask(old.pid());
+    taker.receive_all();
+    taker.ready_with(FORMAT, [MoveKind::ServerPools].into_iter().collect());
+    assert!(old.wait().0.success());
+    until("it is closed", || origin.open() == 0);
+    assert!(taker.given.is_empty());
 }
 
 #[test]
