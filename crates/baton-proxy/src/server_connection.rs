@@ -56,9 +56,9 @@ pub struct IdleServer {
 /// By what a connection to a server was opened, as text: where another process says the same, it may use the connection.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ServerTerms {
-    /// [`diff::connection_terms`].
+    /// All but TLS: [`diff::connection_terms`].
     pub server: String,
-    /// [`Agreed::terms`]; `None`: without TLS.
+    /// By what it was encrypted; `None`: without TLS.
     pub tls: Option<Arc<str>>,
 }
 
