@@ -8,14 +8,13 @@ use socket2::Socket;
 
 use crate::balance::Slot;
 use crate::buffer::Buffer;
-use crate::client::parts;
 use crate::core::Core;
 use crate::exchange::Exchange;
 use crate::flow::{Flow, FlowState};
 use crate::messages::Messages;
 use crate::moving::{
-    Activity, InFlightRequest, MovedTls, MovedTunnel, PumpState, ResponseState, ReusableServer, StayReason,
-    TunnelState, read_request_head,
+    Activity, InFlightRequest, MovedTls, PumpState, ResponseState, ReusableServer, StayReason, TunnelState,
+    read_request_head,
 };
 use crate::pipes::Splicer;
 use crate::progress::{CookieDates, Persistence};
@@ -36,26 +35,11 @@ pub fn leave(
     slot: Slot,
     parked: &mut Parked,
 ) -> Result<(), (StayReason, Slot)> {
-    let facts = match reason_to_stay(exchange, &slot, parked) {
-        Some(reason) => Err(reason),
-        None => exchange.facts.kept().ok_or(StayReason::Variables),
-    };
-    let (facts, mover) = match (facts, core.mover()) {
-        (Ok(facts), Some(mover)) => (facts, mover),
-        (Ok(_), None) => return Err((StayReason::NoReply, slot)),
-        (Err(reason), _) => return Err((reason, slot)),
-    };
-    let Ok(request) = state(exchange, parked) else { return Err((StayReason::InFlight, slot)) };
-    let parts = || {
-        let socket = parked.server.socket().socket().try_clone()?;
-        Ok::<_, io::Error>((parts::departure(core, exchange.connection, exchange.session, None)?, socket))
-    };
-    let Ok((mut departure, socket)) = parts() else { return Err((StayReason::Descriptors, slot)) };
-    if let Some(request) = exchange.take_state() {
-        departure.left.get_or_insert_default().request = Some(request);
+    if let Some(reason) = reason_to_stay(exchange, &slot, parked) {
+        return Err((reason, slot));
     }
-    // It begins once more over there.
-    departure.client.requests = departure.client.requests.saturating_sub(1);
+    let Some(facts) = exchange.facts.kept() else { return Err((StayReason::Variables, slot)) };
+    let Ok(request) = state(exchange, parked) else { return Err((StayReason::InFlight, slot)) };
     let state = TunnelState {
         backend: backend.plan.proxy.name.clone(),
         server: slot.server().name().clone(),
@@ -65,20 +49,7 @@ pub fn leave(
         facts,
         request: Some(Box::new(request)),
     };
-    let stream = parked.server.socket();
-    departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), tls: stream.take_tls(), slot }));
-    let Err(refused) = mover.send(departure) else { return Ok(()) };
-    let [client_tls, server_tls] = refused.tls();
-    exchange.connection.stream.put_back(client_tls);
-    stream.put_back(server_tls);
-    exchange.session.put_state(core, refused.left);
-    if let Some(request) = exchange.session.take_handed_on() {
-        exchange.take_over(*request);
-    }
-    match refused.tunnel {
-        Some(tunnel) => Err((StayReason::NoReply, tunnel.slot)),
-        None => Ok(()),
-    }
+    movable::send(core, exchange, parked.server.socket(), slot, state)
 }
 
 /// Why a request cannot go on in another process; `None`: it can.

@@ -78,15 +78,32 @@ fn leave<M>(
     course: Course,
 ) -> Result<(), (StayReason, Slot)> {
     let Some(stream) = server.connection() else { return Err((StayReason::Http2, slot)) };
-    let facts = match reason_to_stay(exchange, stream, &slot) {
-        Some(reason) => Err(reason),
-        None => exchange.facts.kept().ok_or(StayReason::Variables),
+    if let Some(reason) = reason_to_stay(exchange, stream, &slot) {
+        return Err((reason, slot));
+    }
+    let Some(facts) = exchange.facts.kept() else { return Err((StayReason::Variables, slot)) };
+    let state = TunnelState {
+        backend: backend.plan.proxy.name.clone(),
+        server: slot.server().name().clone(),
+        up: up.state(),
+        down: down.state(),
+        active: [course.client, course.server],
+        facts,
+        request: None,
     };
-    let (facts, mover) = match (facts, core.mover()) {
-        (Ok(facts), Some(mover)) => (facts, mover),
-        (Ok(_), None) => return Err((StayReason::NoReply, slot)),
-        (Err(reason), _) => return Err((reason, slot)),
-    };
+    send(core, exchange, stream, slot, state)
+}
+
+/// Sends what `state` describes to the process that has taken over, with both connections. Otherwise all of it is as before, and the slot
+/// comes back.
+pub(super) fn send<M>(
+    core: &Rc<Core>,
+    exchange: &mut Exchange<'_, M>,
+    stream: &Stream,
+    slot: Slot,
+    state: TunnelState,
+) -> Result<(), (StayReason, Slot)> {
+    let Some(mover) = core.mover() else { return Err((StayReason::NoReply, slot)) };
     let parts = || {
         let socket = stream.socket().try_clone()?;
         Ok::<_, io::Error>((parts::departure(core, exchange.connection, exchange.session, None)?, socket))
@@ -97,15 +114,6 @@ fn leave<M>(
     }
     // It begins once more over there.
     departure.client.requests = departure.client.requests.saturating_sub(1);
-    let state = TunnelState {
-        backend: backend.plan.proxy.name.clone(),
-        server: slot.server().name().clone(),
-        up: up.state(),
-        down: down.state(),
-        active: [course.client, course.server],
-        facts,
-        request: None,
-    };
     departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), tls: stream.take_tls(), slot }));
     let Err(refused) = mover.send(departure) else { return Ok(()) };
     let [client_tls, server_tls] = refused.tls();
