@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::until;
+use super::{PATIENCE, until};
 
 /// It runs in the foreground; ended, with its worker if it is a master, when dropped.
 pub struct Haproxy {
@@ -19,7 +20,7 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts it with this text and waits until its stats socket is there.
+    /// Starts it with this text and waits until its stats socket answers: it does after everything else is bound.
     #[track_caller]
     pub fn start(text: &str, socket: &Path) -> Haproxy {
         Haproxy::start_with(text, socket, &[])
@@ -36,7 +37,7 @@ impl Haproxy {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("haproxy is installed by scripts/setup test");
         let haproxy = Haproxy { child, _folder: folder };
-        until("haproxy listens", || UnixStream::connect(socket).is_ok());
+        until("haproxy answers", || answers(socket));
         haproxy
     }
 
@@ -56,6 +57,18 @@ impl Haproxy {
         // One that has ended has what is wanted.
         let _ = kill(Pid::from_raw(self.child.id() as i32), signal);
     }
+}
+
+/// Whether a stats socket answers a command.
+fn answers(socket: &Path) -> bool {
+    let ask = || -> io::Result<usize> {
+        let mut stream = UnixStream::connect(socket)?;
+        // One that is bound and not yet looked at takes a question, and answers when it serves.
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"show version\n")?;
+        stream.read(&mut [0; 64])
+    };
+    ask().is_ok_and(|length| length > 0)
 }
 
 impl Drop for Haproxy {

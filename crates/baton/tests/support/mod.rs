@@ -36,12 +36,20 @@ pub fn program() -> &'static Path {
 
 /// Looks until it is so.
 #[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(within_patience(is_so), "{what}: not within {PATIENCE:?}");
+}
+
+/// Looks until it is so, and gives up at last.
+pub fn within_patience(mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        if Instant::now() >= end {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
+    true
 }
 
 /// A running process; killed when dropped.
@@ -203,6 +211,23 @@ impl Proxy {
             Reply::Status(status) => *status,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// What each of its open descriptors leads to; of a socket also its addresses and state, as `ss` says them.
+    pub fn open_files(&self) -> Vec<String> {
+        let sockets = Command::new("ss").args(["-Hanoe"]).output().map(|output| output.stdout).unwrap_or_default();
+        let sockets = String::from_utf8_lossy(&sockets).into_owned();
+        let entries = fs::read_dir(format!("/proc/{}/fd", self.pid())).into_iter().flatten().flatten();
+        let targets = entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.display().to_string()));
+        targets
+            .map(|target| {
+                let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+                let line = inode.and_then(|inode| {
+                    sockets.lines().find(|line| line.split([' ', ':']).any(|word| word == inode))
+                });
+                line.map_or(target.clone(), |line| format!("{target} {line}"))
+            })
+            .collect()
     }
 
     pub fn signal(&self, signal: Signal) {
