@@ -222,9 +222,8 @@ impl Proxy {
         targets
             .map(|target| {
                 let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
-                let line = inode.and_then(|inode| {
-                    sockets.lines().find(|line| line.split([' ', ':']).any(|word| word == inode))
-                });
+                let line = inode
+                    .and_then(|inode| sockets.lines().find(|line| line.split([' ', ':']).any(|word| word == inode)));
                 line.map_or(target.clone(), |line| format!("{target} {line}"))
             })
             .collect()
