@@ -240,7 +240,9 @@ proptest! {
             }
         }
         prop_assert_eq!((client.connection.streams(), client.connection.glitches()), (0, 0));
-        prop_assert!(server.connection.can_go_on() && !client.connection.can_go_on());
+        for (end, role, other) in [(&server, Role::Server, Role::Client), (&client, Role::Client, Role::Server)] {
+            prop_assert!(end.connection.can_go_on(role) && !end.connection.can_go_on(other));
+        }
         // The end, in two steps.
         server.connection.begin_drain(&mut server.out);
         for _ in 0..4 {

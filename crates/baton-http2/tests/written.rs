@@ -3,8 +3,8 @@
 use baton_http2::{Config, Connection, Event, RequestPseudo, Role};
 use serde_json::{Value, json};
 
-/// A server's connection that has had some requests, whose header tables are in use.
-fn used() -> Value {
+/// The ends of a connection that has had some requests, whose header tables are in use: the server's and the client's.
+fn used() -> [Value; 2] {
     let (mut client, mut server) =
         (Connection::new(Role::Client, Config::default()), Connection::new(Role::Server, Config::default()));
     let (mut up, mut down) = (Vec::new(), Vec::new());
@@ -21,7 +21,7 @@ fn used() -> Value {
             input = &input[received.consumed..];
             match received.event {
                 Some(Event::Head { stream, .. }) => {
-                    assert!(!server.can_go_on(), "a stream is open");
+                    assert!(!server.can_go_on(Role::Server), "a stream is open");
                     server.send_response(stream, 200, fields.into_iter(), true, &mut down);
                     server.release(stream, &mut down);
                 }
@@ -30,20 +30,46 @@ fn used() -> Value {
             }
         }
         up.clear();
+        let mut input = &down[..];
+        loop {
+            let received = client.receive(input, &mut up).expect("nothing is wrong");
+            input = &input[received.consumed..];
+            match received.event {
+                Some(Event::Head { stream, .. }) => {
+                    assert!(!client.can_go_on(Role::Client), "a stream is open");
+                    client.release(stream, &mut up);
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        down.clear();
     }
-    assert!(server.can_go_on());
-    serde_json::to_value(&server).expect("plain data")
+    assert!(server.can_go_on(Role::Server) && client.can_go_on(Role::Client));
+    [server, client].map(|end| serde_json::to_value(&end).expect("plain data"))
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let check = |place: &str, value: Value| {
-        let mut state = used();
+    let [of_server, of_client] = used();
+    let refused = |role: Role, mut state: Value, place: &str, value: Value| {
         *state.pointer_mut(place).unwrap_or_else(|| panic!("{place}: there is no such")) = value.clone();
-        let can_go_on = serde_json::from_value::<Connection>(state).is_ok_and(|connection| connection.can_go_on());
-        assert!(!can_go_on, "{place}: {value}");
+        let can_go_on = serde_json::from_value::<Connection>(state).is_ok_and(|connection| connection.can_go_on(role));
+        assert!(!can_go_on, "{role:?} {place}: {value}");
     };
-    check("/role", json!("Client"));
+    refused(Role::Server, of_server.clone(), "/role", json!("Client"));
+    refused(Role::Client, of_client.clone(), "/role", json!("Server"));
+    refused(Role::Client, of_client.clone(), "/reading", json!({"Preface": {"seen": 1}}));
+    for next in [0, 2, 1_u32 << 31, u32::MAX] {
+        refused(Role::Client, of_client.clone(), "/next_own", json!(next));
+    }
+    refused(Role::Client, of_client.clone(), "/peer_last", json!(1));
+    let check = |place: &str, value: Value| {
+        refused(Role::Server, of_server.clone(), place, value.clone());
+        if !place.starts_with("/reading") {
+            refused(Role::Client, of_client.clone(), place, value);
+        }
+    };
     check("/role", json!("later"));
     check("/drain", json!("Announced"));
     check("/reading", json!({"Preface": {"seen": 24}}));

@@ -21,7 +21,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::generation::Generation;
-use crate::http2_server::{ConnectionMemory, HeadPool};
+use crate::http2_server::{ConnectionMemory, HeadPool, Http2Server};
 use crate::log::LogWriter;
 use crate::messages::Messages;
 use crate::moving::{InTransit, Mover, ServerArrival, StayReason};
@@ -78,6 +78,8 @@ pub struct Core {
     mover: RefCell<Option<Mover>>,
     /// Whether requests in flight leave, too: their time to end where they are is over.
     requests_leave: Cell<bool>,
+    /// Whether all idle connections to servers had their turn to leave: those that become idle now follow.
+    servers_have_left: Cell<bool>,
     frontends: RefCell<HashMap<Arc<str>, Rc<FrontendSlot>>>,
     /// Stick tables, as this core holds them.
     tables: RefCell<ByName<Arc<Table>>>,
@@ -176,6 +178,7 @@ impl Core {
             spread: Cell::new(None),
             mover: RefCell::default(),
             requests_leave: Cell::new(false),
+            servers_have_left: Cell::new(false),
             frontends: RefCell::default(),
             tables: RefCell::default(),
             turn_of_tables: Cell::default(),
@@ -401,10 +404,32 @@ impl Core {
         }
     }
 
+    /// A stream of a connection to a server was given back, by a client that leaves or stays. A connection that is idle by that may go with it.
+    pub fn server_rests(&self, server: &Rc<Http2Server>, leaves: bool) {
+        let mover = self.mover.borrow();
+        let goes = |mover: &&Mover| (leaves || self.servers_have_left.get()) && mover.takes_http2_servers();
+        match mover.as_ref().filter(goes) {
+            Some(mover) if self.upstreams.release(server) => mover.send_http2_server(server),
+            _ => self.upstreams.rests(server),
+        }
+    }
+
     /// An idle connection to a server has come from another process. It goes on to the one that has taken over, if there is one.
     pub fn adopt_server(&self, arrival: ServerArrival) {
-        let ServerArrival { idle, server, config, encryption, counters } = arrival;
+        let ServerArrival { mut idle, server, config, encryption, backend, counters } = arrival;
+        let http2 = idle.http2.take();
         let connection = ServerConnection::arrive(idle, server, (config, encryption), &self.records);
+        if connection.is_http2() != http2.is_some() {
+            return;
+        }
+        if let Some(state) = http2 {
+            let (patience, memory) = (backend.proxy.timeouts.server, self.connection_memory());
+            let server = Http2Server::resume(connection, *state, &backend.figures, patience, memory);
+            return match self.mover() {
+                Some(mover) => mover.send_http2_server(&server),
+                None => self.upstreams.adopt_http2(&server, counters),
+            };
+        }
         if self.mover.borrow().is_some() {
             self.keep_server(connection, true)
         } else {
@@ -619,11 +644,14 @@ impl Drop for RegisteredStream {
 /// leave as many of the idle connections to servers, which they will need.
 async fn in_turn(core: Weak<Core>, all: Vec<Rc<Orders>>, mover: Mover) {
     let servers_leave = |part, whole| {
-        let idle = match core.upgrade() {
-            Some(core) if mover.takes_servers() => core.upstreams.take_idle(part, whole),
-            _ => Vec::new(),
-        };
-        idle.into_iter().for_each(|connection| mover.send_server(connection));
+        let Some(core) = core.upgrade() else { return };
+        if mover.takes_servers() {
+            core.upstreams.take_idle(part, whole).into_iter().for_each(|connection| mover.send_server(connection));
+        }
+        if mover.takes_http2_servers() {
+            core.upstreams.take_idle_http2(part, whole).iter().for_each(|server| mover.send_http2_server(server));
+        }
+        core.servers_have_left.set(part == whole);
     };
     if all.is_empty() {
         servers_leave(1, 1);

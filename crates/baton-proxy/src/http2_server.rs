@@ -14,7 +14,7 @@
 //! when its last one is gone: because its server announced the end (GOAWAY), because a reload or an operator does not want it any more, or
 //! because it is not needed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
@@ -32,10 +32,10 @@ use baton_model::ServerProtocol;
 
 use crate::buffer::{Buffer, BufferPool};
 use crate::clock::Clock;
-use crate::server_connection::ServerConnection;
+use crate::server_connection::{ServerConnection, ServerExit};
 use crate::spare::Spare;
 use crate::state::{BackendFigures, Counter};
-use crate::transport::{Http2Shared, Http2Stream, OutPool};
+use crate::transport::{Http2Shared, Http2State, Http2Stream, OutPool};
 
 /// Reads of one turn, before other connections get theirs.
 const ROUNDS_PER_TURN: usize = 16;
@@ -83,6 +83,10 @@ pub struct Http2Server {
     owner: Cell<Option<usize>>,
     is_retired: Cell<bool>,
     is_closed: Cell<bool>,
+    /// Where it goes as soon as it has nothing more to say, when another process has taken over.
+    exit: OnceCell<ServerExit>,
+    /// It is that one's.
+    has_left: Cell<bool>,
     /// The protocol cannot go on.
     is_failed: Cell<bool>,
     /// When its last stream ended.
@@ -186,18 +190,44 @@ impl Http2Server {
         connection: ServerConnection,
         config: &Config,
         figures: &Arc<BackendFigures>,
-        (is_private, patience): (bool, Option<Duration>),
+        terms: (bool, Option<Duration>),
         memory: ConnectionMemory,
     ) -> Rc<Http2Server> {
-        let most = config.settings.max_concurrent_streams as usize;
-        let shared = Rc::new(Http2Shared::new(Protocol::new(Role::Client, config.clone()), memory.outs.clone()));
+        let shared = Http2Shared::new(Protocol::new(Role::Client, config.clone()), memory.outs.clone());
         shared.compose(|protocol, out| protocol.open(out));
-        let now = memory.clock.now();
         figures.counters.add(memory.core, Counter::Http2Connections, 1);
+        Http2Server::go_on(connection, shared, figures, terms, memory, None)
+    }
+
+    /// Goes on with a connection that was idle in another process, and that any client may use.
+    pub fn resume(
+        connection: ServerConnection,
+        state: Http2State,
+        figures: &Arc<BackendFigures>,
+        patience: Option<Duration>,
+        memory: ConnectionMemory,
+    ) -> Rc<Http2Server> {
+        let Http2State { protocol, input } = state;
+        let shared = Http2Shared::new(protocol, memory.outs.clone());
+        let input = (!input.is_empty()).then(|| Buffer::holding(memory.buffers.size(false), &[], &input));
+        Http2Server::go_on(connection, shared, figures, (false, patience), memory, input)
+    }
+
+    fn go_on(
+        connection: ServerConnection,
+        shared: Http2Shared,
+        figures: &Arc<BackendFigures>,
+        (is_private, patience): (bool, Option<Duration>),
+        memory: ConnectionMemory,
+        input: Option<Buffer>,
+    ) -> Rc<Http2Server> {
+        let most = shared.look(|protocol| protocol.own_settings().max_concurrent_streams as usize);
+        let (requests, idle_since) = (connection.requests, connection.idle_since);
+        let now = memory.clock.now();
         figures.http2_open.fetch_add(1, Ordering::Relaxed);
         let server = Rc::new(Http2Server {
             connection,
-            shared,
+            shared: Rc::new(shared),
             memory,
             figures: figures.clone(),
             is_private,
@@ -205,17 +235,19 @@ impl Http2Server {
             streams: RefCell::default(),
             lent: Cell::new(0),
             most,
-            requests: Cell::new(0),
+            requests: Cell::new(requests),
             owner: Cell::new(None),
             is_retired: Cell::new(false),
             is_closed: Cell::new(false),
+            exit: OnceCell::new(),
+            has_left: Cell::new(false),
             is_failed: Cell::new(false),
-            idle_since: Cell::new(now),
+            idle_since: Cell::new(idle_since),
             heard: Cell::new(now),
             stuck_since: Cell::new(now),
             waiting: RefCell::default(),
         });
-        tokio::task::spawn_local(drive(Driver(server.clone())));
+        tokio::task::spawn_local(drive(Driver(server.clone()), input));
         server
     }
 
@@ -282,6 +314,30 @@ impl Http2Server {
         }
     }
 
+    /// It leaves by `exit` as soon as it is idle and has nothing more to say, or is closed then. No request may be sent over it any more.
+    pub fn leave_by(&self, exit: ServerExit) {
+        if self.exit.set(exit).is_ok() {
+            self.shared.wake();
+        }
+    }
+
+    /// Leaves for another process, if it is to and can at this moment. Whether it has left.
+    fn leave(&self, input: &Option<Buffer>) -> bool {
+        let Some(exit) = self.exit.get().filter(|_| self.is_idle() && self.shared.is_flushed()) else { return false };
+        let state = || {
+            let input = input.as_ref().map(|input| input.to_vec()).unwrap_or_default();
+            Some(Box::new(Http2State { protocol: self.shared.look(Clone::clone), input }))
+        };
+        let has_left = self.is_usable()
+            && !self.is_private
+            && self.connection.leave(exit, (self.requests.get(), self.idle_since.get()), state);
+        self.has_left.set(has_left);
+        if !has_left {
+            self.is_retired.set(true);
+        }
+        has_left
+    }
+
     /// Once in a while: bounds are renewed, and a server that takes nothing is given up.
     pub fn look_after(&self, now: Instant) {
         self.shared.compose(|protocol, _| protocol.refill());
@@ -329,6 +385,12 @@ impl Http2Server {
             if is_over {
                 // What it was told about it is a courtesy: nothing is waited for.
                 return Poll::Ready(());
+            }
+            if self.leave(input) {
+                return Poll::Ready(());
+            }
+            if self.is_retired.get() && self.is_idle() {
+                continue;
             }
             if self.shared.unsent() >= UNSENT_MAX {
                 return Poll::Pending;
@@ -510,14 +572,15 @@ impl Drop for Driver {
     }
 }
 
-async fn drive(driver: Driver) {
+async fn drive(driver: Driver, mut input: Option<Buffer>) {
     let server = &driver.0;
-    let mut input = None;
     poll_fn(|cx| server.poll(cx, &mut input)).await;
     if let Some(input) = input {
         server.memory.buffers.give(input);
     }
-    server.connection.stream.shutdown_write();
+    if !server.has_left.get() {
+        server.connection.stream.shutdown_write();
+    }
 }
 
 /// One stream of a connection, for one exchange, which gives it back however it ends.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub use baton_http::ChunkPosition;
 use baton_http::{Limits, Parsed, RequestHead, Version};
-pub use baton_http2::Connection as Http2Protocol;
+pub use baton_http2::{Config as Http2Config, Connection as Http2Protocol, Role as Http2Role};
 use baton_model::Server;
 use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
 use tokio::sync::mpsc;
@@ -23,22 +23,15 @@ use crate::balance::{ServerState, Slot};
 pub use crate::facts::{KeptFacts, KeptHead};
 use crate::flow::Active;
 pub use crate::flow::{Body, FlowState};
-use crate::generation::ListenerPlan;
-use crate::server_connection::ServerConnection;
+use crate::generation::{BackendPlan, ListenerPlan};
+use crate::http2_server::Http2Server;
 pub use crate::server_connection::{IdleServer, IdleServerState, ServerTerms};
+use crate::server_connection::{ServerConnection, ServerExit};
 use crate::state::CounterBlock;
 pub use crate::state::{MoveCount, MoveFigures, StayReason};
 pub use crate::stream::{MovedBytes, MovedTls};
+pub use crate::transport::Http2State;
 use crate::upstream::Agreed;
-
-/// A connection with HTTP/2 without an open stream.
-#[derive(Clone, Debug)]
-pub struct Http2State {
-    /// The state of the protocol: settings, header tables, windows, streams so far.
-    pub protocol: Http2Protocol,
-    /// What was read and is not taken.
-    pub input: Vec<u8>,
-}
 
 /// A client's connection as data, between two requests or with a tunnel.
 #[derive(Clone, Debug)]
@@ -304,6 +297,8 @@ pub struct ServerArrival {
     pub config: Arc<Server>,
     /// TLS of those.
     pub encryption: Option<Agreed>,
+    /// Its backend here.
+    pub backend: Arc<BackendPlan>,
     /// The server's counters.
     pub counters: Arc<CounterBlock>,
 }
@@ -378,8 +373,8 @@ impl Drop for InTransit {
 pub struct Mover {
     clients: mpsc::UnboundedSender<Departure>,
     /// `None`: the other process takes no connections to servers.
-    servers: Option<mpsc::UnboundedSender<IdleServer>>,
-    takes_tls: bool,
+    servers: Option<ServerExit>,
+    takes_http2_servers: bool,
     patience: Option<Duration>,
     takes_http2: bool,
     /// How many of clients are on their way.
@@ -393,6 +388,8 @@ pub struct MoveTerms {
     pub patience: Option<Duration>,
     /// Idle connections to servers leave, too.
     pub with_servers: bool,
+    /// Those with HTTP/2, too.
+    pub with_http2_servers: bool,
     /// Those with TLS, too.
     pub with_tls: bool,
     /// Connections of clients with HTTP/2 leave, too.
@@ -416,8 +413,8 @@ impl Mover {
         let ((clients, departures), (idle, servers)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
         let mover = Mover {
             clients,
-            servers: terms.with_servers.then_some(idle),
-            takes_tls: terms.with_tls,
+            servers: terms.with_servers.then(|| ServerExit::new(idle, terms.with_tls)),
+            takes_http2_servers: terms.with_servers && terms.with_http2_servers,
             patience: terms.patience,
             takes_http2: terms.with_http2,
             queued: Arc::default(),
@@ -453,10 +450,21 @@ impl Mover {
 
     /// Sends an idle connection to a server off, if it can go. It is closed when nobody takes it.
     pub fn send_server(&self, connection: ServerConnection) {
-        if let Some(servers) = &self.servers
-            && let Some(idle) = connection.depart(self.takes_tls)
-        {
-            let _ = servers.send(idle);
+        if let Some(exit) = &self.servers {
+            connection.depart(exit);
+        }
+    }
+
+    /// Whether idle connections to servers with HTTP/2 leave.
+    pub fn takes_http2_servers(&self) -> bool {
+        self.takes_http2_servers
+    }
+
+    /// Sends an idle connection to a server with HTTP/2 off, once it has nothing more to say. No request may be sent over it any more.
+    pub fn send_http2_server(&self, server: &Http2Server) {
+        match &self.servers {
+            Some(exit) if self.takes_http2_servers => server.leave_by(exit.clone()),
+            _ => server.retire(),
         }
     }
 

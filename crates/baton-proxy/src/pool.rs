@@ -243,6 +243,46 @@ impl Upstreams {
         pool.note();
     }
 
+    /// Takes out so many of so many idle connections with HTTP/2 of each server, which no request is sent over any more.
+    pub fn take_idle_http2(&self, part: usize, whole: usize) -> Vec<Rc<Http2Server>> {
+        let mut taken = Vec::new();
+        for pool in self.pools.borrow_mut().values_mut() {
+            let leaves = |one: &Http2Server| one.is_idle() && !one.is_private();
+            let mut left = (pool.http2.iter().filter(|one| leaves(one)).count() * part).div_ceil(whole);
+            pool.http2.retain(|one| {
+                let goes = left > 0 && leaves(one);
+                if goes {
+                    left -= 1;
+                    taken.push(one.clone());
+                }
+                !goes
+            });
+            pool.note();
+        }
+        taken
+    }
+
+    /// Takes out this connection with HTTP/2, if it is idle and here for all: no request is sent over it any more.
+    pub fn release(&self, connection: &Rc<Http2Server>) -> bool {
+        let mut pools = self.pools.borrow_mut();
+        let Some(pool) = pools.get_mut(&key(&connection.connection.server)) else { return false };
+        let before = pool.http2.len();
+        if connection.is_idle() && !connection.is_private() {
+            pool.http2.retain(|one| !Rc::ptr_eq(one, connection));
+        }
+        pool.note();
+        pool.http2.len() < before
+    }
+
+    /// Keeps a connection with HTTP/2 that was idle in another process, if its server may have one more.
+    pub fn adopt_http2(self: &Rc<Self>, connection: &Rc<Http2Server>, counters: Arc<CounterBlock>) {
+        let server = &connection.connection.server;
+        self.counters(server, self.clock.now(), || counters);
+        self.note_version(server, true);
+        self.add_http2(connection);
+        self.rests(connection);
+    }
+
     /// This core's share of the idle connections that a server may have.
     fn limit(&self, pool_max_conn: i32) -> usize {
         match pool_max_conn {

@@ -8,10 +8,12 @@ use std::time::Instant;
 
 use baton_model::{Address, Proxy, Server, ServerProtocol, diff};
 use socket2::Socket;
+use tokio::sync::mpsc;
 
 use crate::balance::ServerState;
 use crate::proxy_protocol::Addresses;
 use crate::stream::{MovedTls, RecordPool, Stream};
+use crate::transport::Http2State;
 use crate::upstream::dialer;
 use crate::upstream::{Agreed, ServerTlsContext, is_same};
 
@@ -42,7 +44,7 @@ pub struct ServerConnection {
     pub idle_since: Instant,
 }
 
-/// An idle connection to a server that any request may use, over which HTTP/1 is spoken: on its way to another process.
+/// An idle connection to a server that any request may use, on its way to another process.
 #[derive(Debug)]
 pub struct IdleServer {
     /// What it is.
@@ -51,6 +53,23 @@ pub struct IdleServer {
     pub socket: OwnedFd,
     /// TLS over it.
     pub tls: Option<Box<MovedTls>>,
+    /// What there is to know of HTTP/2; `None`: HTTP/1 is spoken.
+    pub http2: Option<Box<Http2State>>,
+}
+
+/// Where idle connections to servers go that leave for another process.
+#[derive(Clone, Debug)]
+pub struct ServerExit {
+    way: mpsc::UnboundedSender<IdleServer>,
+    /// Those with TLS, too.
+    takes_tls: bool,
+}
+
+impl ServerExit {
+    /// They come out where this way leads to.
+    pub fn new(way: mpsc::UnboundedSender<IdleServer>, takes_tls: bool) -> ServerExit {
+        ServerExit { way, takes_tls }
+    }
 }
 
 /// By what a connection to a server was opened, as text: where another process says the same, it may use the connection.
@@ -114,7 +133,7 @@ impl ServerConnection {
 
     /// One that was idle in another process.
     pub fn arrive(
-        IdleServer { state, socket, tls }: IdleServer,
+        IdleServer { state, socket, tls, http2: _ }: IdleServer,
         server: Arc<ServerState>,
         (config, encryption): (Arc<Server>, Option<Agreed>),
         records: &Rc<RecordPool>,
@@ -134,22 +153,38 @@ impl ServerConnection {
         }
     }
 
-    /// What another process needs of it while it is idle, which takes it with TLS or not; `None`: it cannot move, and is closed as usual.
-    pub fn depart(self, with_tls: bool) -> Option<IdleServer> {
-        let can_move = self.is_shareable() && !self.private && (with_tls || !self.stream.is_secure());
-        let backend =
-            self.server.backend().filter(|_| can_move && !self.stream.is_stale() && self.stream.can_move())?;
-        let state = IdleServerState {
-            backend: backend.name().clone(),
-            server: self.server.name().clone(),
-            terms: self.terms()?,
-            name: self.name.clone(),
-            requests: self.requests,
-            since: self.idle_since,
+    /// Leaves for another process while it is idle; if it cannot, it is closed as usual.
+    pub fn depart(self, exit: &ServerExit) {
+        if !self.stream.is_stale() {
+            self.leave(exit, (self.requests, self.idle_since), || None);
+        }
+    }
+
+    /// Sends what another process needs of it off by `exit`, with the requests that it has carried and since when it is idle. From then on
+    /// nothing is said here any more. False: it cannot move, and nothing has changed.
+    pub fn leave(
+        &self,
+        exit: &ServerExit,
+        (requests, since): (u32, Instant),
+        http2: impl FnOnce() -> Option<Box<Http2State>>,
+    ) -> bool {
+        let is_taken = exit.takes_tls || !self.stream.is_secure();
+        let can_move = is_taken && self.is_shareable() && !self.private && self.stream.can_move();
+        let parts = || {
+            let state = IdleServerState {
+                backend: self.server.backend()?.name().clone(),
+                server: self.server.name().clone(),
+                terms: self.terms()?,
+                name: self.name.clone(),
+                requests,
+                since,
+            };
+            Some((state, self.stream.socket().try_clone().ok()?.into()))
         };
-        let socket = self.stream.socket().try_clone().ok()?.into();
-        // From here on it says nothing any more.
-        Some(IdleServer { state, socket, tls: self.stream.take_tls() })
+        let Some((state, socket)) = can_move.then(parts).flatten() else { return false };
+        // Where nobody takes it any more, it ends without a word.
+        let _ = exit.way.send(IdleServer { state, socket, tls: self.stream.take_tls(), http2: http2() });
+        true
     }
 
     /// By what it was opened, for another process; `None`: only this one can know.

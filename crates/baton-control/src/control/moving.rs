@@ -49,6 +49,7 @@ impl Control {
         let (mover, departures) = self.workers.departures(MoveTerms {
             patience: kinds.has(MoveKind::Requests).then_some(patience),
             with_servers: kinds.has(MoveKind::ServerPools),
+            with_http2_servers: kinds.has(MoveKind::Http2Servers),
             with_tls: kinds.has(MoveKind::Tls),
             with_http2: kinds.has(MoveKind::Http2),
         });
@@ -83,14 +84,14 @@ impl Control {
         let mut shown = Vec::new();
         let arrival = |(record, socket): (ServerRecord, OwnedFd)| {
             let idle = record.idle(socket, &mut shown, now)?;
-            let backend = generation.backends.get(&idle.state.backend)?;
+            let backend = generation.backends.get(&idle.state.backend)?.clone();
             let server = backend.state.server(&idle.state.server)?;
             let config = server.config();
             // It may be that only its health checks are encrypted.
             let encryption = server.encryption().filter(|_| config.tls.is_some());
             let encryption = idle.state.terms.agreed(&config, encryption.as_ref(), idle.tls.is_some())?;
             let counters = backend.figures.server(server.name());
-            Some(ServerArrival { idle, server, config, encryption, counters })
+            Some(ServerArrival { idle, server, config, encryption, backend, counters })
         };
         for arrival in servers.into_iter().filter_map(arrival) {
             let turn = figures.count(MoveCount::ServersIn, 1);

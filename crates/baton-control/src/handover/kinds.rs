@@ -23,16 +23,19 @@ pub enum MoveKind {
     Http2,
     /// An idle connection to a server.
     ServerPools,
+    /// One with HTTP/2.
+    Http2Servers,
 }
 
 impl MoveKind {
     /// All of them, with what they are called between processes.
-    const ALL: [(MoveKind, &str); 5] = [
+    const ALL: [(MoveKind, &str); 6] = [
         (MoveKind::SessionState, "session-state"),
         (MoveKind::Tls, "tls"),
         (MoveKind::Requests, "requests"),
         (MoveKind::Http2, "http2"),
         (MoveKind::ServerPools, "server-pools"),
+        (MoveKind::Http2Servers, "http2-servers"),
     ];
 }
 
@@ -40,8 +43,14 @@ impl MoveKind {
 const UNKNOWN: &str = "unknown";
 
 /// Those that this program takes.
-const TAKEN: &[MoveKind] =
-    &[MoveKind::SessionState, MoveKind::Tls, MoveKind::Requests, MoveKind::ServerPools, MoveKind::Http2];
+const TAKEN: &[MoveKind] = &[
+    MoveKind::SessionState,
+    MoveKind::Tls,
+    MoveKind::Requests,
+    MoveKind::Http2,
+    MoveKind::ServerPools,
+    MoveKind::Http2Servers,
+];
 
 /// Some kinds, as a list of their words between processes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -177,10 +186,10 @@ mod tests {
         assert!(read("[]").is_empty());
         assert!(!read(r#"["later"]"#).is_empty());
         assert_eq!(read(&serde_json::to_string(&read(r#"["later"]"#)).unwrap()), read(r#"["later"]"#));
-        let all = read(r#"["server-pools","http2","tls","session-state","requests","tls"]"#);
+        let all = read(r#"["server-pools","http2","tls","http2-servers","session-state","requests","tls"]"#);
         assert_eq!(
             serde_json::to_string(&all).unwrap(),
-            r#"["session-state","tls","requests","http2","server-pools"]"#
+            r#"["session-state","tls","requests","http2","server-pools","http2-servers"]"#
         );
     }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_proxy::moving::{
-    Activity, Departure, HELD_MAX, Http2Protocol, Http2State, IdleClient, KeptFacts, KeptHead, MovedTls, PumpState,
-    StayReason, TunnelState, version_text,
+    Activity, Departure, HELD_MAX, Http2Protocol, Http2Role, Http2State, IdleClient, KeptFacts, KeptHead, MovedTls,
+    PumpState, StayReason, TunnelState, version_text,
 };
 use baton_tls::rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -153,17 +153,18 @@ pub struct Http2Record {
 }
 
 impl Http2Record {
-    fn of(state: &Http2State) -> Http2Record {
+    /// Of a connection without an open stream.
+    pub fn of(state: &Http2State) -> Http2Record {
         // Plain data. What would not be is no state, and refused.
         let protocol = serde_json::to_value(&state.protocol).unwrap_or_default();
         Http2Record { protocol, input: Bytes(state.input.clone()) }
     }
 
-    /// `None`: what is said of it cannot be.
-    fn state(self) -> Option<Box<Http2State>> {
+    /// The state in this role; `None`: what is said of it cannot be.
+    pub fn state(self, role: Http2Role) -> Option<Box<Http2State>> {
         let protocol: Http2Protocol = serde_json::from_value(self.protocol).ok()?;
         let input = self.input.0;
-        let is_possible = protocol.can_go_on() && input.len() <= HELD_MAX;
+        let is_possible = protocol.can_go_on(role) && input.len() <= HELD_MAX;
         is_possible.then(|| Box::new(Http2State { protocol, input }))
     }
 }
@@ -278,7 +279,7 @@ impl ConnectionRecord {
             return Err(StayReason::Unknown);
         }
         let http2 = match self.http2 {
-            Some(http2) => Some(http2.state().ok_or(StayReason::Unknown)?),
+            Some(http2) => Some(http2.state(Http2Role::Server).ok_or(StayReason::Unknown)?),
             None => None,
         };
         let accepted = ago(now, self.age_us).ok_or(StayReason::Unknown)?;
@@ -308,7 +309,7 @@ fn tls_of(tls: Option<&MovedTls>) -> Option<Box<TlsRecord>> {
 }
 
 /// Bytes of it as it travels, of which no copy is made: keys are among them.
-fn counted(record: &ConnectionRecord) -> usize {
+pub(super) fn counted(record: &impl Serialize) -> usize {
     struct Count(usize);
     impl io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

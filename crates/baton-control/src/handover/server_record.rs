@@ -5,14 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_proxy::moving::{IdleServer, IdleServerState, ServerTerms};
+use baton_proxy::moving::{Http2Role, IdleServer, IdleServerState, ServerTerms};
 use baton_tls::rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use super::kinds::{MoveKind, MoveKinds};
+use super::record::{Http2Record, counted};
 use super::tls_record::TlsRecord;
 
-/// An idle connection to a server, over which HTTP/1 is spoken.
+/// An idle connection to a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerRecord {
@@ -38,6 +39,9 @@ pub struct ServerRecord {
     /// TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Box<TlsRecord>>,
+    /// What there is to know of HTTP/2; nothing: HTTP/1 is spoken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http2: Option<Http2Record>,
 }
 
 /// More than everything takes that has no length of its own.
@@ -45,10 +49,13 @@ const SHORT_BYTES: usize = 1024;
 
 impl ServerRecord {
     /// Of a connection that leaves.
-    pub fn of(IdleServer { state, socket: _, tls }: &IdleServer, now: Instant) -> ServerRecord {
+    pub fn of(IdleServer { state, socket: _, tls, http2 }: &IdleServer, now: Instant) -> ServerRecord {
         let mut needs: MoveKinds = [MoveKind::ServerPools].into_iter().collect();
         if tls.is_some() {
             needs.add(MoveKind::Tls);
+        }
+        if http2.is_some() {
+            needs.add(MoveKind::Http2Servers);
         }
         ServerRecord {
             needs,
@@ -60,6 +67,7 @@ impl ServerRecord {
             requests: state.requests,
             idle_ms: super::memory::milliseconds(now.saturating_duration_since(state.since)),
             tls: tls.as_deref().map(|tls| Box::new(TlsRecord::of(tls))),
+            http2: http2.as_deref().map(Http2Record::of),
         }
     }
 
@@ -71,6 +79,7 @@ impl ServerRecord {
         SHORT_BYTES
             + texts.iter().map(|length| 6 * length).sum::<usize>()
             + self.tls.as_ref().map_or(0, |tls| tls.bytes())
+            + self.http2.as_ref().map_or(0, counted)
     }
 
     /// The connection that it describes, which arrives at `now` by this socket; `None`: it is not understood. `shown` are certificates of ours.
@@ -80,12 +89,17 @@ impl ServerRecord {
         shown: &mut Vec<Arc<CertificateDer<'static>>>,
         now: Instant,
     ) -> Option<IdleServer> {
-        let is_odd = self.tls.is_some() && !self.needs.has(MoveKind::Tls);
+        let is_odd = self.tls.is_some() && !self.needs.has(MoveKind::Tls)
+            || self.http2.is_some() != self.needs.has(MoveKind::Http2Servers);
         if self.needs.is_empty() || !self.needs.is_within(MoveKinds::taken()) || is_odd {
             return None;
         }
         let tls = match self.tls {
             Some(tls) => Some(tls.moved(shown)?),
+            None => None,
+        };
+        let http2 = match self.http2 {
+            Some(http2) => Some(http2.state(Http2Role::Client)?),
             None => None,
         };
         let state = IdleServerState {
@@ -96,12 +110,14 @@ impl ServerRecord {
             requests: self.requests,
             since: now.checked_sub(Duration::from_millis(self.idle_ms))?,
         };
-        Some(IdleServer { state, socket, tls })
+        Some(IdleServer { state, socket, tls, http2 })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use baton_proxy::moving::{Http2Config, Http2Protocol};
+
     use super::super::tls_record::tests::record;
     use super::*;
 
@@ -128,6 +144,15 @@ mod tests {
             Some(7),
         );
         check(r#"{"needs":["server-pools"],"requests":7}"#, Some(7));
+        let state = |role| {
+            let protocol = serde_json::to_value(Http2Protocol::new(role, Http2Config::default())).unwrap();
+            format!(r#","http2":{{"protocol":{protocol},"input":"AAAA"}}"#)
+        };
+        let (own, other) = (state(Http2Role::Client), state(Http2Role::Server));
+        check(&format!(r#"{{"needs":["server-pools","http2-servers"],"requests":7{own}}}"#), Some(7));
+        check(&format!(r#"{{"needs":["server-pools","http2-servers"],"requests":7{other}}}"#), None);
+        check(&format!(r#"{{"needs":["server-pools"],"requests":7{own}}}"#), None);
+        check(r#"{"needs":["server-pools","http2-servers"],"requests":7}"#, None);
         check(r#"{"needs":["server-pools","later"],"requests":7}"#, None);
         check(r#"{"requests":7}"#, None);
         check(r#"{"needs":["server-pools"],"idle_ms":18446744073709551615}"#, Some(0));

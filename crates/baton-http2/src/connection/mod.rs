@@ -270,6 +270,11 @@ impl Connection {
         &self.head
     }
 
+    /// What we want of the peer.
+    pub fn own_settings(&self) -> &Settings {
+        &self.config.settings
+    }
+
     /// What the peer has set.
     pub fn peer_settings(&self) -> &Settings {
         &self.peer
@@ -301,25 +306,31 @@ impl Connection {
         self.block.is_some() || !matches!(self.reading, Reading::Header)
     }
 
-    /// Whether another process can go on with a client's connection in this state: no stream is open, and it is one that there can be. What
-    /// was written down elsewhere need not.
-    pub fn can_go_on(&self) -> bool {
+    /// Whether another process can go on in this role with a connection in this state: no stream is open, and it is one that there can be.
+    /// What was written down elsewhere need not.
+    pub fn can_go_on(&self, role: Role) -> bool {
         let Config { settings, connection_window, block_bytes_max, .. } = &self.config;
         let is_possible = |settings: &Settings| {
             settings.initial_window_size <= MAX_31
                 && (frame::FRAME_SIZE_MIN..=frame::FRAME_SIZE_MAX).contains(&settings.max_frame_size)
         };
-        self.role == Role::Server
+        let has_own_streams = role == Role::Server || self.next_own % 2 == 1 && self.may_go_on();
+        let is_preface = match self.reading {
+            Reading::Preface { seen } => role == Role::Server && usize::from(seen) < PREFACE.len(),
+            _ => true,
+        };
+        self.role == role
             && self.streams.len() == 0
             && self.failed.is_none()
             && self.drain == Drain::No
+            && has_own_streams
+            && is_preface
             && [settings, &self.obeyed, &self.peer].into_iter().all(is_possible)
             && *connection_window <= MAX_31
             && self.decoder.is_sound()
             && self.encoder.is_sound()
             && self.receive_window.is_sound()
             && self.block_bytes.len() <= *block_bytes_max as usize
-            && !matches!(self.reading, Reading::Preface { seen } if usize::from(seen) >= PREFACE.len())
     }
 
     /// Oddities so far, HAProxy's `glitches`.

@@ -361,7 +361,7 @@ impl Passage<'_, '_> {
             ServerExchange::Http2(stream) => {
                 let server = stream.server().clone();
                 drop(stream);
-                self.core.upstreams.rests(&server);
+                self.core.server_rests(&server, self.core.is_to_leave(self.exchange.orders));
             }
         }
         Ok(Passed::Whole(sent))

@@ -24,6 +24,15 @@ const OUT_KEPT_MAX: usize = OUT_MAX + 32 * 1024;
 /// So few bytes of a body wait in memory of their own: that is less than the kept buffers have, which were used by others in between.
 const SHORT_MAX: usize = 4096;
 
+/// A connection with HTTP/2 without an open stream, as data.
+#[derive(Clone, Debug)]
+pub struct Http2State {
+    /// The state of the protocol: settings, header tables, windows, streams so far.
+    pub protocol: Connection,
+    /// What was read and is not taken.
+    pub input: Vec<u8>,
+}
+
 /// Buffers for what waits to be sent, or to be taken, that a core lends to its connections.
 pub type OutPool = Spare<Vec<u8>>;
 

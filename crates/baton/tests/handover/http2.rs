@@ -104,7 +104,7 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-fn marking(web: SocketAddr, servers: &[SocketAddr]) -> String {
+pub fn marking(web: SocketAddr, servers: &[SocketAddr]) -> String {
     config(web, servers).replace(
         " default_backend",
         " http-request set-var(txn.mark) req.hdr(x-mark)\n http-response set-header x-mark %[var(txn.mark)]\n default_backend",

@@ -6,6 +6,7 @@ mod formats;
 mod givers;
 mod gone;
 mod http2;
+mod http2_servers;
 mod hung;
 mod in_flight;
 mod limits;
