@@ -402,11 +402,11 @@ impl Http2Client {
                 self.shared.look(|protocol| protocol.head().to_trailers(&mut trailers));
                 at(stream).inspect(|at| at.stream.receive_trailers(trailers));
             }
-            Event::Reset { stream, .. } => {
-                at(stream).inspect(|at| at.stream.receive_reset());
+            Event::Reset { stream, code } => {
+                at(stream).inspect(|at| at.stream.receive_reset(code));
             }
             Event::Failed { stream, violation } => match at(stream) {
-                Some(at) => at.stream.receive_reset(),
+                Some(at) => at.stream.fail(),
                 None => begin::malformed(self, violation),
             },
             Event::Window { stream: 0 } => self.shared.pass_on(),
@@ -424,7 +424,7 @@ impl Http2Client {
     /// The connection cannot go on: what was said about it is sent, and nothing else.
     fn fail(&self) {
         self.is_failed.set(true);
-        self.reset_all();
+        self.for_all(Http2Stream::fail);
         self.shared.wake();
     }
 
@@ -441,12 +441,12 @@ impl Http2Client {
             let streams: Vec<_> = self.streams.borrow().values().cloned().collect();
             return streams.iter().for_each(|at| at.orders().give(Order::Abort));
         }
-        self.reset_all();
+        self.for_all(Http2Stream::receive_loss);
     }
 
-    fn reset_all(&self) {
+    fn for_all(&self, tell: fn(&Http2Stream)) {
         let streams: Vec<_> = self.streams.borrow().values().cloned().collect();
-        streams.iter().for_each(|at| at.stream.receive_reset());
+        streams.iter().for_each(|at| tell(&at.stream));
     }
 
     /// A request has its task.

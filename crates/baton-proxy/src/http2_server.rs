@@ -462,7 +462,10 @@ impl Http2Server {
             Event::Reset { stream, code } => {
                 let is_refused = code == ErrorCode::REFUSED_STREAM;
                 let failure = if is_refused { StreamFailure::Unprocessed } else { StreamFailure::Reset };
-                at(stream).inspect(|at| at.fail(failure));
+                at(stream).inspect(|at| {
+                    at.note(failure);
+                    at.stream.receive_reset(code);
+                });
             }
             Event::Failed { stream, .. } => {
                 at(stream).inspect(|at| at.fail(StreamFailure::Malformed));
@@ -551,10 +554,17 @@ impl ConnectionMemory {
 
 impl InFlight {
     fn fail(&self, failure: StreamFailure) {
+        self.note(failure);
+        match failure {
+            StreamFailure::Malformed => self.stream.fail(),
+            StreamFailure::Unprocessed | StreamFailure::Reset | StreamFailure::Lost => self.stream.receive_loss(),
+        }
+    }
+
+    fn note(&self, failure: StreamFailure) {
         if self.failure.get().is_none() {
             self.failure.set(Some(failure));
         }
-        self.stream.receive_reset();
     }
 }
 
@@ -583,6 +593,17 @@ async fn drive(driver: Driver, mut input: Option<Buffer>) {
     }
 }
 
+/// The stream that a request has begun, for rules and the log: it can be looked at when it has ended, too.
+#[derive(Debug)]
+pub struct BegunStream(Rc<InFlight>);
+
+impl BegunStream {
+    /// The stream.
+    pub fn stream(&self) -> &Http2Stream {
+        &self.0.stream
+    }
+}
+
 /// One stream of a connection, for one exchange, which gives it back however it ends.
 #[derive(Debug)]
 pub struct ServerStream {
@@ -599,6 +620,11 @@ impl ServerStream {
     /// The stream; `None` before something was sent.
     pub fn stream(&self) -> Option<&Http2Stream> {
         self.at.as_ref().map(|at| &at.stream)
+    }
+
+    /// The stream, also when it has ended; `None` before something was sent.
+    pub fn begun(&self) -> Option<BegunStream> {
+        self.at.clone().map(BegunStream)
     }
 
     /// Sends the head of the request.

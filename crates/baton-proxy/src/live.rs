@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use baton_http2::{Connection as Protocol, ErrorCode};
 use baton_kernel::stream;
 use baton_model::Mode;
 use baton_rules::{
@@ -17,9 +18,11 @@ use baton_tables::{Now, Table};
 use crate::balance::ServerState;
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::ended::{Cause, Ended, Phase};
 use crate::plan_figures::{PlanFigures, milliseconds};
+use crate::server_exchange::BegunRequest;
 use crate::stream::Stream;
-use crate::transport::Transport;
+use crate::transport::{Http2Stream, PeerAbort, Transport};
 use crate::view::{BackendView, FrontendView};
 
 /// What an evaluation is about.
@@ -44,8 +47,10 @@ pub struct Live<'a> {
     pub client: Option<Transport<'a>>,
     /// Requests of the session so far.
     pub requests: u32,
-    /// The stream of the request at the server, or its number there; `None`: none was sent.
-    pub server_stream: Option<u32>,
+    /// Where the request was begun last at a server; `None`: it was not.
+    pub begun: Option<&'a BegunRequest>,
+    /// How it ended before its time.
+    pub ended: Option<Ended>,
 }
 
 impl LiveState for Live<'_> {
@@ -149,41 +154,79 @@ impl Live<'_> {
         })
     }
 
-    /// The stream of the client's request, or its number; 0: it is none.
-    fn client_stream(&self) -> u32 {
-        match self.client {
-            Some(Transport::Http2(stream)) => stream.id(),
-            Some(Transport::Connection(_)) if self.frontend.plan.proxy.mode == Mode::Http => self.requests,
-            Some(Transport::Connection(_)) | None => 0,
+    /// The stream of HTTP/2 that carries the request on this side, also when it has ended.
+    fn stream(&self, side: Side) -> Option<&Http2Stream> {
+        match (side, self.client, self.begun) {
+            (Side::Client, Some(Transport::Http2(stream)), _) => Some(stream),
+            (Side::Server, _, Some(BegunRequest::Http2(begun))) => Some(begun.stream()),
+            (Side::Client | Side::Server, ..) => None,
         }
     }
 
     fn of_connection(&self, side: Side, figure: ConnectionFigure) -> Option<i64> {
+        if let Some(stream) = self.stream(side) {
+            match figure {
+                ConnectionFigure::Stream => return Some(stream.id().into()),
+                ConnectionFigure::Glitches => return Some(stream.look_at_connection(Protocol::glitches).into()),
+                ConnectionFigure::Streams => return Some(count(stream.look_at_connection(Protocol::streams))),
+                ConnectionFigure::StreamsMax => return Some(count(stream.look_at_connection(Protocol::streams_limit))),
+                ConnectionFigure::IsAborted => return Some(stream.peer_abort().is_some().into()),
+                ConnectionFigure::ResetCode => return reset_code(stream),
+                ConnectionFigure::HttpMajor | ConnectionFigure::Error | ConnectionFigure::HasProxyHeader => {}
+            }
+        }
         // What was noted, also when the connection is gone.
-        match (figure, side, self.speaks_http2, self.server_stream) {
+        match (figure, side, self.speaks_http2, self.begun) {
             (ConnectionFigure::HttpMajor, Side::Server, Some(is_http2), _) => {
                 return Some(if is_http2 { 2 } else { 1 });
             }
-            (ConnectionFigure::Stream, Side::Server, _, Some(stream)) => return Some(stream.into()),
+            (ConnectionFigure::Stream, Side::Server, _, Some(BegunRequest::Http1(number))) => {
+                return Some((*number).into());
+            }
+            (ConnectionFigure::IsAborted, ..) => return Some(self.is_aborted(side).into()),
             _ => {}
         }
         self.side(side)?;
         Some(match (figure, side) {
-            (ConnectionFigure::Stream, Side::Client) => self.client_stream().into(),
-            (ConnectionFigure::Stream, Side::Server) => 0,
-            (ConnectionFigure::Glitches, Side::Client) => match self.client {
-                Some(Transport::Http2(stream)) => stream.glitches().into(),
-                Some(Transport::Connection(_)) | None => 0,
+            (ConnectionFigure::Stream, Side::Client) => match self.client {
+                Some(_) if self.frontend.plan.proxy.mode == Mode::Http => self.requests.into(),
+                Some(_) | None => 0,
             },
-            (ConnectionFigure::Glitches, Side::Server) => return None,
+            (ConnectionFigure::Stream, Side::Server) => 0,
+            (ConnectionFigure::Glitches, _) => 0,
+            // Outside of HTTP/2 a connection carries one exchange at a time.
+            (ConnectionFigure::Streams, Side::Client) => self.client.is_some().into(),
+            (ConnectionFigure::Streams, Side::Server) | (ConnectionFigure::StreamsMax, _) => 1,
             // Rules run on connections without an error.
             (ConnectionFigure::Error, _) => 0,
             (ConnectionFigure::HttpMajor, Side::Client) if self.connection.is_http2 => 2,
             (ConnectionFigure::HttpMajor, _) => 1,
             (ConnectionFigure::HasProxyHeader, Side::Client) => i64::from(self.connection.has_proxy_header),
-            (ConnectionFigure::HasProxyHeader, Side::Server) => return None,
+            (ConnectionFigure::HasProxyHeader, Side::Server)
+            | (ConnectionFigure::ResetCode | ConnectionFigure::IsAborted, _) => return None,
         })
     }
+
+    /// Whether this side ended a request before its time, or a session, that is no stream of HTTP/2.
+    fn is_aborted(&self, side: Side) -> bool {
+        self.ended.is_some_and(|ended| match side {
+            Side::Client => ended.cause == Cause::ClientAborted,
+            // Earlier, there was no connection that it could have ended.
+            Side::Server => ended.cause == Cause::ServerAborted && matches!(ended.phase, Phase::Headers | Phase::Data),
+        })
+    }
+}
+
+/// The code that the peer gave the stream up with.
+fn reset_code(stream: &Http2Stream) -> Option<i64> {
+    match stream.peer_abort()? {
+        PeerAbort::Reset(ErrorCode(code)) => Some(code.into()),
+        PeerAbort::Lost => None,
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn tcp(stream: &Stream, figure: TcpFigure) -> Option<i64> {

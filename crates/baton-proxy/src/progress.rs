@@ -8,6 +8,8 @@ use baton_model::{ConnectionMode, Proxy};
 use baton_tables::{OwnedKey, Table};
 
 use crate::balance::{ServerState, Slot};
+use crate::ended::Ended;
+use crate::server_exchange::BegunRequest;
 use crate::state::{Counter, CounterBlock, enter};
 use crate::view::{BackendView, FrontendView};
 
@@ -23,8 +25,9 @@ pub struct Progress {
     reused: bool,
     /// HTTP/2 is spoken with the server.
     speaks_http2: Option<bool>,
-    /// The stream of the request, or its number on the server's connection; 0: none was begun.
-    stream: u32,
+    /// Where the request was begun last.
+    begun: Option<BegunRequest>,
+    early_end: Option<Ended>,
     /// What became of the client's persistence cookie.
     pub persistence: Persistence,
     replacement: Option<Vec<u8>>,
@@ -95,7 +98,8 @@ impl Progress {
             slot: None,
             reused: false,
             speaks_http2: None,
-            stream: 0,
+            begun: None,
+            early_end: None,
             persistence: Persistence::default(),
             replacement: None,
             stick_keys: StickKeys::new(),
@@ -206,14 +210,24 @@ impl Progress {
         self.speaks_http2 = Some(is_http2);
     }
 
-    /// The request has begun on this stream, or is the connection's request of this number.
-    pub fn note_stream(&mut self, stream: u32) {
-        self.stream = stream;
+    /// The request has begun here.
+    pub fn begins_at(&mut self, begun: Option<BegunRequest>) {
+        self.begun = begun;
     }
 
-    /// Its stream at the server, or its number on that connection; `None`: it was not begun.
-    pub fn stream(&self) -> Option<u32> {
-        Some(self.stream).filter(|stream| *stream > 0)
+    /// Where it was begun last; `None`: it was not.
+    pub fn begun(&self) -> Option<&BegunRequest> {
+        self.begun.as_ref()
+    }
+
+    /// It ends before its time, and the client gets a response that says so.
+    pub fn ends_early(&mut self, ended: Ended) {
+        self.early_end = Some(ended);
+    }
+
+    /// How it ended before its time.
+    pub fn early_end(&self) -> Option<Ended> {
+        self.early_end
     }
 
     /// Whether HTTP/2 is spoken with the server; `None` before there was a connection to one.

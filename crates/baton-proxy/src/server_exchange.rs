@@ -12,11 +12,11 @@ use baton_http2::NotOpened;
 use baton_model::HeaderCases;
 
 use crate::balance::ServerState;
-use crate::http2_server::{HeadRoom, Http2Server, ServerStream, StreamFailure};
+use crate::http2_server::{BegunStream, HeadRoom, Http2Server, ServerStream, StreamFailure};
 use crate::messages::Messages;
 use crate::server_connection::ServerConnection;
 use crate::stream::Stream;
-use crate::transport::{Http2Stream, Transport};
+use crate::transport::Transport;
 
 /// A server's side of one exchange.
 #[derive(Debug)]
@@ -25,6 +25,15 @@ pub enum ServerExchange {
     Http1(ServerConnection),
     /// One stream of a connection that carries several.
     Http2(ServerStream),
+}
+
+/// A request that has begun at a server.
+#[derive(Debug)]
+pub enum BegunRequest {
+    /// It is the connection's request of this number.
+    Http1(u32),
+    /// It has this stream.
+    Http2(BegunStream),
 }
 
 /// What came of the wait for a response's head.
@@ -87,11 +96,11 @@ impl ServerExchange {
         }
     }
 
-    /// The stream of the request that has begun, or its number on the connection.
-    pub fn stream_id(&self) -> u32 {
+    /// Where the request has begun.
+    pub fn begun(&self) -> Option<BegunRequest> {
         match self {
-            ServerExchange::Http1(connection) => connection.requests,
-            ServerExchange::Http2(stream) => stream.stream().map_or(0, Http2Stream::id),
+            ServerExchange::Http1(connection) => Some(BegunRequest::Http1(connection.requests)),
+            ServerExchange::Http2(stream) => stream.begun().map(BegunRequest::Http2),
         }
     }
 

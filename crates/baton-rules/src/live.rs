@@ -179,6 +179,14 @@ pub enum ConnectionFigure {
     Glitches,
     /// The stream of the exchange in HTTP/2, the number of its request in HTTP/1, 0 without HTTP.
     Stream,
+    /// Streams that are open on it; without HTTP/2 1 if there is an exchange.
+    Streams,
+    /// The most streams that may be open on it, as both sides have announced it; 1 without HTTP/2.
+    StreamsMax,
+    /// 1: the peer ended the exchange before its time.
+    IsAborted,
+    /// The code that the peer reset the stream with; none without a reset.
+    ResetCode,
 }
 
 /// A figure of TCP_INFO.

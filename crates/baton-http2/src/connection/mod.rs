@@ -295,6 +295,15 @@ impl Connection {
         self.streams.len()
     }
 
+    /// Streams that may be open at a time: of a client as many as we have announced, of ours as many as both sides allow.
+    pub fn streams_limit(&self) -> usize {
+        let own = self.config.settings.max_concurrent_streams as usize;
+        match self.role {
+            Role::Server => own,
+            Role::Client => own.min(self.streams_max()),
+        }
+    }
+
     /// Whether so many streams wait for their consumers that reading should pause: peers that reset streams as fast as they make
     /// them are not served faster than those that do not.
     pub fn is_crowded(&self) -> bool {

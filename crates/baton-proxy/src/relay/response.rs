@@ -111,14 +111,14 @@ impl Passage<'_, '_> {
             return Err(Failure::NoResponse(NoResponse::Unprocessed));
         }
         self.backend.speaks_http2.set(server.is_stream());
-        self.exchange.progress.note_stream(server.stream_id());
+        self.exchange.progress.begins_at(server.begun());
         self.respond(server, began, Standing::begin(began)).await
     }
 
     /// Goes on with a request that was sent on.
     pub async fn resume(self, parked: Parked) -> Result<Passed, Failure> {
         let Parked { server, began, standing, download } = parked;
-        self.exchange.progress.note_stream(server.stream_id());
+        self.exchange.progress.begins_at(server.begun());
         match download {
             None => self.respond(server, began, standing).await,
             Some(download) => self.pass_body(server, download, began, standing).await.map_err(Failure::Ended),

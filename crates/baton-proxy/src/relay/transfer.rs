@@ -324,7 +324,11 @@ pub async fn response_body(
                 out: down_out,
                 buffers,
             };
-            download.poll(cx, way, down, core.now()).map_ok(|()| BodyEnd::Whole)
+            match download.poll(cx, way, down, core.now()) {
+                // A client that resets its stream wants nothing more, whether or not the server has more at the moment.
+                Poll::Pending => client.poll_gone(cx, false).map(|_| Err(Stopped::Sink)),
+                Poll::Ready(passed) => Poll::Ready(passed.map(|()| BodyEnd::Whole)),
+            }
         })
         .await;
         match outcome {

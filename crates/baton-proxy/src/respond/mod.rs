@@ -64,6 +64,7 @@ pub async fn finish(
         }
         Err(ended) => ended,
     };
+    exchange.progress.ends_early(ended);
     if ended.phase == Phase::Headers
         && ended.cause == Cause::ServerAborted
         && !exchange.is_first

@@ -370,7 +370,8 @@ pub(super) fn run<T>(
         speaks_http2,
         client: exchange.map(|exchange| exchange.client),
         requests: session.requests(),
-        server_stream: exchange.and_then(|exchange| exchange.progress.stream()),
+        begun: exchange.and_then(|exchange| exchange.progress.begun()),
+        ended: end.or_else(|| exchange.and_then(|exchange| exchange.progress.early_end())),
     };
     let mut cx = Context {
         now: core.wall(),

@@ -216,6 +216,8 @@ pub struct Http2Stream {
     received: RefCell<Received>,
     /// The peer, or we, gave it up.
     was_reset: Cell<bool>,
+    /// How the peer gave it up, if that was first.
+    abort: Cell<Option<PeerAbort>>,
     /// What we send is whole.
     is_ended: Cell<bool>,
     /// Less was sent than could be: the peer has to open a window.
@@ -224,6 +226,15 @@ pub struct Http2Stream {
     ticket: Cell<u64>,
     /// Of the exchange's task.
     waker: RefCell<Option<Waker>>,
+}
+
+/// How the peer ended a stream before its time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PeerAbort {
+    /// It sent RST_STREAM with this code.
+    Reset(ErrorCode),
+    /// Its connection ended, or it said that it does not process the stream (GOAWAY).
+    Lost,
 }
 
 /// What came of a body and was not read yet.
@@ -247,6 +258,7 @@ impl Http2Stream {
             ends_with_head: ends,
             received: RefCell::new(Received { has_ended: ends, ..Received::default() }),
             was_reset: Cell::default(),
+            abort: Cell::default(),
             is_ended: Cell::default(),
             awaits_window: Cell::default(),
             ticket: Cell::default(),
@@ -264,9 +276,14 @@ impl Http2Stream {
         self.id
     }
 
-    /// Oddities that came by its connection.
-    pub fn glitches(&self) -> u32 {
-        self.shared.look(Connection::glitches)
+    /// Looks at the state of its connection.
+    pub fn look_at_connection<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
+        self.shared.look(look)
+    }
+
+    /// How the peer ended it before its time; `None`: it did not.
+    pub fn peer_abort(&self) -> Option<PeerAbort> {
+        self.abort.get()
     }
 
     /// Bytes that the head takes in its buffer, or the status of a request whose head makes no sense.
@@ -298,9 +315,22 @@ impl Http2Stream {
         self.wake();
     }
 
-    /// The peer gave it up, or is gone.
-    pub fn receive_reset(&self) {
-        self.give_up();
+    /// The peer gave it up.
+    pub fn receive_reset(&self, code: ErrorCode) {
+        self.give_up(Some(PeerAbort::Reset(code)));
+        self.wake();
+    }
+
+    /// The peer is gone. A server that has sent its whole response may be.
+    pub fn receive_loss(&self) {
+        let is_whole = self.is_of_server && self.received.borrow().has_ended;
+        self.give_up((!is_whole).then_some(PeerAbort::Lost));
+        self.wake();
+    }
+
+    /// What came of it, or of its connection, makes no sense: it cannot go on.
+    pub fn fail(&self) {
+        self.give_up(None);
         self.wake();
     }
 
@@ -447,7 +477,7 @@ impl Http2Stream {
     pub fn reset(&self, code: ErrorCode) {
         if !self.is_over() {
             self.shared.compose(|protocol, out| protocol.reset(self.id, code, out));
-            self.give_up();
+            self.give_up(None);
         }
     }
 
@@ -467,8 +497,9 @@ impl Http2Stream {
         std::mem::take(&mut self.received.borrow_mut().trailers)
     }
 
-    fn give_up(&self) {
+    fn give_up(&self, abort: Option<PeerAbort>) {
         if !self.was_reset.replace(true) {
+            self.abort.set(abort);
             self.shared.given_up.set(self.shared.given_up.get() + 1);
         }
     }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use baton_http::{Framing, Headers, Method, RequestHead};
 use baton_http2::ErrorCode;
 
-pub use http2_stream::{Http2Shared, Http2State, Http2Stream, OutPool};
+pub use http2_stream::{Http2Shared, Http2State, Http2Stream, OutPool, PeerAbort};
 
 use crate::stream::Stream;
 

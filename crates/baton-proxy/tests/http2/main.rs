@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test is outside of the event loop and has its own time")]
 
 mod client;
+mod figures;
 mod hostile;
 mod server;
 mod servers;

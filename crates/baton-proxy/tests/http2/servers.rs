@@ -14,14 +14,14 @@ use crate::server::ServerPeer;
 use crate::support::{Served, listen, server};
 
 /// A proxy in front of one server, which the test is.
-struct Setup {
-    served: Served,
+pub struct Setup {
+    pub served: Served,
     proxy: Proxy,
     listening: TcpListener,
 }
 
 impl Setup {
-    fn new(proto: Option<BindProtocol>, change: impl FnOnce(&mut Proxy)) -> Setup {
+    pub fn new(proto: Option<BindProtocol>, change: impl FnOnce(&mut Proxy)) -> Setup {
         let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let mut proxy = listen(Mode::Http, listening.local_addr().expect("bound"));
         Arc::make_mut(&mut proxy.servers[0]).proto = Some(ServerProtocol::H2);
@@ -49,8 +49,19 @@ impl Setup {
         Http1Client(BufReader::new(socket))
     }
 
-    fn server(&self) -> ServerPeer {
-        ServerPeer::accept(&self.listening, Config::default())
+    pub fn server(&self) -> ServerPeer {
+        self.server_with(Config::default())
+    }
+
+    pub fn server_with(&self, config: Config) -> ServerPeer {
+        ServerPeer::accept(&self.listening, config)
+    }
+
+    /// The next connection of the proxy's, on which no HTTP/2 is spoken.
+    pub fn accept(&self) -> TcpStream {
+        let (socket, _) = self.listening.accept().expect("the proxy connects");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        socket
     }
 
     fn server_total(&self, counter: Counter) -> u64 {
@@ -366,7 +377,7 @@ fn as_many_streams_as_the_server_allows() {
     let mut client = Peer::new(setup.served.connect());
     client.request("GET /one", true);
     let settings = Settings { max_concurrent_streams: 2, ..Config::default().settings };
-    let mut server = ServerPeer::accept(&setup.listening, Config { settings, ..Config::default() });
+    let mut server = setup.server_with(Config { settings, ..Config::default() });
     server.until("1 end");
     // The settings have been read once this one is there.
     let two = client.request("GET /two", true);
@@ -408,7 +419,7 @@ fn a_websocket_of_an_http1_client_is_extended_connect() {
          dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
     );
     let settings = Settings { enable_connect_protocol: true, ..Config::default().settings };
-    let mut server = ServerPeer::accept(&setup.listening, Config { settings, ..Config::default() });
+    let mut server = setup.server_with(Config { settings, ..Config::default() });
     assert_eq!(server.next(), "1 CONNECT https x /ws :protocol:websocket sec-websocket-version:13");
     server.respond(1, 200, &[], false);
     let head = client.until("\r\n\r\n");

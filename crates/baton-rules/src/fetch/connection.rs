@@ -83,6 +83,22 @@ macro_rules! tcp_time {
     };
 }
 
+/// Whether a peer ended an exchange before its time.
+macro_rules! aborted {
+    ($name:literal, $needs:ident, $side:ident, $doc:literal) => {
+        Fetch::new(
+            &[$name],
+            Type::Bool,
+            FetchNeeds::$needs,
+            |cx, _| {
+                let figure = Figure::Connection(Side::$side, ConnectionFigure::IsAborted);
+                cx.live.figure(figure).map(|is_aborted| Sample::Bool(is_aborted != 0))
+            },
+            $doc,
+        )
+    };
+}
+
 /// What a connection of the process is.
 macro_rules! of_connection {
     ($name:literal, $needs:ident, $side:ident, $figure:ident, $doc:literal) => {
@@ -165,12 +181,73 @@ pub(super) const ROWS: &[Fetch] = &[
         Stream,
         "The stream of the request to the server; in HTTP/1 its number on the connection; 0 without HTTP."
     ),
+    aborted!(
+        "fs.aborted",
+        NOTHING,
+        Client,
+        "Whether the client ended the request, or its connection, before its time."
+    ),
+    aborted!(
+        "bs.aborted",
+        SERVER,
+        Server,
+        "Whether the server ended the response, or its connection, before its time."
+    ),
+    of_connection!(
+        "fs.rst_code",
+        NOTHING,
+        Client,
+        ResetCode,
+        "The code that the client reset the stream with (HTTP/2); none without a reset."
+    ),
+    of_connection!(
+        "bs.rst_code",
+        SERVER,
+        Server,
+        ResetCode,
+        "The code that the server reset the stream with (HTTP/2); none without a reset."
+    ),
     of_connection!(
         "fc_glitches",
         NOTHING,
         Client,
         Glitches,
         "Oddities that came by the client's connection; 0 without HTTP/2."
+    ),
+    of_connection!(
+        "bc_glitches",
+        SERVER,
+        Server,
+        Glitches,
+        "Oddities that came by the server's connection; 0 without HTTP/2."
+    ),
+    of_connection!(
+        "fc_nb_streams",
+        NOTHING,
+        Client,
+        Streams,
+        "Streams that are open on the client's connection; without HTTP/2 1."
+    ),
+    of_connection!(
+        "bc_nb_streams",
+        SERVER,
+        Server,
+        Streams,
+        "Streams that are open on the server's connection; without HTTP/2 1."
+    ),
+    of_connection!(
+        "fc_setting_streams_limit",
+        NOTHING,
+        Client,
+        StreamsMax,
+        "The most streams that the client may open at a time; without HTTP/2 1."
+    ),
+    of_connection!(
+        "bc_setting_streams_limit",
+        SERVER,
+        Server,
+        StreamsMax,
+        "The most streams that may be open to the server on its connection at a time; without HTTP/2 1."
     ),
     of_connection!("fc_err", NOTHING, Client, Error, "The number of the error of the client's connection; 0: none."),
     of_connection!("bc_err", SERVER, Server, Error, "The number of the error of the server's connection; 0: none."),
