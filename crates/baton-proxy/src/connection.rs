@@ -102,7 +102,7 @@ impl Connection {
     }
 
     /// The listener that accepted it.
-    pub fn listener(&self) -> &ListenerPlan {
+    pub fn listener(&self) -> &Arc<ListenerPlan> {
         &self.membership.listener
     }
 

@@ -3,6 +3,7 @@
 //! Everything in here belongs to one thread. What crosses threads is a [`Command`](crate::Command), a counter, or the
 //! balancer behind its lock.
 
+mod http2_clients;
 mod notes;
 
 use std::cell::{Cell, RefCell};
@@ -20,7 +21,7 @@ use slab::Slab;
 use crate::buffer::{Buffer, BufferPool};
 use crate::clock::Clock;
 use crate::deadline::Deadline;
-use crate::generation::Generation;
+use crate::generation::{Generation, ListenerPlan};
 use crate::http2_server::{ConnectionMemory, HeadPool, Http2Server};
 use crate::log::LogWriter;
 use crate::messages::Messages;
@@ -34,6 +35,8 @@ use crate::stream::RecordPool;
 use crate::transport::OutPool;
 use crate::view::{FrontendSlot, FrontendView};
 
+use self::http2_clients::Http2Clients;
+pub use self::http2_clients::Http2Membership;
 pub use self::notes::{Moment, ServerMark, SessionDescription, SessionNotes, SessionPage};
 
 /// Connections of a core that leave for another process together.
@@ -86,6 +89,8 @@ pub struct Core {
     /// The time of tables that was computed last, and for when.
     turn_of_tables: Cell<Option<(Instant, Now)>>,
     connections: RefCell<Slab<Rc<Orders>>>,
+    /// Those of clients that speak HTTP/2.
+    pub http2_clients: Http2Clients,
     /// Connections that came so far.
     serial: Cell<u32>,
     /// Exchanges that were begun.
@@ -183,6 +188,7 @@ impl Core {
             tables: RefCell::default(),
             turn_of_tables: Cell::default(),
             connections: RefCell::default(),
+            http2_clients: Http2Clients::default(),
             serial: Cell::new(0),
             exchanges: Cell::new(0),
             scratch: RefCell::default(),
@@ -248,8 +254,25 @@ impl Core {
                 }
             }
         }
+        drop(frontends);
         self.log.forget_unused();
         self.upstreams.retire(generation);
+        let has_other_addresses = generation.added_to.is_none() && generation.removed.is_none();
+        if has_other_addresses {
+            self.end_http2_of_removed();
+        }
+    }
+
+    /// Ends idle connections with HTTP/2 that came by addresses, or frontends, which are not in the configuration any more.
+    pub fn end_http2_of_removed(&self) {
+        let frontends = self.frontends.borrow();
+        let is_removed = |listener: &ListenerPlan| {
+            let slot = frontends.get(&listener.frontend.proxy.name);
+            slot.is_none_or(|slot| {
+                !slot.view().plan.proxy.binds.iter().any(|bind| bind.address == listener.bind.address)
+            })
+        };
+        self.http2_clients.end(is_removed);
     }
 
     /// What it lends to connections to servers that carry several requests.
@@ -329,11 +352,11 @@ impl Core {
         input
     }
 
-    /// Soft stop: idle connections end within `spread`; without it at their own timeout.
+    /// Soft stop: idle connections end within `spread`; without it those with HTTP/2 at once, the others at their own timeout.
     pub fn drain(self: &Rc<Self>, spread: Option<Duration>) {
         self.draining.set(true);
         self.spread.set(spread);
-        let Some(spread) = spread else { return };
+        let Some(spread) = spread else { return self.http2_clients.end(|_| true) };
         // By their ids: those that end meanwhile are not held until it is their turn, and whoever has their place then is left alone.
         let mut open = self.ids();
         if self.mover.borrow().is_some() {

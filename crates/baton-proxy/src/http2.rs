@@ -30,7 +30,7 @@ use baton_model::BindProtocol;
 use crate::buffer::Buffer;
 use crate::client::{Client, linger, parts};
 use crate::connection::Connection;
-use crate::core::{Core, Interrupt, Order, Orders, RegisteredStream, until};
+use crate::core::{Core, Http2Membership, Interrupt, Order, Orders, RegisteredStream, until};
 use crate::deadline::Deadline;
 use crate::exchange::{Exchange, Origin};
 use crate::facts::Ruled;
@@ -171,20 +171,25 @@ async fn go_on(tasks: Rc<StreamTasks>, client: Box<Client>, shared: Http2Shared)
     }
 }
 
-/// A connection among those of its frontend that speak HTTP/2, until it is dropped.
-struct OpenConnection(Arc<FrontendState>);
+/// A connection among those of its core and of its frontend that speak HTTP/2, until it is dropped.
+struct OpenConnection {
+    frontend: Arc<FrontendState>,
+    _membership: Http2Membership,
+}
 
 impl OpenConnection {
     fn enter(client: &Http2Client) -> OpenConnection {
-        let state = client.session.view().plan.state.clone();
-        state.http2_open.fetch_add(1, Ordering::Relaxed);
-        OpenConnection(state)
+        let frontend = client.session.view().plan.state.clone();
+        frontend.http2_open.fetch_add(1, Ordering::Relaxed);
+        let Connection { membership, .. } = &client.connection;
+        let _membership = client.core.http2_clients.enter(&membership.registered.orders, client.connection.listener());
+        OpenConnection { frontend, _membership }
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.0.http2_open.fetch_sub(1, Ordering::Relaxed);
+        self.frontend.http2_open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -283,22 +288,25 @@ impl Http2Client {
         sent.is_ok()
     }
 
-    /// Tells the client that no more requests are taken, once that is so. Where the connection may leave it is not.
+    /// Tells the client that no more requests are taken, once that is so.
     fn drain_if_due(&self, times: &mut WaitTimes) {
-        if self.is_to_wait() {
-            return;
-        }
-        let is_told = self.connection.orders().order() != Order::Run;
-        let is_removed = self.session.slot.is_removed() || self.connection.listener().is_closed();
-        let is_closing = is_told || self.core.draining.get() || is_removed;
-        if is_closing && times.draining.is_none() {
+        if times.draining.is_none() && self.is_ending() {
             times.draining = Some(self.core.now());
             self.shared.compose(|protocol, out| protocol.begin_drain(out));
         }
     }
 
-    /// Whether it waits to leave for another process.
-    fn is_to_wait(&self) -> bool {
+    /// Whether no more requests are to be taken. Where the connection may yet leave for another process they are.
+    fn is_ending(&self) -> bool {
+        let is_removed = || self.session.slot.is_removed() || self.connection.listener().is_closed();
+        match self.connection.orders().order() {
+            Order::Run => self.core.draining.get() || is_removed(),
+            Order::Move | Order::MoveLater => !self.may_yet_move(),
+            Order::CloseIdle | Order::Abort => true,
+        }
+    }
+
+    fn may_yet_move(&self) -> bool {
         self.core.may_yet_move(self.connection.orders()) && self.core.mover().is_some_and(|mover| mover.takes_http2())
     }
 
@@ -322,13 +330,11 @@ impl Http2Client {
         }
         let (is_idle, is_held) = (self.streams.borrow().is_empty(), self.is_held());
         let has_input = input.as_ref().is_some_and(|input| !input.is_empty());
-        let is_told = match self.connection.orders().order() {
-            Order::CloseIdle => times.draining.is_none(),
-            Order::Move => self.may_leave(before.has_ended) || times.draining.is_none() && !self.is_to_wait(),
-            Order::Run | Order::MoveLater | Order::Abort => false,
-        };
+        let order = self.connection.orders().order();
+        let is_to_end = order != Order::Abort && times.draining.is_none() && self.is_ending();
+        let leaves = order == Order::Move && self.may_leave(before.has_ended);
         let is_over = self.is_failed.get() || stream.is_forgotten();
-        if is_told || is_over || (is_idle && !before.is_idle) || (before.is_held && !is_held) {
+        if is_to_end || leaves || is_over || (is_idle && !before.is_idle) || (before.is_held && !is_held) {
             return Poll::Ready(ClientEvent::Changed);
         }
         if before.has_ended || is_held {

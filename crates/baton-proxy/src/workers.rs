@@ -378,8 +378,12 @@ async fn obey(core: Rc<Core>, open: &AtomicUsize, commands: &mut Commands, told:
         supervise::may_panic("command");
         match command {
             Command::Apply(generation) => apply(&core, &acceptors, &generation),
+            Command::Close(id) => {
+                acceptors.close(id);
+                core.end_http2_of_removed();
+            }
             // What accepted before has ended, if it is there.
-            Command::Close(id) | Command::Reopen(id) => acceptors.close(id),
+            Command::Reopen(id) => acceptors.close(id),
             Command::Leave(id, place) => acceptors.leave(id, place),
             Command::Drain { spread } => core.drain(spread),
             Command::Move(mover) => core.begin_moving(mover),

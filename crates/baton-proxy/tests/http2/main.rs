@@ -14,6 +14,7 @@ mod wire;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -523,6 +524,53 @@ fn a_soft_stop_lets_exchanges_finish_and_takes_no_more() {
     assert_eq!(peer.response(), (stream, "H200 content-length:3 x-by:origin|yesE".to_owned()));
     assert_eq!(peer.next(), None);
     assert_eq!(peer.last_streams, [i32::MAX as u32, stream]);
+    setup.served.end();
+}
+
+/// Idle clients, one of which has never asked for anything, are told twice when this happens, and closed.
+fn idle_clients_are_told(setup: &mut Setup, happens: impl FnOnce(&mut Setup)) {
+    let (mut used, mut unused) = (setup.peer(), setup.peer());
+    let first = used.request("GET /first", true);
+    setup.request().answer(&format!("{OK}yes"));
+    assert_eq!(used.response().0, first);
+    let frontend = setup.served.registry.frontend(&setup.proxy.name);
+    support::until("both are there", || frontend.http2_open.load(Ordering::Relaxed) == 2);
+    happens(setup);
+    for (client, last) in [(&mut used, first), (&mut unused, 0)] {
+        assert_eq!(client.next(), None, "nothing is in work on it");
+        assert_eq!(client.last_streams, [i32::MAX as u32, last]);
+    }
+}
+
+#[test]
+fn idle_clients_need_no_time_of_a_soft_stop_to_be_told() {
+    let mut setup = Setup::new(&[]);
+    idle_clients_are_told(&mut setup, |setup| {
+        setup.served.runtime.block_on(setup.served.workers.command(Command::Drain { spread: None }));
+    });
+    setup.served.end();
+}
+
+#[test]
+fn idle_clients_of_a_removed_frontend_are_told() {
+    let mut setup = Setup::new(&[]);
+    idle_clients_are_told(&mut setup, |setup| {
+        setup.served.apply(Proxy { name: "other".into(), ..setup.proxy.clone() });
+    });
+    setup.served.end();
+}
+
+#[test]
+fn a_reload_that_keeps_the_address_tells_idle_clients_nothing() {
+    let mut setup = Setup::new(&[]);
+    let mut peer = setup.peer();
+    for path in ["/one", "/two"] {
+        let stream = peer.request(&format!("GET {path}"), true);
+        setup.request().answer(&format!("{OK}yes"));
+        assert_eq!(peer.response().0, stream);
+        setup.served.apply(Proxy { maxconn: Some(99), ..setup.proxy.clone() });
+    }
+    assert!(peer.last_streams.is_empty(), "{:?}", peer.last_streams);
     setup.served.end();
 }
 

@@ -77,7 +77,7 @@ impl Served {
         self.tls = Some(Arc::new(tls));
     }
 
-    pub fn apply(&mut self, proxy: Proxy) {
+    pub fn apply(&mut self, mut proxy: Proxy) {
         let name = proxy.name.clone();
         let bind = Bind {
             address: Address::Inet(self.address),
@@ -86,6 +86,7 @@ impl Served {
             options: self.options.clone(),
             source: Source::default(),
         };
+        proxy.binds = vec![bind.clone()];
         let shards: Arc<[OwnedFd]> = vec![self.listening.try_clone().expect("a descriptor")].into();
         self.shards = Some(shards.clone());
         let listener = OpenListener { id: ListenerId(1), frontend: name, bind, shards, tls: self.tls.clone() };
@@ -128,4 +129,15 @@ pub fn listen(mode: Mode, origin: SocketAddr) -> Proxy {
     proxy.servers = vec![server("s1", origin)];
     proxy.timeouts.connect = Some(Duration::from_secs(5));
     proxy
+}
+
+/// Waits for what comes by itself.
+#[allow(dead_code, reason = "not every test waits")]
+#[track_caller]
+pub fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(10), "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -17,6 +17,8 @@ use crate::world::World;
 const RELOADS: usize = 20;
 /// Takeovers of the test, unless BATON_HTTP2_TAKEOVERS says how many.
 const TAKEOVERS: usize = 6;
+/// Less than an idle connection may wait for its next request.
+const IN_TIME: Duration = Duration::from_secs(10);
 /// The pause between two changes.
 pub const EVERY: Duration = Duration::from_millis(50);
 
@@ -168,8 +170,13 @@ async fn takeovers_lose_no_request() {
     }
 }
 
-/// A client of an address, with a response on its way that waits for a window, is told that it ends: no sooner and no later than every stream has ended.
+/// A client of an address, with a response on its way that waits for a window, is told that it ends: no sooner and no later than every stream has
+/// ended. One that is idle is told at once.
 fn is_told(web: SocketAddr, change: impl FnOnce()) {
+    let mut idle = Peer::new(TcpStream::connect(web).expect("it listens"));
+    idle.wire.socket.set_read_timeout(Some(IN_TIME)).expect("open");
+    let only = idle.request("GET /bytes/10", true);
+    while idle.next().expect("it serves").kind != 'E' {}
     let settings = Settings { initial_window_size: 1000, ..Config::default().settings };
     let socket = TcpStream::connect(web).expect("it listens");
     let mut peer = Peer::with(socket, Config { settings, ..Config::default() });
@@ -191,6 +198,8 @@ fn is_told(web: SocketAddr, change: impl FnOnce()) {
     change();
     // What it asks for before it has read that it should not is served.
     let second = peer.request("GET /bytes/10", true);
+    assert_eq!(idle.next(), None, "it has asked for nothing since");
+    assert_eq!(idle.last_streams, [(1 << 31) - 1, only]);
     while next(&mut peer).expect("it serves") != (second, 'E') {}
     // Nothing is reset: the response that waited goes on as the client takes it.
     peer.take(first, 1000);
@@ -210,10 +219,8 @@ fn clients_of_a_removed_address_are_told_and_every_stream_ends() {
     let origin = Origin::start(OriginOptions::new("o")).expect("a free port");
     let text = |more: &str| config(web, origin.address(), 0, more);
     let proxy = Proxy::start(&text(&format!(" bind {second} proto h2\n")));
-    is_told(second, || {
-        proxy.change(&text(""));
-        until("the address is closed", || TcpStream::connect(second).is_err());
-    });
+    is_told(second, || drop(proxy.change(&text(""))));
+    until("the address is closed", || TcpStream::connect(second).is_err());
 }
 
 #[test]
