@@ -1,6 +1,8 @@
-"""A table as a picture, in the looks of those of `baton prove` (crates/baton-prove/src/proof/matrix.rs). Pure: no clock, no files."""
+"""A table as a picture, in the looks of those of `baton prove` (crates/baton-prove/src/proof/matrix.rs). Pure but for its
+style, which is that of theirs: no clock, no other files."""
 
 from html import escape
+from pathlib import Path
 
 # The width of the names and of a column, and heights.
 NAMES, COLUMN, HEAD, ROW, APART, FOOT = 216, 120, 112, 30, 14, 44
@@ -8,15 +10,7 @@ NAMES, COLUMN, HEAD, ROW, APART, FOOT = 216, 120, 112, 30, 14, 44
 LETTERS = 14
 
 # An opaque card, light or dark as the reader has it. Colour never stands alone: what is bad is bold, too.
-STYLE = """
-text{font:13px system-ui,'Segoe UI','Liberation Sans',Arial,sans-serif;fill:#1c2128}
-.title{font-size:17px;font-weight:600}.strong{font-weight:600}.dim{fill:#57606a;font-size:12px}
-.card{fill:#ffffff;stroke:#d0d7de}.rule{stroke:#8b949e}.ours{fill:#f0f6fc}
-.good{fill:#ddf4e4}.bad{fill:#ffdfe3}.plain{fill:none}.lost{font-weight:700;fill:#a40e26}
-@media (prefers-color-scheme:dark){text{fill:#e6e9ed}.dim{fill:#a0aab4}
-.card{fill:#0f1318;stroke:#333b45}.rule{stroke:#6b7580}.ours{fill:#151d27}
-.good{fill:#143423}.bad{fill:#4a1a22}.lost{fill:#ff9aa8}}
-"""
+STYLE = "\n" + (Path(__file__).parent.parent / "crates/baton-prove/src/proof/matrix/style.css").read_text()
 
 
 def matrix(title, heads, rows, foot):

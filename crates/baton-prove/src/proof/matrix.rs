@@ -17,15 +17,8 @@ const FOOT: f64 = 44.0;
 const LETTER: f64 = 8.2;
 
 /// An opaque card, light or dark as the reader has it, so that it can stand on any page. Colour never stands alone: a loss is bold, too.
-const STYLE: &str = "
-text{font:13px system-ui,'Segoe UI','Liberation Sans',Arial,sans-serif;fill:#1c2128}
-.title{font-size:17px;font-weight:600}.strong{font-weight:600}.dim{fill:#57606a;font-size:12px}
-.card{fill:#ffffff;stroke:#d0d7de}.rule{stroke:#8b949e}.ours{fill:#f0f6fc}
-.good{fill:#ddf4e4}.bad{fill:#ffdfe3}.plain{fill:none}.lost{font-weight:700;fill:#a40e26}
-@media (prefers-color-scheme:dark){text{fill:#e6e9ed}.dim{fill:#a0aab4}
-.card{fill:#0f1318;stroke:#333b45}.rule{stroke:#6b7580}.ours{fill:#151d27}
-.good{fill:#143423}.bad{fill:#4a1a22}.lost{fill:#ff9aa8}}
-";
+/// `bench/picture.py` uses it as well.
+const STYLE: &str = concat!("\n", include_str!("matrix/style.css"));
 
 /// The picture as an SVG file of its own. There is a row at least.
 pub(super) fn standalone(proof: &Proof) -> String {
