@@ -2,6 +2,8 @@
 //! it is idle, and lent to one request at a time; one that speaks HTTP/2 is here as long as it lives, and lends out its streams.
 
 mod opening;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -10,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_model::ServerProtocol;
+use baton_model::{Server, ServerProtocol};
 
 use crate::balance::{ServerState, Slot};
 use crate::clock::Clock;
@@ -70,7 +72,7 @@ impl Pool {
     }
 
     fn idle_count(&self) -> usize {
-        self.idle.len() + self.http2.iter().filter(|connection| connection.is_idle()).count()
+        self.idle.len() + self.http2.iter().filter(|connection| is_spare(connection)).count()
     }
 
     fn take_stream(&self, slot: &Slot, name: Option<&str>, sharing: Sharing) -> Option<ServerStream> {
@@ -100,6 +102,20 @@ impl Pool {
             keeps
         });
     }
+
+    /// Retires so many of the connections with HTTP/2 that are `meant`, the oldest first.
+    fn close_http2(&mut self, mut count: usize, is_meant: impl Fn(&Http2Server) -> bool) {
+        self.keep_http2(|connection| {
+            let goes = count > 0 && is_meant(connection);
+            count -= usize::from(goes);
+            !goes
+        });
+    }
+}
+
+/// Whether a connection with HTTP/2 is idle, and any client may use it.
+fn is_spare(connection: &Http2Server) -> bool {
+    connection.is_idle() && !connection.is_private()
 }
 
 impl Drop for Pool {
@@ -231,12 +247,12 @@ impl Upstreams {
     /// A stream was given back. If its connection is idle by that, and one more than may be (`pool-max-conn`, shared out among the cores, and
     /// what the process may keep), it is closed.
     pub fn rests(&self, connection: &Rc<Http2Server>) {
-        if !connection.is_idle() {
+        if !is_spare(connection) {
             return;
         }
         let mut pools = self.pools.borrow_mut();
         let Some(pool) = pools.get_mut(&key(&connection.connection.server)) else { return };
-        let limit = self.limit(connection.connection.config.pool_max_conn);
+        let limit = self.limit(&connection.connection.config);
         if pool.idle_count() > limit || self.idle.get() >= self.idle_max.get() {
             pool.keep_http2(|other| !std::ptr::eq(other, &**connection));
         }
@@ -283,9 +299,10 @@ impl Upstreams {
         self.rests(connection);
     }
 
-    /// This core's share of the idle connections that a server may have.
-    fn limit(&self, pool_max_conn: i32) -> usize {
-        match pool_max_conn {
+    /// This core's share of the idle connections that a server may have. With a `pool-purge-delay` of 0 it may have none (configuration manual, 5.2).
+    fn limit(&self, server: &Server) -> usize {
+        match server.pool_max_conn {
+            _ if server.pool_purge_delay.is_zero() => 0,
             limit @ 0.. => (limit as usize).div_ceil(self.cores),
             _ => usize::MAX,
         }
@@ -325,7 +342,7 @@ impl Upstreams {
         if connection.server.is_removed() || !connection.is_shareable() {
             return;
         }
-        let limit = self.limit(connection.config.pool_max_conn);
+        let limit = self.limit(&connection.config);
         if limit == 0 {
             return;
         }
@@ -444,19 +461,21 @@ impl Upstreams {
             if now.duration_since(pool.purged) >= delay {
                 let surplus = pool.unneeded.min(pool.idle.len()).div_ceil(2);
                 pool.idle.drain(..surplus);
-                let is_unneeded =
-                    |one: &Http2Server| one.is_idle() && !one.is_private() && one.idle_since() + delay <= now;
+                let is_unneeded = |one: &Http2Server| is_spare(one) && one.idle_since() + delay <= now;
                 let unneeded = pool.http2.iter().filter(|connection| is_unneeded(connection)).count();
-                let mut left = unneeded.div_ceil(2);
-                pool.keep_http2(|connection| {
-                    let goes = left > 0 && is_unneeded(connection);
-                    left -= usize::from(goes);
-                    !goes
-                });
+                pool.close_http2(unneeded.div_ceil(2), is_unneeded);
                 pool.unneeded = pool.idle.len();
                 pool.peak = pool.server.served() as usize;
                 pool.purged = now;
             }
+            // Requests that ended in whatever way may have left more idle than may be.
+            pool.close_http2(pool.idle_count().saturating_sub(self.limit(&config)), is_spare);
+        }
+        let mut surplus = pools.values().map(Pool::idle_count).sum::<usize>().saturating_sub(self.idle_max.get());
+        for pool in pools.values_mut() {
+            let before = pool.http2.len();
+            pool.close_http2(surplus, is_spare);
+            surplus -= before - pool.http2.len();
             pool.note();
         }
         self.idle.set(pools.values().map(|pool| pool.idle.len()).sum());
