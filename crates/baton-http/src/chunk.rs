@@ -144,10 +144,10 @@ pub struct ChunkDecoder {
     trailer_bytes: Vec<u8>,
 }
 
-/// Where a decoder stands in a body, as data: another process goes on from there.
+/// The position of a decoder in a body, as data, from which another process continues.
 #[derive(Clone, Default, Eq, PartialEq, Debug)]
 pub struct ChunkPosition {
-    /// What comes next, in a word.
+    /// What comes next, as a keyword.
     pub stage: String,
     /// Size of the chunk being read; in its data, what is still to come.
     pub size: u64,
@@ -157,7 +157,7 @@ pub struct ChunkPosition {
     pub trailers: Vec<u8>,
 }
 
-/// What comes next, with its word in a [`ChunkPosition`].
+/// What comes next, with its keyword in a [`ChunkPosition`].
 const STAGES: [(State, &str); 9] = [
     (State::Size, "size"),
     (State::AfterSize, "after-size"),
@@ -209,14 +209,14 @@ impl ChunkDecoder {
         trailer_bytes.clear();
     }
 
-    /// Where it stands; `None`: the body was refused.
+    /// Its position; `None`: the body was refused.
     pub fn position(&self) -> Option<ChunkPosition> {
         let (_, word) = STAGES.iter().find(|(state, _)| *state == self.state)?;
         let trailers = if self.state == State::Trailers { self.trailer_bytes.clone() } else { Vec::new() };
         Some(ChunkPosition { stage: (*word).to_owned(), size: self.size, line: self.line, trailers })
     }
 
-    /// Goes on from where another decoder of the same sender stood. False, and nothing changes: none can stand there.
+    /// Continues at the position of another decoder of the same sender. False, and nothing changes: it is invalid.
     pub fn go_on_from(&mut self, position: &ChunkPosition) -> bool {
         let ChunkPosition { stage, size, line, trailers } = position;
         let Some((state, _)) = STAGES.iter().find(|(_, word)| word == stage) else { return false };

@@ -21,7 +21,7 @@ impl ReceiveWindow {
         ReceiveWindow { left: size as i32, taken: 0, size }
     }
 
-    /// Whether a window can be so: one that was written down elsewhere need not.
+    /// Whether the state is valid: that of another process need not be.
     pub fn is_sound(&self) -> bool {
         self.size <= MAX_31
     }

@@ -1,4 +1,4 @@
-//! The state of a connection that was written down elsewhere: another process goes on with it, or refuses it.
+//! The serialized state of a connection: another process continues with it, or refuses it.
 
 use baton_http2::{Config, Connection, Event, RequestPseudo, Role};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a peer may do wrong behind the handshake, and what it is told.
+//! Violations of a peer after the handshake, and the alert that each leads to.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum Violation {
     Flood,
     /// All sequence numbers of a key were used.
     Exhausted,
-    /// The peer says that it is over: its alert.
+    /// The peer sent this alert.
     Told(u8),
 }
 

@@ -84,8 +84,8 @@ pub fn record_len(config: &ServerConfig) -> usize {
     config.max_fragment_size.map_or(PLAIN_MAX, |size| size.saturating_sub(RECORD_HEADER))
 }
 
-/// Takes what was agreed on with a client out of rustls, which has nothing more to send. What was received and rustls has not used is not
-/// its business any more.
+/// Takes what was agreed on with a client out of rustls, which has nothing more to send. What was received and rustls has not used
+/// is not for rustls any more.
 ///
 /// # Errors
 /// The handshake is not complete, or its settings were not given to [`release_server_keys`].

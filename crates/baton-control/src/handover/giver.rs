@@ -78,7 +78,7 @@ pub enum GiverEvent {
     },
     /// A process before us gives idle connections to servers.
     Servers {
-        /// They, with their sockets.
+        /// The connections, with their sockets.
         servers: Vec<(ServerRecord, OwnedFd)>,
     },
     /// A process before us has ended, or reports elsewhere by now.

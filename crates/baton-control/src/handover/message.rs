@@ -117,7 +117,7 @@ pub enum Message {
         /// Which of its offers.
         batch: u32,
     },
-    /// Giver: idle connections to servers, with their descriptors. Nobody waits for a reply: those that are not wanted are closed.
+    /// Giver: idle connections to servers, with their descriptors. There is no reply: those that are not wanted are closed.
     Servers(IdleServers),
     /// What this program does not know.
     Unknown,

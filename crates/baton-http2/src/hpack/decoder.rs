@@ -44,7 +44,7 @@ impl Decoder {
         Decoder { table: Table::new(4096), limit: 4096, must_shrink: false }
     }
 
-    /// Whether a decoder can be so: one that was written down elsewhere need not.
+    /// Whether the state is valid: that of another process need not be.
     pub fn is_sound(&self) -> bool {
         self.table.is_sound()
     }

@@ -41,7 +41,7 @@ impl Encoder {
         Encoder { table: Table::new(TABLE_SIZE_MAX), lowest: None }
     }
 
-    /// Whether an encoder can be so: one that was written down elsewhere need not.
+    /// Whether the state is valid: that of another process need not be.
     pub fn is_sound(&self) -> bool {
         self.table.is_sound()
             && self.table.size_max() <= TABLE_SIZE_MAX

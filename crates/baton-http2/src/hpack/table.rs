@@ -115,7 +115,7 @@ impl Table {
         same_len.map(|(at, _)| at).find(|&at| self.get(at).is_some_and(|(known, _)| known == name))
     }
 
-    /// Whether a table can be so: one that was written down elsewhere need not.
+    /// Whether the state is valid: that of another process need not be.
     pub fn is_sound(&self) -> bool {
         let mut end = self.arena.len() as u64;
         let mut size = 0;

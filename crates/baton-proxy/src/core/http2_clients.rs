@@ -1,5 +1,5 @@
-//! The connections of a core's clients that speak HTTP/2. Unlike one with HTTP/1, such a connection can be told that it takes no more requests
-//! while it is idle (GOAWAY), without a request being lost that is on its way: so it is told as soon as there is a reason.
+//! The connections of a core's clients that speak HTTP/2. GOAWAY ends an idle one without losing a request that is on its way, for which HTTP/1 has
+//! no means: so these connections end as soon as there is a reason.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -43,8 +43,8 @@ impl Http2Clients {
         Http2Membership { clients: self.0.clone(), key }
     }
 
-    /// Ends those that came by listeners which `has_ended`, once no request is in flight. Those that leave for another process are left alone: the
-    /// ones that cannot will find out by themselves.
+    /// Ends those that came by listeners which `has_ended`, once no request is in flight. Those that leave for another process are not
+    /// ended here: where that turns out to be impossible, they end themselves.
     pub fn end(&self, has_ended: impl Fn(&ListenerPlan) -> bool) {
         let mut known = HashMap::new();
         let clients = self.0.borrow();

@@ -1,7 +1,7 @@
 //! One direction of an exchange: a message that is composed, written and read on until it is passed on whole.
 
-mod parked;
 mod splicing;
+mod state;
 
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::pipes::Splicer;
 use crate::transport::Transport;
 
-pub use parked::FlowState;
+pub use state::FlowState;
 
 /// Reads and writes of one direction before other connections get their turn.
 const ROUNDS_PER_TURN: usize = 16;

@@ -1,5 +1,4 @@
-//! A connection whose handshake is not complete, which rustls makes; and one step of it: what it found in the received bytes, or wants said,
-//! and where that goes.
+//! A TLS handshake, which rustls does; and one step of it: what rustls found in the received bytes, or has to send, and where that goes.
 
 use baton_records::{Layer, PLAIN_MAX};
 use baton_tls::agreed::{self, TicketKeeper, TrafficSecrets};
@@ -77,7 +76,7 @@ impl Agreeing {
         received: &mut Option<Records>,
         places: &mut HandshakePlaces<'_>,
     ) -> Result<HandshakeStep, rustls::Error> {
-        // Once it is complete, what was received is none of rustls's business: a message in it might not be there to its end.
+        // Once it is complete, what was received is not for rustls: a message in it might be incomplete.
         let is_handshaking = self.common().is_handshaking();
         let bytes = received.as_mut().filter(|_| is_handshaking).map(Records::bytes_mut).unwrap_or_default();
         let Agreeing { connection, secrets, .. } = self;
@@ -100,7 +99,7 @@ impl Agreeing {
         }
     }
 
-    /// A client that shows no certificate where one is wanted is told handshake_failure in TLS 1.2 (RFC 5246 7.4.6); rustls says
+    /// A client that shows no certificate where one is wanted gets handshake_failure in TLS 1.2 (RFC 5246 7.4.6); rustls sends
     /// certificate_required, which is of TLS 1.3 alone (RFC 8446 6.2).
     pub fn reword(&self, error: &rustls::Error, unsent: &mut Option<Records>) {
         const FATAL: [u8; 6] = [21, 3, 3, 0, 2, 2];
@@ -120,7 +119,7 @@ impl Agreeing {
 pub enum HandshakeStep {
     /// Look again.
     Again,
-    /// The peer said that it has said all.
+    /// The peer sent close_notify.
     Ended,
     /// Nothing, until more is received.
     More,
@@ -130,7 +129,7 @@ pub enum HandshakeStep {
 pub struct HandshakePlaces<'a> {
     /// Lends what is needed.
     pub pool: &'a RecordPool,
-    /// For decrypted bytes that stood directly behind the handshake.
+    /// For decrypted bytes that followed the handshake directly.
     pub plain: &'a mut Option<Records>,
     /// For encrypted bytes.
     pub unsent: &'a mut Option<Records>,

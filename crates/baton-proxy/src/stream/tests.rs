@@ -244,7 +244,7 @@ fn moved(pair: Pair) -> Pair {
         let socket = stream.socket().try_clone().expect("a descriptor");
         let tls = stream.take_tls().expect("it can move");
         assert!(!stream.can_move());
-        // Its end is said by nobody.
+        // No close_notify was sent.
         drop(stream);
         Stream::resumed(socket, Some(&tls), &pool)
     });

@@ -163,7 +163,7 @@ fn stay_in_step<S: Read + Write>(bind: &str, mut connect: impl FnMut(SocketAddr)
 }
 
 #[tokio::test]
-async fn clients_of_other_people_do_not_notice() {
+async fn third_party_clients_do_not_notice() {
     let (_origins, servers) = origins(1);
     let web = free_address();
     let mut now = Proxy::start(&config(web, &servers));

@@ -1,4 +1,4 @@
-//! gRPC by other people's clients and servers, with changes meanwhile.
+//! gRPC with third-party clients and servers, with changes meanwhile.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! HTTP/2 with clients of other people: requests, bodies, a browser, and changes under load.
+//! HTTP/2 with third-party clients: requests, bodies, a browser, and changes under load.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

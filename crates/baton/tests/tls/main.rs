@@ -1,4 +1,4 @@
-//! TLS with clients of other people, and with peers that mean no good: whole processes, real programs, certificates made for the
+//! TLS with third-party clients, and with hostile peers: whole processes, real programs, certificates made for the
 //! test.
 //!
 //! `BATON_BIN=/usr/sbin/haproxy` runs what does not need Baton's own words on haproxy, which shows that the tests ask nothing that

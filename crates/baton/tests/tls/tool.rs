@@ -1,4 +1,4 @@
-//! Programs of other people, run to their end with a bound on their time.
+//! Third-party programs, run to their end with a bound on their time.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

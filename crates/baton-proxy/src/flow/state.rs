@@ -7,7 +7,7 @@ use baton_http::{ChunkDecoder, ChunkPosition};
 use crate::buffer::Buffer;
 use crate::flow::{Body, Flow};
 
-/// A direction, wherever it stands: what is left of its body, and the bytes that were read and are not written.
+/// A direction at any position: what is left of its body, and the bytes that were read and are not written.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FlowState {
     /// What is left of the body.
@@ -65,7 +65,7 @@ impl Flow {
 }
 
 impl FlowState {
-    /// Whether a direction can stand so.
+    /// Whether a direction can be in this state.
     pub fn is_possible(&self) -> bool {
         self.sent <= self.out.len()
             && (self.body == Body::Chunked) == self.chunks.is_some()
@@ -74,7 +74,7 @@ impl FlowState {
             && self.body != Body::Length(0)
     }
 
-    /// The direction, which goes on from there. Its input is for the caller to put where it is read from. `None`: none can stand there.
+    /// The direction, continued from this state. The caller puts its input where it is read from. `None`: the state is invalid.
     pub fn resume(self, decoder: &mut ChunkDecoder, out: &mut Vec<u8>) -> Option<Flow> {
         let is_at_place = self.chunks.as_ref().is_none_or(|position| decoder.go_on_from(position));
         if !is_at_place || !self.is_possible() {
