@@ -5,13 +5,11 @@ use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 
 use baton_http2::{Config, ErrorCode, Settings};
-use baton_model::{
-    BindProtocol, Facility, Level, LogAddress, LogFormat, LogTarget, Proxy, Rule, Ruleset, ServerProtocol, Source,
-};
-
+use baton_model::{BindProtocol, LogFormat, Proxy, Rule, Ruleset, ServerProtocol, Source};
 use socket2::SockRef;
 
 use crate::client::{Peer, frame};
+use crate::log_of;
 use crate::server::ServerPeer;
 use crate::servers::Setup as Servers;
 use crate::support::{Served, listen};
@@ -71,29 +69,19 @@ struct Ends {
 
 impl Ends {
     fn new(clients: BindProtocol, servers: ServerProtocol) -> Ends {
-        let log = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        log.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
-        let target = LogTarget {
-            address: LogAddress::Udp(log.local_addr().expect("bound")),
-            len: 1024,
-            format: "raw".to_owned(),
-            facility: Facility(16),
-            max: Level(7),
-            min: Level(0),
-            sample: None,
-        };
+        let mut log = None;
         let setup = Servers::new(Some(clients), |proxy| {
             std::sync::Arc::make_mut(&mut proxy.servers[0]).proto = Some(servers);
             // Nothing ends by itself.
             proxy.timeouts.server = Some(Duration::from_secs(60));
             proxy.logging.format = LogFormat::Custom;
-            proxy.logging.targets.push(target);
+            log = Some(log_of(proxy));
             let line = "client %[fs.aborted] %[fs.rst_code] server %[bs.aborted] %[bs.rst_code]";
             add(proxy, Ruleset::LogFormat, &[line]);
             let of_server = "%[bs.aborted]/%[bs.rst_code]";
             add(proxy, Ruleset::HttpAfterResponse, &["set-header", "x-server", of_server]);
         });
-        Ends { setup, log }
+        Ends { setup, log: log.expect("the proxy was changed") }
     }
 
     /// The end of a request by this.

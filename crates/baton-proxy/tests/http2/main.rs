@@ -35,6 +35,22 @@ struct Setup {
     log: UdpSocket,
 }
 
+/// Where the proxy logs from now on.
+fn log_of(proxy: &mut Proxy) -> UdpSocket {
+    let log = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    log.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    proxy.logging.targets.push(LogTarget {
+        address: LogAddress::Udp(log.local_addr().expect("bound")),
+        len: 1024,
+        format: "raw".to_owned(),
+        facility: Facility(16),
+        max: Level(7),
+        min: Level(0),
+        sample: None,
+    });
+    log
+}
+
 /// A request at the origin, which waits for its answer.
 struct Received {
     stream: BufReader<TcpStream>,
@@ -88,18 +104,8 @@ impl Setup {
     }
 
     fn speaking(mut proxy: Proxy, listening: TcpListener, proto: Option<BindProtocol>) -> Setup {
-        let log = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        log.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
         proxy.logging.format = LogFormat::Http;
-        proxy.logging.targets.push(LogTarget {
-            address: LogAddress::Udp(log.local_addr().expect("bound")),
-            len: 1024,
-            format: "raw".to_owned(),
-            facility: Facility(16),
-            max: Level(7),
-            min: Level(0),
-            sample: None,
-        });
+        let log = log_of(&mut proxy);
         let (found, requests) = channel();
         // Ends with the test.
         std::thread::spawn(move || {
