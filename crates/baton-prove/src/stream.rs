@@ -2,6 +2,7 @@
 //!
 //! The one place that knows transports: TCP and unix sockets, and TLS over either.
 
+mod any_server;
 mod tls;
 
 use std::{
@@ -18,6 +19,7 @@ use tokio::{
     net::{TcpSocket, TcpStream, UnixStream},
 };
 
+pub use any_server::AnyServer;
 pub use tls::{ClientCertificate, Tls, TlsOptions, TlsVersion, Verify};
 
 /// The port that a `Host` header leaves out.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_model::CrtSource;
-use baton_tls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use baton_tls::rustls::crypto::{CryptoProvider, aws_lc_rs};
-use baton_tls::rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
+use baton_prove::stream::AnyServer;
+use baton_tls::rustls::crypto::aws_lc_rs;
+use baton_tls::rustls::{ClientConfig, ClientConnection, SignatureScheme};
 use baton_tls::{Index, Verifies};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, ServerName};
 use support::World;
 
 const RSA: &[SignatureScheme] = &[SignatureScheme::RSA_PSS_SHA256, SignatureScheme::RSA_PKCS1_SHA256];
@@ -66,13 +66,11 @@ impl Haproxy {
 
     /// The certificate it shows; `None`: the handshake fails.
     fn ask(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<CertificateDer<'static>> {
-        let provider = CryptoProvider { ..aws_lc_rs::default_provider() };
-        let anything = Anything { schemes: schemes.to_vec(), provider: Arc::new(provider.clone()) };
-        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+        let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(anything))
+            .with_custom_certificate_verifier(AnyServer::with_a_key_for(schemes))
             .with_no_client_auth();
         config.enable_sni = name.is_some();
         let server = ServerName::try_from(name.unwrap_or("unasked.example").to_owned()).unwrap();
@@ -87,50 +85,6 @@ impl Haproxy {
         tls.complete_io(&mut socket).ok()?;
         let _ = tls.reader().read(&mut [0; 64]);
         Some(tls.peer_certificates()?.first()?.clone())
-    }
-}
-
-/// A client that believes everybody, as far as it can verify signatures of `schemes`.
-#[derive(Debug)]
-struct Anything {
-    schemes: Vec<SignatureScheme>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Anything {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        baton_tls::rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        baton_tls::rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes.clone()
     }
 }
 

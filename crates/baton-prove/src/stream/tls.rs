@@ -15,20 +15,17 @@ use std::{
 };
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, HandshakeKind, RootCertStore, SignatureScheme, SupportedProtocolVersion,
-    client::{
-        Resumption,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::{CryptoProvider, aws_lc_rs},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion,
+    client::Resumption,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
     version::{TLS12, TLS13},
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 
 use self::sessions::TlsSessions;
-use super::{Stream, Target};
+use super::{AnyServer, Stream, Target};
 
 /// How TLS is spoken with a server; [`TlsOptions::build`] makes a [`Tls`] of it.
 #[derive(Clone, Debug)]
@@ -114,13 +111,13 @@ impl TlsOptions {
         if versions.is_empty() {
             return Err(invalid("the oldest version of TLS is newer than the newest one"));
         }
-        let builder = ClientConfig::builder_with_provider(provider.clone())
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions)
             .map_err(|error| invalid(error.to_string()))?;
         let builder = match &self.verify {
             Verify::System => builder.with_root_certificates(system_authorities()?),
             Verify::File(path) => builder.with_root_certificates(authorities_in(path)?),
-            Verify::Nothing => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAll { provider })),
+            Verify::Nothing => builder.dangerous().with_custom_certificate_verifier(AnyServer::new()),
         };
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
@@ -306,46 +303,5 @@ impl AsyncWrite for RawStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
-
-/// Accepts every certificate: a load that asks for it measures a server, and trusts nobody with anything.
-#[derive(Debug)]
-struct AcceptAll {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AcceptAll {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

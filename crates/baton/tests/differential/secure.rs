@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::thread;
 
 use baton_prove::certificates::{Authority, CertificateSpec, Issued, KeyKind};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use baton_prove::stream::AnyServer;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion};
+use rustls::{ClientConfig, ClientConnection, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
@@ -52,11 +52,11 @@ impl Secure {
     fn config(&self, read: impl Fn(&str) -> io::Result<Vec<u8>>) -> io::Result<ClientConfig> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let versions: &[&SupportedProtocolVersion] = if self.old { &[&TLS12] } else { &[&TLS13, &TLS12] };
-        let builder = ClientConfig::builder_with_provider(provider.clone())
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .map_err(io::Error::other)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AcceptAll(provider)));
+            .with_custom_certificate_verifier(AnyServer::with_its_key());
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
             Some(file) => {
@@ -223,44 +223,4 @@ fn agreed(tls: &ClientConnection, shown: &Shown) -> String {
         "{version}, {cipher}, protocol {protocol}, certificate {}",
         file.map_or("of no file", |(name, _)| name.as_str())
     )
-}
-
-#[derive(Debug)]
-struct AcceptAll(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAll {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -10,12 +10,8 @@ use baton_control::handover::kinds::MoveKinds;
 use baton_control::handover::message::{Message, Take};
 use baton_control::handover::record::FORMAT;
 use baton_prove::certificates::{Authority, CertificateSpec};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned, SupportedProtocolVersion,
-    version,
-};
+use baton_prove::stream::AnyServer;
+use rustls::{ClientConfig, ClientConnection, StreamOwned, SupportedProtocolVersion, version};
 
 use crate::origins;
 use crate::peers::Taker;
@@ -27,45 +23,6 @@ const TAKEOVERS: usize = 4;
 /// Connections of each version.
 const EACH: usize = 20;
 pub const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS12, &version::TLS13];
-
-/// Trusts whoever it is.
-#[derive(Debug)]
-struct Trusting;
-
-impl ServerCertVerifier for Trusting {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
-}
 
 /// A client's connection.
 pub struct Secure(pub StreamOwned<ClientConnection, TcpStream>);
@@ -82,7 +39,7 @@ impl Secure {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder =
             ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).expect("a version");
-        let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Trusting)).with_no_client_auth();
+        let mut config = builder.dangerous().with_custom_certificate_verifier(AnyServer::new()).with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         let tls =
             ClientConnection::new(Arc::new(config), "a.example".try_into().expect("a name")).expect("it is right");
