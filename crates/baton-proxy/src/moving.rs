@@ -32,6 +32,8 @@ pub use crate::state::{MoveCount, MoveFigures, StayReason};
 pub use crate::stream::{MovedBytes, MovedTls};
 pub use crate::transport::Http2State;
 use crate::upstream::Agreed;
+/// Which end of TLS this is.
+pub use baton_records::Role as TlsRole;
 
 /// A client's connection as data, between two requests or with a tunnel.
 #[derive(Clone, Debug)]

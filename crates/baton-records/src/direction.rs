@@ -18,7 +18,7 @@ pub(crate) const TAG: usize = 16;
 pub(crate) const EXPLICIT_NONCE: usize = 8;
 /// The part of it that does not.
 const SALT: usize = NONCE_LEN - EXPLICIT_NONCE;
-/// Records that one key of AES-GCM may seal: fewer than the 2^24.5 of RFC 8446 5.5.
+/// Records with data that one key of AES-GCM may seal: fewer than the 2^24.5 of RFC 8446 5.5, so that there is room for those without.
 const GCM_RECORDS_MAX: u64 = 1 << 24;
 /// No key seals or opens a record with a number from here on: numbers do not wrap (RFC 8446 5.3). There is room for an alert behind it.
 const SEQUENCE_MAX: u64 = u64::MAX - 16;
@@ -179,13 +179,18 @@ impl Direction {
         Some(())
     }
 
-    /// Whether the key has sealed as much as it should.
-    pub(crate) fn is_worn(&self) -> bool {
+    /// Whether the other direction is of the same key.
+    pub(crate) fn is_same_key(&self, other: &Direction) -> bool {
+        self.secret.bytes() == other.secret.bytes()
+    }
+
+    /// How many more records with data the key should seal.
+    pub(crate) fn left(&self) -> u64 {
         let most = match self.cipher {
             Cipher::Aes128Gcm | Cipher::Aes256Gcm => GCM_RECORDS_MAX,
             Cipher::Chacha20Poly1305 => SEQUENCE_MAX,
         };
-        self.sequence >= most
+        most.saturating_sub(self.sequence)
     }
 
     /// Bytes of a nonce that travel with each record.

@@ -1,7 +1,7 @@
 //! One end of a connection: both directions, what came of a message that is not complete, and what the peer is owed.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 
 use crate::direction::{Cipher, Direction, EXPLICIT_NONCE, Keys, Placed, Protocol, Secret, TAG};
 use crate::violation::Violation;
@@ -25,10 +25,13 @@ const MESSAGE_HEADER: usize = 4;
 /// A KeyUpdate that asks for none in return (RFC 8446 4.6.3).
 const KEY_UPDATE: [u8; 5] = [message::KEY_UPDATE, 0, 0, 1, 0];
 
-/// Empty records in a row. The bounds are those of rustls.
+/// Empty records in a row. The bounds are those of rustls, but for KeyUpdates.
 const EMPTY_MAX: u8 = 32;
-/// KeyUpdates without data between them.
-const UPDATES_MAX: u8 = 32;
+/// KeyUpdates without data between them. Java sends one for each record that it reads, from the limit of a key on until ours has come: as many
+/// as there are records in the buffers of the sockets between.
+const UPDATES_MAX: u16 = 4096;
+/// KeyUpdates in one step of a handshake.
+const HANDSHAKE_UPDATES_MAX: u8 = 32;
 /// Warnings.
 const WARNINGS_MAX: u8 = 4;
 /// Attempts to begin another handshake.
@@ -93,7 +96,7 @@ pub(crate) struct Owed {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) empty: u8,
-    pub(crate) updates: u8,
+    pub(crate) updates: u16,
     pub(crate) warnings: u8,
     pub(crate) renegotiations: u8,
 }
@@ -134,11 +137,12 @@ impl std::error::Error for Exhausted {}
 
 impl Layer {
     /// The end of a connection whose handshake is complete. It makes records of `record_len` plain bytes, at most [`PLAIN_MAX`]. `None`: these
-    /// are no keys of this cipher, or of two versions.
+    /// are no keys of this cipher, or of two versions, or one key for both directions, with which a number would be used twice.
     pub fn new(role: Role, cipher: Cipher, sealing: Keys, opening: Keys, record_len: usize) -> Option<Layer> {
         let (sealing, opening) = (Direction::new(cipher, sealing)?, Direction::new(cipher, opening)?);
         let record_len = u16::try_from(record_len.clamp(1, PLAIN_MAX)).ok()?;
-        (sealing.protocol == opening.protocol).then(|| Layer {
+        let are_two = sealing.protocol == opening.protocol && !sealing.is_same_key(&opening);
+        are_two.then(|| Layer {
             role,
             sealing,
             opening,
@@ -150,7 +154,7 @@ impl Layer {
     }
 
     /// The end of a connection of TLS 1.3, by the traffic secrets of the end of its handshake; keys may have been updated since. `sealing` and
-    /// `opening` are made newer until they give these keys and nonces, and then have these numbers. `None`: they never do.
+    /// `opening` are updated until they give these keys and nonces, and then have these numbers. `None`: they never do.
     pub fn of_secrets(
         role: Role,
         cipher: Cipher,
@@ -160,7 +164,7 @@ impl Layer {
     ) -> Option<Layer> {
         let find = |secret: Secret, (key, iv, sequence): (&[u8], &[u8], u64)| {
             let mut direction = Direction::new(cipher, Keys::Tls13(secret, 0))?;
-            for _ in 0..=UPDATES_MAX {
+            for _ in 0..=HANDSHAKE_UPDATES_MAX {
                 if direction.has(key, iv) {
                     let Keys::Tls13(secret, _) = direction.into_keys() else { return None };
                     return Some(Keys::Tls13(secret, sequence));
@@ -170,6 +174,29 @@ impl Layer {
             None
         };
         Layer::new(role, cipher, find(sealing, sealed)?, find(opening, opened)?, record_len)
+    }
+
+    /// Whether a layer can have come to this: nothing is owed that its version does not have, no more was seen than is let through, and of a
+    /// message only a start is held, of one that the peer may send.
+    pub(crate) fn is_possible(&self) -> bool {
+        let Owed { key_update, no_renegotiation } = self.owed;
+        let owes_what_there_is = match self.protocol() {
+            Protocol::Tls12 => !key_update,
+            Protocol::Tls13 => !no_renegotiation,
+        };
+        let Seen { empty, updates, warnings, renegotiations } = self.seen;
+        let is_bounded = empty <= EMPTY_MAX
+            && updates <= UPDATES_MAX
+            && warnings <= WARNINGS_MAX
+            && renegotiations <= RENEGOTIATIONS_MAX;
+        let is_start = match self.message.first_chunk::<MESSAGE_HEADER>() {
+            None => true,
+            Some(&[kind, high, middle, low]) => {
+                let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+                self.may_come(kind) && length <= MESSAGE_MAX && self.message.len() < MESSAGE_HEADER + length
+            }
+        };
+        owes_what_there_is && is_bounded && is_start
     }
 
     /// The version.
@@ -245,13 +272,13 @@ impl Layer {
             Protocol::Tls13 => PLAIN_MAX + EXPANSION_MAX,
             Protocol::Tls12 => RECORD_MAX - HEADER,
         };
-        match (major, minor) {
-            _ if !is_type => Err(Violation::Unexpected),
-            (3, 3) => Ok(()),
-            // RFC 8446 5.1: it is ignored.
-            (3, _) if self.protocol() == Protocol::Tls13 => Ok(()),
-            _ => Err(Violation::Version),
-        }?;
+        if !is_type {
+            return Err(Violation::Unexpected);
+        }
+        // In TLS 1.3 it means nothing (RFC 8446 5.1).
+        if self.protocol() == Protocol::Tls12 && (major, minor) != (3, 3) {
+            return Err(Violation::Version);
+        }
         if length > most { Err(Violation::Overflow) } else { Ok(length) }
     }
 
@@ -267,12 +294,13 @@ impl Layer {
         let &[level, description] = plain else { return Err(Violation::Malformed) };
         match (level, description) {
             (alert::WARNING | alert::FATAL, alert::CLOSE_NOTIFY) => Ok(Content::End),
+            // All others of TLS 1.3 are errors, whatever they say of themselves (RFC 8446 6.2).
+            (alert::WARNING, _) if self.protocol() == Protocol::Tls13 && description != alert::USER_CANCELED => {
+                Err(Violation::Told(description))
+            }
             (alert::WARNING, _) => {
                 count(&mut self.seen.warnings, WARNINGS_MAX)?;
-                match self.protocol() {
-                    Protocol::Tls13 if description != alert::USER_CANCELED => Err(Violation::Malformed),
-                    Protocol::Tls12 | Protocol::Tls13 => Ok(Content::Control),
-                }
+                Ok(Content::Control)
             }
             (alert::FATAL, _) => Err(Violation::Told(description)),
             _ => Err(Violation::Illegal),
@@ -361,16 +389,29 @@ impl Layer {
         plain + records * OVERHEAD + OWED_MAX
     }
 
+    /// How many plain bytes may be sealed from now on. With TLS 1.2 that is what is left for its only key: once it is nothing, the connection
+    /// ends, for which there is a number ([`seal_end`](Self::seal_end)).
+    pub fn left(&self) -> u64 {
+        match self.protocol() {
+            Protocol::Tls12 => self.sealing.left().saturating_mul(self.record_len.into()),
+            Protocol::Tls13 => u64::MAX,
+        }
+    }
+
     /// Makes records of `plain`, and of what is owed in front of them: how many bytes they are. `out` has at least
     /// [`sealed_len`](Self::sealed_len).
     ///
     /// # Errors
-    /// Nothing may be sealed any more. What was made before is not to be sent.
+    /// These are more than may be sealed ([`left`](Self::left)): no number was used.
     pub fn seal(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, Exhausted> {
+        if plain.len() as u64 > self.left() {
+            return Err(Exhausted);
+        }
         let mut written = self.seal_owed(out)?;
         for piece in plain.chunks(self.record_len.into()) {
-            if self.sealing.is_worn() {
-                written += self.wear(&mut out[written..])?;
+            // A key that has sealed enough is followed by the next, where there is one.
+            if self.sealing.left() == 0 && self.protocol() == Protocol::Tls13 {
+                written += self.update_key(&mut out[written..])?;
             }
             written += self.seal_one(kind::DATA, piece, &mut out[written..])?;
         }
@@ -398,15 +439,7 @@ impl Layer {
         Ok(written)
     }
 
-    /// A key that has sealed enough is followed by the next.
     #[cold]
-    fn wear(&mut self, out: &mut [u8]) -> Result<usize, Exhausted> {
-        match self.protocol() {
-            Protocol::Tls12 => Err(Exhausted),
-            Protocol::Tls13 => self.update_key(out),
-        }
-    }
-
     fn update_key(&mut self, out: &mut [u8]) -> Result<usize, Exhausted> {
         let written = self.seal_one(kind::HANDSHAKE, &KEY_UPDATE, out)?;
         self.sealing.update().ok_or(Exhausted)?;
@@ -488,11 +521,11 @@ impl fmt::Debug for Layer {
 }
 
 /// One more of what is limited.
-fn count(seen: &mut u8, most: u8) -> Result<(), Violation> {
+fn count<N: PartialOrd + AddAssign + From<u8>>(seen: &mut N, most: N) -> Result<(), Violation> {
     if *seen >= most {
         return Err(Violation::Flood);
     }
-    *seen += 1;
+    *seen += 1.into();
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 //! a direction: length, secret or key │ nonce (12, TLS 1.2 alone) │ number of the next record (8)
 //! ```
 //!
-//! Numbers are big-endian. Bytes of another version are refused, and so are bytes that no layer gives.
+//! Numbers are big-endian. Bytes of another version are refused, and so are bytes that no layer gives ([`Layer::is_possible`]).
 
 use zeroize::Zeroizing;
 
@@ -27,7 +27,9 @@ impl Layer {
         out.extend([VERSION, role_code(role), protocol_code(protocol), cipher_code(sealing.cipher)]);
         out.extend(record_len.to_be_bytes());
         out.push(u8::from(owed.key_update) | u8::from(owed.no_renegotiation) << 1);
-        out.extend([seen.empty, seen.updates, seen.warnings, seen.renegotiations]);
+        // More KeyUpdates are not remembered.
+        let updates = seen.updates.min(u8::MAX.into()) as u8;
+        out.extend([seen.empty, updates, seen.warnings, seen.renegotiations]);
         for direction in [sealing, opening] {
             write(direction, &mut out);
         }
@@ -49,19 +51,16 @@ impl Layer {
         let sealing = read(protocol, &mut rest)?;
         let opening = read(protocol, &mut rest)?;
         let length = u32::from_be_bytes(*take::<4>(&mut rest)?);
-        if rest.len() != usize::try_from(length).ok()? || rest.len() > MESSAGE_PART_MAX {
+        if rest.len() != usize::try_from(length).ok()? {
             return None;
         }
         let mut layer = Layer::new(role, cipher, sealing, opening, record_len)?;
         layer.owed = Owed { key_update: owed & 1 != 0, no_renegotiation: owed & 2 != 0 };
-        layer.seen = Seen { empty, updates, warnings, renegotiations };
+        layer.seen = Seen { empty, updates: updates.into(), warnings, renegotiations };
         layer.message = rest.to_vec();
-        Some(layer)
+        layer.is_possible().then_some(layer)
     }
 }
-
-/// What may wait of a message whose end has not come: less than its header and the longest message.
-const MESSAGE_PART_MAX: usize = 4 + 0xffff;
 
 fn write(direction: Direction, out: &mut Vec<u8>) {
     let (secret, iv, sequence) = match direction.into_keys() {

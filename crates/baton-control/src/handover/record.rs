@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use baton_proxy::moving::{
     Activity, Departure, HELD_MAX, Http2Protocol, Http2Role, Http2State, IdleClient, KeptFacts, KeptHead, MovedTls,
-    PumpState, StayReason, TunnelState, version_text,
+    PumpState, StayReason, TlsRole, TunnelState, version_text,
 };
 use baton_tls::rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -237,9 +237,9 @@ impl ConnectionRecord {
     pub fn take_tls(&mut self, shown: &mut Vec<Arc<CertificateDer<'static>>>) -> Result<TlsOfBoth, StayReason> {
         let described = [self.tls.take(), self.tunnel.as_mut().and_then(|tunnel| tunnel.tls.take())];
         let mut moved = [None, None];
-        for (moved, record) in moved.iter_mut().zip(described) {
+        for ((moved, role), record) in moved.iter_mut().zip([TlsRole::Server, TlsRole::Client]).zip(described) {
             if let Some(record) = record {
-                *moved = Some(record.moved(shown).ok_or(StayReason::Unknown)?);
+                *moved = Some(record.moved(role, shown).ok_or(StayReason::Unknown)?);
             }
         }
         Ok(moved)

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_proxy::moving::{Http2Role, IdleServer, IdleServerState, ServerTerms};
+use baton_proxy::moving::{Http2Role, IdleServer, IdleServerState, ServerTerms, TlsRole};
 use baton_tls::rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +95,7 @@ impl ServerRecord {
             return None;
         }
         let tls = match self.tls {
-            Some(tls) => Some(tls.moved(shown)?),
+            Some(tls) => Some(tls.moved(TlsRole::Client, shown)?),
             None => None,
         };
         let http2 = match self.http2 {

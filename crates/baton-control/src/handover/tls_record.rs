@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
-use baton_proxy::moving::{MovedBytes, MovedTls};
+use baton_proxy::moving::{MovedBytes, MovedTls, TlsRole};
 use baton_tls::rustls::ProtocolVersion;
 use baton_tls::rustls::pki_types::CertificateDer;
 use baton_tls::{Captured, Facts, OwnCertificate, Verification, suite_of};
@@ -190,8 +190,8 @@ impl TlsRecord {
         own.into_iter().chain(more).map(Hidden::text_len).sum::<usize>() + sni + SHORT_BYTES
     }
 
-    /// TLS that goes on here; `None`: it cannot. A certificate of ours that many connections show is in `shown` once.
-    pub fn moved(self, shown: &mut Vec<Arc<CertificateDer<'static>>>) -> Option<Box<MovedTls>> {
+    /// TLS that goes on here, as this end of the connection; `None`: it cannot. A certificate of ours that many connections show is in `shown` once.
+    pub fn moved(self, role: TlsRole, shown: &mut Vec<Arc<CertificateDer<'static>>>) -> Option<Box<MovedTls>> {
         let bytes = MovedBytes {
             received: self.received.0.to_vec(),
             plain: self.plain.0.to_vec(),
@@ -220,7 +220,7 @@ impl TlsRecord {
             ours: self.ours.map(|der| OwnCertificate::Alone(alone(der))),
             captured: self.captured.map(|captured| Box::new(captured.captured())),
         };
-        MovedTls::new(self.layer.0, bytes, facts).map(Box::new)
+        MovedTls::new(role, self.layer.0, bytes, facts).map(Box::new)
     }
 }
 
@@ -295,9 +295,9 @@ pub(super) mod tests {
         assert_eq!(read, record);
         assert!(record.bytes() >= text.len());
         let mut shown = Vec::new();
-        let moved = read.moved(&mut shown).expect("it can go on");
+        let moved = read.moved(TlsRole::Server, &mut shown).expect("it can go on");
         assert_eq!(TlsRecord::of(&moved), record);
-        let again = record.moved(&mut shown).expect("it can go on");
+        let again = record.moved(TlsRole::Server, &mut shown).expect("it can go on");
         assert_eq!(shown.len(), 1, "many connections show one certificate");
         assert_eq!(again.facts.suite.map(|suite| u16::from(suite.suite())), Some(0x1301));
     }
@@ -307,11 +307,12 @@ pub(super) mod tests {
         let check = |change: fn(&mut TlsRecord), expect: bool| {
             let mut record = record();
             change(&mut record);
-            assert_eq!(record.moved(&mut Vec::new()).is_some(), expect);
+            assert_eq!(record.moved(TlsRole::Server, &mut Vec::new()).is_some(), expect);
         };
         check(|_| {}, true);
         check(|record| record.layer = Hidden::default(), false);
         check(|record| record.layer.0[0] = 2, false);
+        check(|record| record.layer.0[1] = 0, false);
         check(|record| _ = record.layer.0.pop(), false);
         check(|record| record.received = Hidden::of(&vec![0; MovedTls::BYTES_MAX + 1]), false);
         check(|record| record.promised = usize::MAX, false);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use baton_records::Layer;
+use baton_records::{Layer, Role};
 use baton_tls::Facts;
 use zeroize::Zeroizing;
 
@@ -43,9 +43,9 @@ impl MovedTls {
     /// The most bytes of each kind: more than the memory for records ever holds.
     pub const BYTES_MAX: usize = 128 * 1024;
 
-    /// Of a record layer as bytes. `None`: they are none, or there are too many bytes on their way.
-    pub fn new(layer: Zeroizing<Vec<u8>>, bytes: MovedBytes, facts: Facts) -> Option<MovedTls> {
-        let is_layer = Layer::from_bytes(&layer).is_some();
+    /// Of a record layer as bytes, which is this end of the connection. `None`: they are none, or there are too many bytes on their way.
+    pub fn new(role: Role, layer: Zeroizing<Vec<u8>>, bytes: MovedBytes, facts: Facts) -> Option<MovedTls> {
+        let is_layer = Layer::from_bytes(&layer).is_some_and(|layer| layer.role() == role);
         let pieces = [&bytes.received, &bytes.plain, &bytes.unsent];
         let are_few = pieces.iter().all(|piece| piece.len() <= MovedTls::BYTES_MAX);
         let are_there = bytes.promised <= MovedTls::BYTES_MAX;

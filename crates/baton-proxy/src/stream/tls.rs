@@ -206,11 +206,19 @@ impl Tls {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
+        if inner.promised == 0 && inner.writing == TlsDirection::Open && inner.left() == 0 {
+            // The only key may not encrypt more: the peer has got whole records, and is told that this is the end.
+            inner.writing = TlsDirection::Ended;
+            inner.seal_own(|layer, room| layer.seal_end(room).unwrap_or_default());
+        }
         if inner.writing != TlsDirection::Open {
+            if inner.writing == TlsDirection::Ended {
+                ready!(inner.poll_flush(wire, cx))?;
+            }
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         if inner.promised == 0 {
-            let count = bytes.len().min(WRITTEN_MAX);
+            let count = bytes.len().min(WRITTEN_MAX).min(inner.left());
             inner.seal(&bytes[..count])?;
             inner.promised = count;
         }
@@ -303,7 +311,7 @@ impl Tls {
             bytes
         });
         let bytes = MovedBytes { received, plain, unsent, promised, read_ended, write_ended };
-        MovedTls::new(layer.into_bytes(), bytes, facts).map(Box::new)
+        MovedTls::new(layer.role(), layer.into_bytes(), bytes, facts).map(Box::new)
     }
 
     /// What [`take`](Self::take) took goes on here.
@@ -496,6 +504,12 @@ impl TlsState {
                 self.pool.give(records);
             }
         }
+    }
+
+    /// How many bytes may be encrypted from now on.
+    fn left(&self) -> usize {
+        let TlsPhase::Agreed(layer, _) = &self.phase else { return usize::MAX };
+        usize::try_from(layer.left()).unwrap_or(usize::MAX)
     }
 
     /// Appends records of these bytes to what is unsent.
