@@ -183,6 +183,19 @@ async fn play_mover(
         say(channel, give, &given).await;
         return None;
     }
+    if let Some(tls) = step.strip_prefix("moving-tls-") {
+        let needs = serde_json::from_str("[\"tls\"]").expect("words");
+        let tls = serde_json::from_str(tls).expect("a description of TLS");
+        let record = ConnectionRecord { needs, tls: Some(tls), ..moving::offer(web, 1, "web") };
+        say(channel, offer(1, vec![record]), &[]).await;
+        let Message::Take(take) = hear(channel).await else { panic!("no reply") };
+        if let [staying] = &take.staying[..] {
+            assert_eq!(staying.reason, "unknown");
+            return Some(client);
+        }
+        say(channel, give(1), &[client.as_fd()]).await;
+        return None;
+    }
     say(channel, offer(1, vec![moving::offer(web, 1, "web")]), &[]).await;
     end_if(step, "moving-offered");
     assert_eq!(hear(channel).await, Message::Take(Take { batch: 1, staying: Vec::new() }));

@@ -9,6 +9,8 @@ mod http2;
 mod http2_servers;
 mod hung;
 mod in_flight;
+mod interop;
+mod layers;
 mod limits;
 mod load;
 mod messages;
