@@ -2,6 +2,7 @@
 //! go to the new process in the middle, with half a record on its way in each direction.
 
 mod browser;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
