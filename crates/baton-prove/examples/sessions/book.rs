@@ -85,6 +85,10 @@ pub struct Book {
     measures: AtomicBool,
     /// In microseconds, without replacements and with them.
     times: Mutex<[Histogram<u64>; 2]>,
+    /// Those with replacements, by how long ago the last one began when the round trip did.
+    times_after: Mutex<Vec<Histogram<u64>>>,
+    /// When the last replacement began, in microseconds since `began`.
+    replaced_us: AtomicU64,
     /// The first connections that were cut, in words.
     notes: Mutex<Vec<String>>,
     began: Instant,
@@ -92,19 +96,21 @@ pub struct Book {
 
 /// Round trips that take longer count as this long.
 const TIME_MAX_US: u64 = 60_000_000;
+/// Round trips are told apart by how long after the beginning of a replacement they began: by steps of this, and the rest.
+const AFTER_STEP: Duration = Duration::from_millis(25);
+const AFTER_STEPS: usize = 20;
 /// Connections that were cut, or did not come to be, that are described.
 const NOTES_MAX: usize = 20;
 
 impl Book {
     pub fn new() -> Book {
-        let histogram = || {
-            Histogram::new_with_bounds(1, TIME_MAX_US, 3).unwrap_or_else(|_| unreachable!("bounds and digits are fine"))
-        };
         Book {
             kinds: Default::default(),
             moving: AtomicBool::new(false),
             measures: AtomicBool::new(false),
             times: Mutex::new([histogram(), histogram()]),
+            times_after: Mutex::new((0..=AFTER_STEPS).map(|_| histogram()).collect()),
+            replaced_us: AtomicU64::new(0),
             notes: Mutex::default(),
             began: Instant::now(),
         }
@@ -191,8 +197,22 @@ impl Book {
             return;
         }
         let is_moving = was_moving || self.moving.load(Ordering::Relaxed);
+        let took = micros(began.elapsed());
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        times[usize::from(is_moving)].saturating_record(micros(began.elapsed()));
+        times[usize::from(is_moving)].saturating_record(took);
+        drop(times);
+        if is_moving {
+            let replaced = Duration::from_micros(self.replaced_us.load(Ordering::Relaxed));
+            let after = began.saturating_duration_since(self.began + replaced);
+            let step = (after.as_nanos() / AFTER_STEP.as_nanos()).min(AFTER_STEPS as u128) as usize;
+            let mut times = self.times_after.lock().unwrap_or_else(PoisonError::into_inner);
+            times[step].saturating_record(took);
+        }
+    }
+
+    /// A process is about to be replaced.
+    pub fn replaces(&self) {
+        self.replaced_us.store(micros(self.began.elapsed()), Ordering::Relaxed);
     }
 
     pub fn measure(&self) {
@@ -223,8 +243,22 @@ impl Book {
             let at = |share: f64| times.value_at_quantile(share);
             json!({"count": times.len(), "p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": times.max()})
         };
-        json!({"kinds": kinds, "round_trip_us": {"quiet": of(&times[0]), "moving": of(&times[1])}, "first_cuts": self.notes()})
+        let after = self.times_after.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = after.iter().enumerate().map(|(at, times)| {
+            let mut step = of(times);
+            step["from_ms"] = json!(at as u128 * AFTER_STEP.as_millis());
+            step
+        });
+        let after: Vec<Value> = after.collect();
+        json!({
+            "kinds": kinds, "round_trip_us": {"quiet": of(&times[0]), "moving": of(&times[1]), "after_replacing": after},
+            "first_cuts": self.notes(),
+        })
     }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, TIME_MAX_US, 3).unwrap_or_else(|_| unreachable!("bounds and digits are fine"))
 }
 
 fn micros(time: Duration) -> u64 {

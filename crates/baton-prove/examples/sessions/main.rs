@@ -2,9 +2,10 @@
 //! notice, how long the old processes stay, and what all of them take.
 //!
 //! `sessions --product baton|haproxy|nginx-reload|nginx-binary|envoy [--upgrades N] [--every SECONDS] [--kept N] [--websockets N]
-//! [--tunnels N] [--http2 N] [--transfers N] [--transfer-seconds N] [--settle SECONDS] [--plain] PROGRAM [PROGRAM…]`
+//! [--tunnels N] [--http2 N] [--transfers N] [--transfer-seconds N] [--settle SECONDS] [--plain] [--checks] PROGRAM [PROGRAM…]`
 //!
-//! Several programs follow each other in turn. Writes one JSON object.
+//! Several programs follow each other in turn. With `--checks` Baton only validates its configuration (`-c`) in the place of each upgrade, beside
+//! the process that serves: what the start of any process costs those on the same CPUs. Writes one JSON object.
 
 mod book;
 mod clients;
@@ -43,6 +44,7 @@ struct Asked {
     upgrades: u64,
     every: Duration,
     settle: Duration,
+    checks: bool,
     load: Load,
 }
 
@@ -97,6 +99,7 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, Failed> {
         upgrades: 500,
         every: Duration::from_secs(1),
         settle: Duration::from_secs(15),
+        checks: false,
         load,
     };
     while let Some(word) = words.next() {
@@ -112,6 +115,7 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Asked, Failed> {
             "--http2" => asked.load.http2 = value()?.parse()?,
             "--transfers" => asked.load.transfers = value()?.parse()?,
             "--transfer-seconds" => asked.load.transfer_seconds = value()?.parse()?,
+            "--checks" => asked.checks = true,
             "--plain" => (asked.load.plain, asked.load.http2) = (true, 0),
             _ if word.starts_with('-') => return Err(format!("unknown option {word}").into()),
             _ => asked.programs.push(word),
@@ -142,7 +146,9 @@ fn run(asked: &Asked, book: &Book, processes: &mut Processes) -> Result<(), Fail
         book.set_moving(true);
         for _ in 0..BLOCK.min(asked.upgrades - done - refused) {
             let due = Instant::now() + asked.every;
-            if processes.replace()? {
+            book.replaces();
+            let is_done = if asked.checks { processes.check().map(|()| true) } else { processes.replace() };
+            if is_done? {
                 done += 1
             } else {
                 refused += 1

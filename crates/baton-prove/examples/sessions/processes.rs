@@ -22,11 +22,12 @@ const START_MAX: Duration = Duration::from_secs(30);
 const REPLACED_MAX: Duration = Duration::from_secs(5);
 /// How often processes are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// Old processes that are asked why they are still there.
-const LEFT_SAY_MAX: usize = 3;
-/// The beginning of what they say is about the process.
-const LEFT_SAY_LINES: usize = 12;
-/// How often their memory is.
+/// Old processes of Baton's that are there for longer are asked why: so many of them.
+const LATE: Duration = Duration::from_secs(5);
+const LATE_ASKED_MAX: usize = 20;
+/// Where what they say is written.
+const STATUS: &str = "status.json";
+/// How often memory is looked at.
 const MEMORY_EVERY: Duration = Duration::from_secs(1);
 
 /// A process that was seen.
@@ -34,6 +35,16 @@ const MEMORY_EVERY: Duration = Duration::from_secs(1);
 struct Seen {
     /// When another process was asked to replace it.
     replaced: Option<Instant>,
+    /// It was asked why it is still there.
+    asked: bool,
+}
+
+/// An old process is asked why it is still there.
+struct Asking {
+    pid: i32,
+    /// How long it had been there.
+    seconds: f64,
+    command: Child,
 }
 
 /// All processes of a product; killed when this is dropped.
@@ -47,6 +58,11 @@ pub struct Processes {
     seen: BTreeMap<i32, Seen>,
     /// The command that runs.
     command: Option<Child>,
+    asking: Option<Asking>,
+    /// What old processes have said that stayed for long.
+    late: Vec<Value>,
+    /// How long it took from each command until a process served, in seconds.
+    took: Vec<f64>,
     /// How long replaced processes stayed, in seconds.
     stayed: Vec<f64>,
     /// Processes that ended with an error, in words.
@@ -67,6 +83,9 @@ impl Processes {
             count: 0,
             seen: BTreeMap::new(),
             command: None,
+            asking: None,
+            late: Vec::new(),
+            took: Vec::new(),
             stayed: Vec::new(),
             bad: Vec::new(),
             most: 0,
@@ -120,6 +139,7 @@ impl Processes {
         };
         if is_replaced {
             self.count += 1;
+            self.took.push(began.elapsed().as_secs_f64());
             for pid in old {
                 match self.seen.get_mut(&pid) {
                     Some(seen) => seen.replaced = Some(began),
@@ -130,6 +150,16 @@ impl Processes {
         }
         self.look();
         Ok(is_replaced)
+    }
+
+    /// A process of Baton's that only validates the configuration.
+    pub fn check(&mut self) -> Result<(), Failed> {
+        let began = Instant::now();
+        let mut command = Command::new(self.program());
+        command.arg("-c").arg("-f").arg(&self.files.config);
+        self.run(command)?;
+        self.took.push(began.elapsed().as_secs_f64());
+        Ok(())
     }
 
     /// The first process in the pid file.
@@ -250,9 +280,10 @@ impl Processes {
 
     /// Notes which processes there are, and which have ended.
     pub fn look(&mut self) {
-        let command = self.command.as_ref().map(|child| child.id() as i32);
+        let asking = self.asking.as_ref().map(|asking| &asking.command);
+        let commands: Vec<i32> = self.command.iter().chain(asking).map(|child| child.id() as i32).collect();
         let found: Vec<i32> =
-            family(std::process::id() as i32).into_iter().filter(|pid| Some(*pid) != command).collect();
+            family(std::process::id() as i32).into_iter().filter(|pid| !commands.contains(pid)).collect();
         let mut ended = Vec::new();
         for pid in self.seen.keys().copied().filter(|pid| !found.contains(pid)) {
             ended.push(pid);
@@ -272,11 +303,12 @@ impl Processes {
             }
         }
         for pid in ended {
-            if let Some(Seen { replaced: Some(replaced) }) = self.seen.remove(&pid) {
+            if let Some(Seen { replaced: Some(replaced), .. }) = self.seen.remove(&pid) {
                 self.stayed.push(replaced.elapsed().as_secs_f64());
             }
         }
         self.most = self.most.max(self.seen.len());
+        self.ask_late();
         if self.memory_looked.elapsed() >= MEMORY_EVERY {
             self.memory_looked = Instant::now();
             self.memory_most_kib = self.memory_most_kib.max(self.memory_kib());
@@ -317,33 +349,60 @@ impl Processes {
             .filter_map(|seen| seen.replaced)
             .map(|replaced| replaced.elapsed().as_secs_f64())
             .collect();
-        let mut all = [&*self.stayed, &*left].concat();
-        all.sort_by(f64::total_cmp);
-        let at = |share: f64| all.get(((all.len() as f64 * share).ceil() as usize).saturating_sub(1)).copied();
+        let all = [&*self.stayed, &*left].concat();
         json!({
             "most": self.most, "memory_most_kib": self.memory_most_kib.max(self.memory_kib()), "ended": self.stayed.len(),
-            "left": left.len(), "left_say": self.left_say(), "old_seconds": {"p50": at(0.5), "p99": at(0.99), "max": at(1.0)}, "ended_badly": self.bad,
+            "left": left.len(), "late": self.late, "old_seconds": shares(all),
+            "command_seconds": shares(self.took.clone()), "ended_badly": self.bad,
         })
     }
 }
 
 impl Processes {
-    /// What Baton's old processes that are left say about themselves.
-    fn left_say(&self) -> Vec<String> {
-        let left = self.seen.iter().filter(|(_, seen)| seen.replaced.is_some() && self.product == Product::Baton);
-        let say = |(pid, _): (&i32, &Seen)| {
-            let mut command = Command::new(&self.programs[0]);
-            command.args(["status", "--pid", &pid.to_string()]).env("BATON_RUN_DIR", &self.files.folder);
-            match command.stdin(Stdio::null()).output() {
-                Ok(output) => {
-                    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-                    text.lines().take(LEFT_SAY_LINES).collect::<Vec<_>>().join("\n")
-                }
-                Err(error) => error.to_string(),
+    /// Asks Baton's old processes that are there for long why they are: one at a time, and nobody waits for it.
+    fn ask_late(&mut self) {
+        if let Some(Asking { pid, seconds, mut command }) = self.asking.take() {
+            if matches!(command.try_wait(), Ok(None)) {
+                self.asking = Some(Asking { pid, seconds, command });
+            } else {
+                let said = fs::read_to_string(self.files.folder.join(STATUS)).unwrap_or_default();
+                self.late.push(late(pid, seconds, &said));
             }
-        };
-        left.take(LEFT_SAY_MAX).map(say).collect()
+            return;
+        }
+        if self.product != Product::Baton || self.late.len() >= LATE_ASKED_MAX {
+            return;
+        }
+        let is_late = |seen: &Seen| !seen.asked && seen.replaced.is_some_and(|replaced| replaced.elapsed() > LATE);
+        let Some((&pid, seen)) = self.seen.iter_mut().find(|(_, seen)| is_late(seen)) else { return };
+        seen.asked = true;
+        let seconds = seen.replaced.map_or(0.0, |replaced| replaced.elapsed().as_secs_f64());
+        let Ok(said) = File::create(self.files.folder.join(STATUS)) else { return };
+        let mut command = Command::new(&self.programs[0]);
+        command.args(["status", "--json", "--pid", &pid.to_string()]).env("BATON_RUN_DIR", &self.files.folder);
+        let command = command.stdin(Stdio::null()).stdout(said).stderr(Stdio::null()).spawn();
+        self.asking = command.ok().map(|command| Asking { pid, seconds, command });
     }
+}
+
+/// Median, 99th percentile and maximum.
+fn shares(mut all: Vec<f64>) -> Value {
+    all.sort_by(f64::total_cmp);
+    let at = |share: f64| all.get(((all.len() as f64 * share).ceil() as usize).saturating_sub(1)).copied();
+    json!({"p50": at(0.5), "p99": at(0.99), "max": at(1.0)})
+}
+
+/// What a process says of itself that has been replaced so many seconds ago.
+fn late(pid: i32, seconds: f64, said: &str) -> Value {
+    let said: Value = serde_json::from_str(said).unwrap_or_default();
+    let in_use = |name: &str| {
+        let all = said[name].as_array().into_iter().flatten();
+        all.filter(|one| one["open"].as_i64() != Some(0)).cloned().collect::<Vec<Value>>()
+    };
+    json!({
+        "pid": pid, "seconds": seconds, "connections": said["connections"], "staying": said["connections_staying"],
+        "frontends": in_use("frontends"), "backends": in_use("backends"),
+    })
 }
 
 impl Drop for Processes {
