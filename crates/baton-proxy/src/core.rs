@@ -39,12 +39,8 @@ use self::http2_clients::Http2Clients;
 pub use self::http2_clients::Http2Membership;
 pub use self::notes::{Moment, ServerMark, SessionDescription, SessionNotes, SessionPage};
 
-/// Connections of a core that leave for another process together.
-const MOVED_AT_ONCE: usize = 50;
-/// No more leave while so many of the process are on their way.
-const QUEUED_MAX: usize = 150;
-/// How often it is looked whether there are fewer.
-const TURN: Duration = Duration::from_millis(1);
+/// Connections of a core that leave for another process together: few, so that no request waits for long until they have been taken apart.
+const MOVED_AT_ONCE: usize = 8;
 /// Memory of finished requests that a core keeps for the next ones.
 const WORK_KEPT_MAX: usize = 256;
 /// Buffers of HTTP/2 connections that a core keeps for the next ones.
@@ -396,13 +392,18 @@ impl Core {
             None => orders.order.get() != Order::Abort,
         });
         all.iter().for_each(|orders| orders.order.set(Order::MoveLater));
-        tokio::task::spawn_local(in_turn(Rc::downgrade(self), all, mover));
+        tokio::task::spawn_local(in_turn(Rc::downgrade(self), all, mover.clone()));
         tokio::task::spawn_local(async move {
             let Some(patience) = patience else { return };
             tokio::time::sleep(patience).await;
             let Some(core) = core.upgrade() else { return };
             core.requests_leave.set(true);
-            core.leaving().iter().for_each(|orders| orders.give(Order::Move));
+            for some in core.leaving().chunks(MOVED_AT_ONCE) {
+                mover.room().await;
+                some.iter().filter(|orders| core.moves(orders)).for_each(|orders| orders.give(Order::Move));
+                tokio::task::yield_now().await;
+                mover.pass_on();
+            }
             tokio::time::sleep(NAMED_AFTER).await;
             core.leaving().iter().for_each(|orders| core.note_delay(orders, StayReason::InFlight));
         });
@@ -457,13 +458,6 @@ impl Core {
             self.keep_server(connection, true)
         } else {
             self.upstreams.adopt(connection, counters)
-        }
-    }
-
-    /// A connection has come from elsewhere: it goes on to the process that has taken over, if there is one.
-    pub fn sends_on(&self, orders: &Orders) {
-        if self.mover.borrow().is_some() {
-            orders.give(Order::Move);
         }
     }
 
@@ -615,7 +609,10 @@ impl Core {
     fn register(&self, is_stream: bool) -> (Rc<Orders>, usize) {
         let serial = self.serial.get().wrapping_add(1);
         self.serial.set(serial);
-        let orders = Rc::new(Orders { serial, is_stream, ..Orders::default() });
+        // One that is accepted, or comes from elsewhere, while the others leave goes, too.
+        let leaves = !is_stream && self.mover.borrow().is_some();
+        let order = Cell::new(if leaves { Order::Move } else { Order::Run });
+        let orders = Rc::new(Orders { serial, is_stream, order, ..Orders::default() });
         let key = self.connections.borrow_mut().insert(orders.clone());
         (orders, key)
     }
@@ -681,13 +678,12 @@ async fn in_turn(core: Weak<Core>, all: Vec<Rc<Orders>>, mover: Mover) {
     }
     let mut left = all.len();
     for some in all.chunks(MOVED_AT_ONCE) {
-        while mover.queued() >= QUEUED_MAX && !mover.is_closed() {
-            tokio::time::sleep(TURN).await;
-        }
+        mover.room().await;
         servers_leave(some.len(), left);
         left -= some.len();
         some.iter().filter(|orders| orders.order() == Order::MoveLater).for_each(|orders| orders.give(Order::Move));
         tokio::task::yield_now().await;
+        mover.pass_on();
     }
 }
 
@@ -750,7 +746,7 @@ pub fn poll_until<T>(
 
 #[cfg(test)]
 mod tests {
-    use crate::moving::MoveTerms;
+    use crate::moving::{MoveTerms, ON_WAY_MIN};
 
     use super::*;
 
@@ -762,18 +758,56 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn connections_leave_in_turn_and_are_served_until_then() {
         let core = core(0);
-        let open: Vec<_> = (0..2 * MOVED_AT_ONCE).map(|_| core.enter()).collect();
-        let (mover, moved) = Mover::new(MoveTerms::default());
+        let open: Vec<_> = (0..3 * MOVED_AT_ONCE).map(|_| core.enter()).collect();
+        let (mover, _moved) = Mover::new(MoveTerms::default());
         let leaving = || open.iter().filter(|one| core.is_to_leave(&one.orders)).count();
-        let wait = async || tokio::time::sleep(2 * TURN).await;
+        let wait = async || tokio::time::sleep(Duration::from_millis(1)).await;
         let check = async || {
-            moved.queued.store(QUEUED_MAX, Ordering::Relaxed);
-            core.begin_moving(mover);
+            let mut on_way: Vec<_> = (0..ON_WAY_MIN).map(|_| mover.begin_way()).collect();
+            core.begin_moving(mover.clone());
             wait().await;
             assert!(open.iter().all(|one| core.moves(&one.orders)) && leaving() == 0, "so many are on their way");
-            moved.queued.store(0, Ordering::Relaxed);
+            on_way.pop();
+            on_way.push(mover.begin_way());
             wait().await;
-            assert_eq!(leaving(), open.len());
+            assert_eq!(leaving(), 0, "another one is in its place");
+            on_way.clear();
+            wait().await;
+            assert_eq!(leaving(), open.len(), "none of these has been sent off");
+        };
+        tokio::task::LocalSet::new().run_until(check()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cores_take_turns_when_there_is_room() {
+        let cores = [core(0), core(1)];
+        let open: Vec<_> = cores.iter().map(|core| core.enter()).collect();
+        let (mover, _moved) = Mover::new(MoveTerms::default());
+        let check = async || {
+            let mut on_way: Vec<_> = (0..ON_WAY_MIN).map(|_| mover.begin_way()).collect();
+            cores.iter().for_each(|core| core.begin_moving(mover.clone()));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(!cores[0].is_to_leave(&open[0].orders) && !cores[1].is_to_leave(&open[1].orders));
+            // One has room; whoever was woken wakes the next one when nothing of it was sent off.
+            on_way.pop();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(cores[0].is_to_leave(&open[0].orders) && cores[1].is_to_leave(&open[1].orders));
+        };
+        tokio::task::LocalSet::new().run_until(check()).await;
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_while_the_others_leave_goes_too() {
+        let core = core(0);
+        let before = core.enter();
+        let (mover, _moved) = Mover::new(MoveTerms::default());
+        let check = async || {
+            core.begin_moving(mover);
+            let (accepted, back) = (core.enter(), core.enter());
+            core.stays(&back, StayReason::Full);
+            assert!(core.moves(&before.orders) && core.is_to_leave(&accepted.orders));
+            assert!(!core.moves(&back.orders), "it was sent back");
+            assert_eq!(core.enter_stream().orders.order(), Order::Run, "it leaves with its connection");
         };
         tokio::task::LocalSet::new().run_until(check()).await;
     }

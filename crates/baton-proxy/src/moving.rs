@@ -17,7 +17,7 @@ use baton_http::{Limits, Parsed, RequestHead, Version};
 pub use baton_http2::{Config as Http2Config, Connection as Http2Protocol, Role as Http2Role};
 use baton_model::Server;
 use baton_rules::{Captures, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::balance::{ServerState, Slot};
 pub use crate::facts::{KeptFacts, KeptHead};
@@ -261,6 +261,8 @@ pub struct Departure {
     pub core: usize,
     /// Counts it as open meanwhile.
     pub counted: InTransit,
+    /// Counts it among those on their way, since it was sent off.
+    pub on_way: Option<OnWay>,
     /// Its session with a server; `None`: it is between two requests.
     pub tunnel: Option<Box<MovedTunnel>>,
     /// What rules have left in it; `None`: nothing.
@@ -347,7 +349,7 @@ impl Departure {
 
     /// It goes back.
     pub fn back(self, reason: StayReason) -> Arrival {
-        let Departure { client, socket, tls, listener, core: _, counted, tunnel, left } = self;
+        let Departure { client, socket, tls, listener, core: _, counted, on_way: _, tunnel, left } = self;
         Arrival { client, socket, tls, listener, stays: Some(reason), counted, tunnel, left }
     }
 }
@@ -370,6 +372,57 @@ impl Drop for InTransit {
     }
 }
 
+/// No more connections of the process leave while so many are on their way: each of them is served by nobody until it has arrived, and the next
+/// process gets all of them at once.
+pub const ON_WAY_MIN: usize = 8;
+/// So many where the way takes long whatever their number is, as the CPUs are busy with something else.
+const ON_WAY_MAX: usize = 128;
+/// A way that takes so long is long.
+const LONG_WAY: Duration = Duration::from_millis(4);
+
+/// The way to the other process.
+#[derive(Debug)]
+pub struct Way {
+    /// How many connections of clients are on it.
+    count: AtomicUsize,
+    /// How many there may be.
+    most: AtomicUsize,
+    /// Whoever waits until there are fewer, one at a time.
+    fewer: Notify,
+}
+
+impl Default for Way {
+    fn default() -> Way {
+        Way { count: AtomicUsize::new(0), most: AtomicUsize::new(ON_WAY_MIN), fewer: Notify::new() }
+    }
+}
+
+impl Way {
+    /// It took some connections so long. Twice as many go at a time when that is long, and half as many when it is not.
+    pub fn took(&self, time: Duration) {
+        let most = self.most.load(Ordering::Relaxed);
+        let next = if time >= LONG_WAY { (most * 2).min(ON_WAY_MAX) } else { (most / 2).max(ON_WAY_MIN) };
+        self.most.store(next, Ordering::Relaxed);
+    }
+
+    fn has_room(&self) -> bool {
+        self.count.load(Ordering::Relaxed) < self.most.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts a connection among those on their way: sent off, and neither given nor back.
+#[derive(Debug)]
+pub struct OnWay(Arc<Way>);
+
+impl Drop for OnWay {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::Relaxed);
+        if self.0.has_room() {
+            self.0.fewer.notify_one();
+        }
+    }
+}
+
 /// Where connections go that leave their core.
 #[derive(Clone, Debug)]
 pub struct Mover {
@@ -379,8 +432,7 @@ pub struct Mover {
     takes_http2_servers: bool,
     patience: Option<Duration>,
     takes_http2: bool,
-    /// How many of clients are on their way.
-    queued: Arc<AtomicUsize>,
+    way: Arc<Way>,
 }
 
 /// What leaves, as the other process takes it.
@@ -405,8 +457,8 @@ pub struct Moved {
     pub clients: mpsc::UnboundedReceiver<Departure>,
     /// Idle ones to servers.
     pub servers: mpsc::UnboundedReceiver<IdleServer>,
-    /// How many of clients are on their way; whoever takes one out says so here.
-    pub queued: Arc<AtomicUsize>,
+    /// How many go at a time.
+    pub way: Arc<Way>,
 }
 
 impl Mover {
@@ -419,10 +471,10 @@ impl Mover {
             takes_http2_servers: terms.with_servers && terms.with_http2_servers,
             patience: terms.patience,
             takes_http2: terms.with_http2,
-            queued: Arc::default(),
+            way: Arc::default(),
         };
-        let moved = Moved { clients: departures, servers, queued: mover.queued.clone() };
-        (mover, moved)
+        let way = mover.way.clone();
+        (mover, Moved { clients: departures, servers, way })
     }
 
     /// How long requests in flight have to end; `None`: as long as they take.
@@ -435,14 +487,23 @@ impl Mover {
         self.takes_http2
     }
 
-    /// How many connections of clients are on their way.
-    pub fn queued(&self) -> usize {
-        self.queued.load(Ordering::Relaxed)
+    /// Waits until few connections of clients are on their way, or nobody takes any (more).
+    pub async fn room(&self) {
+        while !self.has_room() {
+            // One that left the way meanwhile has left a permit.
+            self.way.fewer.notified().await;
+        }
     }
 
-    /// Whether nobody takes any (more).
-    pub fn is_closed(&self) -> bool {
-        self.clients.is_closed()
+    /// Whoever waited for [room](Self::room) has sent off what there was: it is the turn of the next one, if there is room still.
+    pub fn pass_on(&self) {
+        if self.has_room() {
+            self.way.fewer.notify_one();
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.way.has_room() || self.clients.is_closed()
     }
 
     /// Whether idle connections to servers leave.
@@ -470,12 +531,18 @@ impl Mover {
         }
     }
 
+    /// Counts one more connection among those on their way.
+    pub(crate) fn begin_way(&self) -> OnWay {
+        self.way.count.fetch_add(1, Ordering::Relaxed);
+        OnWay(self.way.clone())
+    }
+
     /// Sends a connection off; it comes back at once when nobody takes any (more).
     ///
     /// # Errors
     /// Nobody takes it.
-    pub fn send(&self, departure: Departure) -> Result<(), Box<Departure>> {
-        self.queued.fetch_add(1, Ordering::Relaxed);
+    pub fn send(&self, mut departure: Departure) -> Result<(), Box<Departure>> {
+        departure.on_way = Some(self.begin_way());
         self.clients.send(departure).map_err(|refused| Box::new(refused.0))
     }
 }
@@ -483,6 +550,20 @@ impl Mover {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_go_at_a_time_where_the_way_is_long() {
+        let way = Way::default();
+        let check = |times: usize, took: Duration, expect: usize| {
+            (0..times).for_each(|_| way.took(took));
+            assert_eq!(way.most.load(Ordering::Relaxed), expect);
+        };
+        check(1, LONG_WAY / 2, ON_WAY_MIN);
+        check(2, LONG_WAY, 4 * ON_WAY_MIN);
+        check(1, LONG_WAY / 2, 2 * ON_WAY_MIN);
+        check(10, 9 * LONG_WAY, ON_WAY_MAX);
+        check(10, Duration::ZERO, ON_WAY_MIN);
+    }
 
     #[test]
     fn what_is_on_its_way_is_open() {

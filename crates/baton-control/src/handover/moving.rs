@@ -69,6 +69,8 @@ pub enum LeavingEvent {
 #[derive(Debug)]
 struct Batch {
     connections: Vec<Departure>,
+    /// When they were offered.
+    began: Instant,
     /// When the other process must have replied.
     end: Instant,
 }
@@ -173,7 +175,7 @@ impl Leaving {
             return Ok(());
         }
         self.batch = self.batch.wrapping_add(1);
-        self.offered = Some(Batch { connections: offered, end: now + TAKE_WITHIN });
+        self.offered = Some(Batch { connections: offered, began: now, end: now + TAKE_WITHIN });
         let offer = Connections { batch: self.batch, connections: records };
         channel.send(Message::Connections(offer), &[], ANSWER_WITHIN).await
     }
@@ -188,6 +190,7 @@ impl Leaving {
             return Ok(());
         }
         let Some(batch) = self.offered.take() else { return Ok(()) };
+        self.departures.took(batch.began.elapsed());
         let mut going = Vec::with_capacity(batch.connections.len());
         for (at, departure) in (0..).zip(batch.connections) {
             match take.staying.iter().find(|staying| staying.at == at) {

@@ -60,6 +60,7 @@ pub fn departure(
         listener: connection.membership.listener().clone(),
         core: core.number,
         counted: core.count_in_transit(),
+        on_way: None,
         tunnel: None,
         left: session.take_state(),
     })
@@ -94,10 +95,8 @@ impl Client {
         connection.orders().notes.enters(&slot);
         let mut deadline = Deadline::default();
         deadline.set(client.due);
-        match stays {
-            Some(reason) => core.stays(&connection.membership.registered, reason),
-            // One that arrives while we leave ourselves goes on.
-            None => core.sends_on(connection.orders()),
+        if let Some(reason) = stays {
+            core.stays(&connection.membership.registered, reason);
         }
         let session = Session::resumed(slot, client.requests, client.rested_ms);
         session.put_state(core, left);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -77,28 +78,28 @@ pub enum Leaver {
 impl Departures {
     /// The next one, those to servers first; `None`: there will be none. May be abandoned and begun again.
     pub async fn next(&mut self, with_clients: bool) -> Option<Leaver> {
-        let Moved { clients, servers, queued } = &mut self.moved;
+        let Moved { clients, servers, way: _ } = &mut self.moved;
         tokio::select! {
             biased;
             Some(server) = servers.recv() => Some(Leaver::Server(server)),
-            client = clients.recv(), if with_clients => client.map(|client| {
-                queued.fetch_sub(1, Ordering::Relaxed);
-                Leaver::Client(client)
-            }),
+            client = clients.recv(), if with_clients => client.map(Leaver::Client),
             else => None,
         }
     }
 
     /// The next one of a client, if there is one.
     pub fn try_next(&mut self) -> Option<Departure> {
-        let departure = self.moved.clients.try_recv().ok()?;
-        self.moved.queued.fetch_sub(1, Ordering::Relaxed);
-        Some(departure)
+        self.moved.clients.try_recv().ok()
     }
 
     /// The next one to a server, if there is one.
     pub fn try_next_server(&mut self) -> Option<IdleServer> {
         self.moved.servers.try_recv().ok()
+    }
+
+    /// It took connections so long from here until they were given.
+    pub fn took(&self, time: Duration) {
+        self.moved.way.took(time);
     }
 
     /// Gives a connection back to its core, where it stays.

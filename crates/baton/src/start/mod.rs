@@ -35,8 +35,8 @@ use baton_control::{
 };
 use baton_kernel::cells::CellMemory;
 use baton_kernel::output::{self, WriteMode};
-use baton_kernel::process::ignore_sigpipe;
 use baton_kernel::process::known::ProcessId;
+use baton_kernel::process::{ignore_sigpipe, priority};
 use baton_master::Resumed;
 use baton_master::process::Program;
 use baton_model::{EndedOverride, Model};
@@ -64,6 +64,8 @@ pub struct Origin {
 pub fn run(program: &str, run: Run, origin: Origin) -> ExitCode {
     if !run.check {
         output::set_mode(WriteMode::Brief);
+        // The process that this one takes over from serves meanwhile. A refusal costs its requests some time, and nothing else.
+        let _ = priority::let_cores_preempt();
     }
     let messages = Rc::new(Messages::new(program, VERSION, run.quiet));
     let last_words = origin.summons.as_ref().and_then(Summons::last_words);
