@@ -179,6 +179,8 @@ async fn third_party_clients_do_not_notice() {
     let load = Load::start(options).expect("the options are right");
     until("all are there", || now.status().connections == CONNECTIONS);
     let before = replaced(&mut now, TAKEOVERS);
+    let counted = || frontend_counter(&now.status(), "web", "req_tot");
+    until("they go on", || counted() > 100 + CONNECTIONS as u64);
     let result = load.stop().await;
     assert_eq!(result.counts.failed(), 0, "{:?} {:?}", result.failures, result.errors);
     assert!(result.counts.completed > 100, "only {}", result.counts.completed);
