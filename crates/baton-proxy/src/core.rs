@@ -476,6 +476,18 @@ impl Core {
         orders.order() == Order::Move && self.mover.borrow().is_some()
     }
 
+    /// Whether a tunnel of this connection leaves for another process with what waits in it.
+    #[inline]
+    pub fn bytes_move(&self, orders: &Orders) -> bool {
+        self.request_moves(orders) && self.mover.borrow().as_ref().is_some_and(Mover::takes_held)
+    }
+
+    /// Whether this connection leaves for another process in the middle of a request's head.
+    #[inline]
+    pub fn head_moves(&self, orders: &Orders) -> bool {
+        orders.order() == Order::Move && self.mover.borrow().as_ref().is_some_and(Mover::takes_heads)
+    }
+
     /// Whether a request in flight of this connection leaves for another process in the middle.
     #[inline]
     pub fn request_moves(&self, orders: &Orders) -> bool {

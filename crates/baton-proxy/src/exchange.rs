@@ -7,16 +7,18 @@
 use std::cell::RefCell;
 use std::mem;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::task::Context;
 use std::time::{Duration, Instant};
 
 use baton_rules::{Captures, Counted, LogLevel, RuleLine, RuleSettings, TrackedCounters, UniqueId, Variables};
 
+use crate::balance::Slot;
 use crate::connection::Connection;
 use crate::core::{Core, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Cause, Ended, Phase, Side};
-use crate::facts::LogFacts;
+use crate::facts::{KeptFacts, LogFacts};
 use crate::messages::Messages;
 use crate::moving::RequestState;
 use crate::patience::Patience;
@@ -156,7 +158,7 @@ impl<'a, M> Exchange<'a, M> {
     /// What rules have set before holds for it: before the connection was served as HTTP, or in another process.
     #[cold]
     pub fn take_over(&mut self, set: RequestState) {
-        let RequestState { tracked, variables, captures, unique_id, log_level, last_rule, settings } = set;
+        let RequestState { tracked, variables, captures, unique_id, log_level, last_rule, settings, began } = set;
         self.tracked = tracked;
         self.variables = variables;
         self.captures = RefCell::new(captures);
@@ -164,6 +166,9 @@ impl<'a, M> Exchange<'a, M> {
         self.log_level = log_level;
         self.last_rule = last_rule;
         self.settings = settings;
+        if let Some(began) = began {
+            self.facts.has_begun(began);
+        }
     }
 
     /// Takes out what rules have left in it, for another process; `None`: nothing.
@@ -177,8 +182,31 @@ impl<'a, M> Exchange<'a, M> {
             log_level: self.log_level.take(),
             last_rule: self.last_rule.take(),
             settings: mem::take(&mut self.settings),
+            began: None,
         };
         (!state.is_empty()).then(|| Box::new(state))
+    }
+
+    /// Goes on in this place of this backend, where it was in another process, with what is known of it. `None`: there is no such backend any
+    /// more, as the configuration has changed since it was asked.
+    pub fn resume_at(
+        &mut self,
+        core: &Core,
+        (backend, slot): (&str, &Slot),
+        known: KeptFacts,
+    ) -> Option<Rc<BackendView>> {
+        let backend = self.progress.frontend.backends.get(backend)?;
+        self.facts = LogFacts::resumed(known);
+        self.progress.enter(&backend);
+        if self.facts.has_request {
+            self.progress.note_counted_request();
+        }
+        self.orders.notes.goes_to(&backend);
+        let server = slot.server();
+        let figures = || backend.plan.figures.server(server.name());
+        self.progress.choose(server, || core.upstreams.counters(server, core.now(), figures));
+        self.orders.notes.is_at(server);
+        Some(backend)
     }
 
     /// The client's address, or what rules made of it; `None` on unix sockets.

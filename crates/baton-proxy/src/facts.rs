@@ -289,6 +289,11 @@ impl LogFacts {
         if self.0.is_first { self.0.started } else { self.0.began }
     }
 
+    /// It began then, in another process.
+    pub fn has_begun(&mut self, began: Instant) {
+        self.0.began = began;
+    }
+
     /// The request's head, of `len` bytes, is complete.
     pub fn head_received(&mut self, len: usize, now: Instant) {
         self.0.has_request = true;

@@ -12,7 +12,6 @@ use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::core::{Core, Interrupt, Order, poll_until};
 use crate::exchange::Exchange;
-use crate::facts::LogFacts;
 use crate::http2::{self, StreamTasks};
 use crate::messages::Messages;
 use crate::moving::{MovedTunnel, StayReason};
@@ -255,16 +254,7 @@ async fn resume_exchange(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunn
     let MovedTunnel { state, socket, tls, slot } = tunnel;
     let messages = core.messages(core.buffers.take());
     let mut exchange = Exchange::of_http(core, client.origin().0, messages);
-    // The configuration may have changed since it was asked.
-    let backend = exchange.progress.frontend.backends.get(&state.backend)?;
-    exchange.facts = LogFacts::resumed(state.facts);
-    exchange.progress.enter(&backend);
-    exchange.progress.note_counted_request();
-    exchange.orders.notes.goes_to(&backend);
-    let server = slot.server().clone();
-    let figures = || backend.plan.figures.server(server.name());
-    exchange.progress.choose(&server, || core.upstreams.counters(&server, core.now(), figures));
-    exchange.orders.notes.is_at(&server);
+    let backend = exchange.resume_at(core, (&state.backend, &slot), state.facts)?;
     let request = (*state.request?, state.active);
     let parked = in_flight::arrive(core, &mut exchange, &backend, &slot, request, (socket, tls))?;
     let ending = request::resume(core, &mut exchange, &backend, slot, parked).await;

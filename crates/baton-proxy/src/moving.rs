@@ -60,10 +60,20 @@ pub struct IdleClient {
     pub due: Option<Instant>,
     /// What there is to know of HTTP/2; `None`: it is not spoken.
     pub http2: Option<Box<Http2State>>,
+    /// The request whose head has begun to come; `None`: none has.
+    pub head: Option<Box<BegunHead>>,
 }
 
-/// A session in `mode tcp` or a tunnel of HTTP at a byte boundary, where nothing waits that was read, or a request in flight. Its two sockets, and its place at the
-/// server, belong to whoever has it.
+/// A part of a request's head.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BegunHead {
+    /// What has come of it.
+    pub input: Vec<u8>,
+    /// When it began.
+    pub began: Instant,
+}
+
+/// A session in `mode tcp`, a tunnel of HTTP, or a request in flight. Its two sockets, and its place at the server, belong to whoever has it.
 #[derive(Debug)]
 pub struct MovedTunnel {
     /// What is known of it.
@@ -123,12 +133,14 @@ pub struct RequestState {
     pub last_rule: Option<RuleLine>,
     /// What else was set.
     pub settings: RuleSettings,
+    /// When its head began to come, in another process.
+    pub began: Option<Instant>,
 }
 
 impl RequestState {
     /// Whether rules have left nothing.
     pub fn is_empty(&self) -> bool {
-        let RequestState { tracked, variables, captures, unique_id, log_level, last_rule, settings } = self;
+        let RequestState { tracked, variables, captures, unique_id, log_level, last_rule, settings, began: _ } = self;
         tracked.is_empty()
             && variables.is_empty()
             && *captures == Captures::default()
@@ -210,13 +222,15 @@ pub enum ResponseState {
     },
 }
 
-/// The most bytes that go with a request in flight: its head, and what was read and is not written. One that has more stays until those are
-/// written.
+/// The most bytes that go with a request in flight or a tunnel: a head, and what was read and is not written. One that has more stays until
+/// those are written.
 pub const HELD_MAX: usize = 512 * 1024;
 
 /// One direction.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PumpState {
+    /// What was read and is not written.
+    pub held: Vec<u8>,
     /// Bytes so far.
     pub moved: u64,
     /// The sender has ended it.
@@ -312,6 +326,13 @@ pub fn version_text(text: &str) -> Option<&'static str> {
     Version::of(text.as_bytes()).map(Version::text)
 }
 
+impl TunnelState {
+    /// How many bytes wait in both directions.
+    pub fn held(&self) -> usize {
+        self.up.held.len() + self.down.held.len()
+    }
+}
+
 impl InFlightRequest {
     /// How many bytes go with it.
     pub fn held(&self) -> usize {
@@ -338,8 +359,8 @@ pub(crate) fn read_request_head(request: &mut RequestHead, head: &[u8]) -> bool 
 impl Departure {
     /// How many bytes go with it that were read and are not written.
     pub fn held(&self) -> usize {
-        let request = self.tunnel.as_ref().and_then(|tunnel| tunnel.state.request.as_ref());
-        request.map_or(0, |request| request.held())
+        let Some(tunnel) = &self.tunnel else { return 0 };
+        tunnel.state.held() + tunnel.state.request.as_ref().map_or(0, |request| request.held())
     }
 
     /// TLS with the client, and with its server.
@@ -432,6 +453,8 @@ pub struct Mover {
     takes_http2_servers: bool,
     patience: Option<Duration>,
     takes_http2: bool,
+    takes_held: bool,
+    takes_heads: bool,
     way: Arc<Way>,
 }
 
@@ -448,6 +471,10 @@ pub struct MoveTerms {
     pub with_tls: bool,
     /// Connections of clients with HTTP/2 leave, too.
     pub with_http2: bool,
+    /// Tunnels leave with bytes that wait in them, too, when the patience is over.
+    pub with_held: bool,
+    /// Connections leave in the middle of a request's head, too.
+    pub with_heads: bool,
 }
 
 /// Where connections come out that have left their cores.
@@ -471,6 +498,8 @@ impl Mover {
             takes_http2_servers: terms.with_servers && terms.with_http2_servers,
             patience: terms.patience,
             takes_http2: terms.with_http2,
+            takes_held: terms.with_held,
+            takes_heads: terms.with_heads,
             way: Arc::default(),
         };
         let way = mover.way.clone();
@@ -485,6 +514,16 @@ impl Mover {
     /// Whether connections of clients with HTTP/2 leave.
     pub fn takes_http2(&self) -> bool {
         self.takes_http2
+    }
+
+    /// Whether tunnels leave with bytes that wait in them.
+    pub fn takes_held(&self) -> bool {
+        self.takes_held
+    }
+
+    /// Whether connections leave in the middle of a request's head.
+    pub fn takes_heads(&self) -> bool {
+        self.takes_heads
     }
 
     /// Waits until few connections of clients are on their way, or nobody takes any (more).

@@ -409,7 +409,9 @@ impl Upstreams {
         let mut pools = self.pools.borrow_mut();
         pools.retain(|_, pool| stays(&pool.server));
         for pool in pools.values_mut() {
-            let (config, encryption) = (pool.server.config(), pool.server.encryption());
+            let config = pool.server.config();
+            // It may be that only its health checks are encrypted.
+            let encryption = pool.server.encryption().filter(|_| config.tls.is_some());
             pool.idle.retain(|connection| connection.fits(&config, encryption.as_ref()));
             pool.keep_http2(|connection| connection.connection.fits(&config, encryption.as_ref()));
         }

@@ -7,7 +7,7 @@ use crate::balance::Slot;
 use crate::core::Core;
 use crate::ended::Ended;
 use crate::exchange::Exchange;
-use crate::parse;
+use crate::parse::{self, Head};
 use crate::record;
 use crate::relay::{self, Parked, Passed, in_flight, upgraded};
 use crate::respond::{self, Ending, Sent};
@@ -47,7 +47,14 @@ async fn conclude(core: &Rc<Core>, exchange: &mut Exchange<'_>, outcome: Result<
 
 /// The request's way to a server and back.
 async fn forward(core: &Rc<Core>, exchange: &mut Exchange<'_>) -> Result<Sent, Ended> {
-    parse::head(core, exchange).await.inspect_err(|ended| record::unread(core, exchange, *ended))?;
+    match parse::head(core, exchange).await {
+        Ok(Head::Complete) => {}
+        Ok(Head::Left) => return Ok(Sent { left: true, ..Sent::default() }),
+        Err(ended) => {
+            record::unread(core, exchange, ended);
+            return Err(ended);
+        }
+    }
     let (backend, preference) = match route::choose(core, exchange).await? {
         Routed::Backend(backend, preference) => (backend, preference),
         Routed::Answered(answer) => return respond::answer(core, exchange, answer).await,

@@ -14,7 +14,6 @@ use crate::client::{Client, Input};
 use crate::core::Core;
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
-use crate::facts::LogFacts;
 use crate::moving::{MovedTunnel, RequestState};
 use crate::record;
 use crate::relay::movable::{self, Relayed};
@@ -47,7 +46,9 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
                 messages: read, session, tracked, variables, unique_id, log_level, last_rule, settings, ..
             } = exchange;
             let captures = exchange.captures.into_inner();
-            session.hand_on(RequestState { tracked, variables, captures, unique_id, log_level, last_rule, settings });
+            let left =
+                RequestState { tracked, variables, captures, unique_id, log_level, last_rule, settings, began: None };
+            session.hand_on(left);
             *input = read;
             return Served::IsHttp;
         }
@@ -84,21 +85,10 @@ pub async fn serve(core: &Rc<Core>, client: &mut Client) -> Served {
 pub async fn resume(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunnel) {
     let MovedTunnel { state, socket, tls, slot } = tunnel;
     let mut exchange: Exchange<'_, Input> = Exchange::begin(core, client.origin().0, None);
-    // The configuration has changed since it was asked.
-    let Some(backend) = exchange.progress.frontend.backends.get(&state.backend) else { return };
-    exchange.facts = LogFacts::resumed(state.facts);
     if let Some(left) = exchange.session.take_handed_on() {
         exchange.take_over(*left);
     }
-    exchange.progress.enter(&backend);
-    if exchange.facts.has_request {
-        exchange.progress.note_counted_request();
-    }
-    exchange.orders.notes.goes_to(&backend);
-    let server = slot.server().clone();
-    let figures = || backend.plan.figures.server(server.name());
-    exchange.progress.choose(&server, || core.upstreams.counters(&server, core.now(), figures));
-    exchange.orders.notes.is_at(&server);
+    let Some(backend) = exchange.resume_at(core, (&state.backend, &slot), state.facts) else { return };
     let (splice_up, splice_down) = exchange.progress.frontend.splicers(&core.pipes, &backend);
     let pumps = (Pump::resumed(state.up).splicing(splice_up), Pump::resumed(state.down).splicing(splice_down));
     let [client, server] = state.active;

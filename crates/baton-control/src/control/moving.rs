@@ -52,6 +52,8 @@ impl Control {
             with_http2_servers: kinds.has(MoveKind::Http2Servers),
             with_tls: kinds.has(MoveKind::Tls),
             with_http2: kinds.has(MoveKind::Http2),
+            with_held: kinds.has(MoveKind::HeldBytes),
+            with_heads: kinds.has(MoveKind::RequestHeads),
         });
         self.workers.command(Command::Move(mover)).await;
         Some(Leaving::new(departures, self.line.registry().moves.clone(), ready.takes()))

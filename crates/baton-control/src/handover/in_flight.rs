@@ -279,7 +279,8 @@ impl FlowRecord {
 pub struct Bytes(pub Vec<u8>);
 
 impl Bytes {
-    fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

@@ -25,17 +25,23 @@ pub enum MoveKind {
     ServerPools,
     /// One with HTTP/2.
     Http2Servers,
+    /// A session with bytes that its receiver has not taken.
+    HeldBytes,
+    /// A request whose head has begun to come.
+    RequestHeads,
 }
 
 impl MoveKind {
     /// All of them, with what they are called between processes.
-    const ALL: [(MoveKind, &str); 6] = [
+    const ALL: [(MoveKind, &str); 8] = [
         (MoveKind::SessionState, "session-state"),
         (MoveKind::Tls, "tls"),
         (MoveKind::Requests, "requests"),
         (MoveKind::Http2, "http2"),
         (MoveKind::ServerPools, "server-pools"),
         (MoveKind::Http2Servers, "http2-servers"),
+        (MoveKind::HeldBytes, "held-bytes"),
+        (MoveKind::RequestHeads, "request-heads"),
     ];
 }
 
@@ -50,13 +56,15 @@ const TAKEN: &[MoveKind] = &[
     MoveKind::Http2,
     MoveKind::ServerPools,
     MoveKind::Http2Servers,
+    MoveKind::HeldBytes,
+    MoveKind::RequestHeads,
 ];
 
 /// Some kinds, as a list of their words between processes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MoveKinds {
     /// A bit for each, at its place.
-    known: u8,
+    known: u32,
     /// There are words that are unknown here.
     has_unknown: bool,
 }
@@ -93,7 +101,7 @@ impl MoveKinds {
     }
 }
 
-fn bit(kind: MoveKind) -> u8 {
+fn bit(kind: MoveKind) -> u32 {
     1 << kind as u8
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_proxy::moving::{
-    Activity, Departure, HELD_MAX, Http2Protocol, Http2Role, Http2State, IdleClient, KeptFacts, KeptHead, MovedTls,
-    PumpState, StayReason, TlsRole, TunnelState, version_text,
+    Activity, BegunHead, Departure, HELD_MAX, Http2Protocol, Http2Role, Http2State, IdleClient, KeptFacts, KeptHead,
+    MovedTls, PumpState, StayReason, TlsRole, TunnelState, version_text,
 };
 use baton_tls::rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -62,13 +62,21 @@ pub fn needs_of(departure: &Departure) -> MoveKinds {
     if departure.tls().iter().any(Option::is_some) {
         needs.add(MoveKind::Tls);
     }
+    if departure.tunnel.as_ref().is_some_and(|tunnel| tunnel.state.held() > 0) {
+        needs.add(MoveKind::HeldBytes);
+    }
+    if departure.client.head.is_some() {
+        needs.add(MoveKind::RequestHeads);
+    }
     needs
 }
 
 /// Why a connection stays where the other process takes no such.
 pub fn reason_of(departure: &Departure, takes: Takes) -> StayReason {
     let has_tls = departure.tls().iter().any(Option::is_some);
+    let holds = departure.tunnel.as_ref().is_some_and(|tunnel| tunnel.state.held() > 0);
     match &departure.left {
+        _ if holds && !takes.kinds.has(MoveKind::HeldBytes) => StayReason::InFlight,
         _ if has_tls && !takes.kinds.has(MoveKind::Tls) => StayReason::Tls,
         Some(left) if !takes.kinds.has(MoveKind::SessionState) => left.reason_to_stay(),
         _ => StayReason::Unknown,
@@ -140,6 +148,33 @@ pub struct ConnectionRecord {
     /// What there is to know of HTTP/2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http2: Option<Http2Record>,
+    /// The request whose head has begun to come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun: Option<BegunRecord>,
+}
+
+/// A part of a request's head.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BegunRecord {
+    /// What has come of it.
+    pub input: Bytes,
+    /// Since it began, microseconds.
+    pub began_us: u64,
+}
+
+impl BegunRecord {
+    fn of(head: &BegunHead, now: Instant) -> BegunRecord {
+        let began_us = microseconds(now.saturating_duration_since(head.began));
+        BegunRecord { input: Bytes(head.input.clone()), began_us }
+    }
+
+    /// `None`: what is said of it cannot be.
+    fn head(self, now: Instant) -> Option<Box<BegunHead>> {
+        let BegunRecord { input: Bytes(input), began_us } = self;
+        let is_possible = (1..=HELD_MAX).contains(&input.len());
+        Some(Box::new(BegunHead { began: ago(now, began_us).filter(|_| is_possible)?, input }))
+    }
 }
 
 /// A connection with HTTP/2.
@@ -213,6 +248,7 @@ impl ConnectionRecord {
             left: departure.left.as_deref().map(SessionRecord::of),
             tls: tls_of(departure.tls.as_deref()),
             http2: client.http2.as_deref().map(Http2Record::of),
+            begun: client.head.as_deref().map(|head| BegunRecord::of(head, now)),
         }
     }
 
@@ -223,6 +259,8 @@ impl ConnectionRecord {
         let is_short = self.proxy_values.is_none()
             && self.left.is_none()
             && self.http2.is_none()
+            && self.begun.is_none()
+            && !self.needs.has(MoveKind::HeldBytes)
             && !has_request
             && head.is_none_or(|head| head.line.len() <= 1024);
         let tls = [&self.tls].into_iter().chain(self.tunnel.as_ref().map(|tunnel| &tunnel.tls));
@@ -260,7 +298,9 @@ impl ConnectionRecord {
         // What is described has to be needed, too.
         let is_odd = self.left.is_some() && !self.needs.has(MoveKind::SessionState)
             || self.http2.is_some() != self.needs.has(MoveKind::Http2)
-            || self.http2.is_some() && self.format != IDLE;
+            || self.begun.is_some() != self.needs.has(MoveKind::RequestHeads)
+            || (self.http2.is_some() || self.begun.is_some()) && self.format != IDLE
+            || self.http2.is_some() && self.begun.is_some();
         if is_odd || !taken().covers(self.format, self.needs) {
             return Err(StayReason::Unknown);
         }
@@ -269,7 +309,8 @@ impl ConnectionRecord {
             (IDLE, None) => None,
             (TUNNEL | HTTP_TUNNEL, Some(tunnel))
                 if tunnel.facts.head.is_some() == (self.format == HTTP_TUNNEL)
-                    && tunnel.request.is_some() == self.needs.has(MoveKind::Requests) =>
+                    && tunnel.request.is_some() == self.needs.has(MoveKind::Requests)
+                    && tunnel.holds() == self.needs.has(MoveKind::HeldBytes) =>
             {
                 Some(tunnel.state(now).ok_or(StayReason::Unknown)?)
             }
@@ -280,6 +321,10 @@ impl ConnectionRecord {
         }
         let http2 = match self.http2 {
             Some(http2) => Some(http2.state(Http2Role::Server).ok_or(StayReason::Unknown)?),
+            None => None,
+        };
+        let head = match self.begun {
+            Some(begun) => Some(begun.head(now).ok_or(StayReason::Unknown)?),
             None => None,
         };
         let accepted = ago(now, self.age_us).ok_or(StayReason::Unknown)?;
@@ -296,6 +341,7 @@ impl ConnectionRecord {
             rested_ms: self.rested_ms,
             due,
             http2,
+            head,
         };
         Ok(Described { client, tunnel, left: self.left })
     }
@@ -358,6 +404,9 @@ pub struct TunnelRecord {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PumpRecord {
+    /// What was read and is not written.
+    #[serde(skip_serializing_if = "Bytes::is_empty")]
+    pub held: Bytes,
     /// Bytes so far.
     pub moved: u64,
     /// The sender has ended it.
@@ -464,7 +513,10 @@ impl HeadRecord {
 
 impl TunnelRecord {
     fn of(state: &TunnelState, now: Instant) -> TunnelRecord {
-        let pump = |&PumpState { moved, ended, shut }: &PumpState| PumpRecord { moved, ended, shut };
+        let pump = |PumpState { held, moved, ended, shut }: &PumpState| {
+            let (moved, ended, shut) = (*moved, *ended, *shut);
+            PumpRecord { held: Bytes(held.clone()), moved, ended, shut }
+        };
         let since = |at: Instant| microseconds(now.saturating_duration_since(at));
         let [client, server] = state.active;
         let facts = &state.facts;
@@ -499,9 +551,18 @@ impl TunnelRecord {
         }
     }
 
+    /// Whether bytes wait in it.
+    fn holds(&self) -> bool {
+        !self.up.held.is_empty() || !self.down.held.is_empty()
+    }
+
     /// The session at `now`; `None`: what is said of it cannot be.
     fn state(self, now: Instant) -> Option<TunnelState> {
-        let pump = |PumpRecord { moved, ended, shut }: PumpRecord| PumpState { moved, ended, shut };
+        // What nobody takes any more does not wait.
+        let pump = |PumpRecord { held: Bytes(held), moved, ended, shut }: PumpRecord| {
+            let is_possible = held.len() <= HELD_MAX && (held.is_empty() || !shut);
+            is_possible.then_some(PumpState { held, moved, ended, shut })
+        };
         let ago = |us: u64| ago(now, us);
         let [client_read, client_written, server_read, server_written] = self.active_us;
         let active = |read, written| Some(Activity { read: ago(read)?, written: ago(written)? });
@@ -521,8 +582,8 @@ impl TunnelRecord {
         Some(TunnelState {
             backend: self.backend.into(),
             server: self.server.into(),
-            up: pump(self.up),
-            down: pump(self.down),
+            up: pump(self.up)?,
+            down: pump(self.down)?,
             active: [active(client_read, client_written)?, active(server_read, server_written)?],
             facts: KeptFacts {
                 started: ago(facts.started_us)?,
@@ -584,6 +645,23 @@ mod tests {
         check(r#"{"format":1,"requests":3,"needs":[]}"#, Ok(3));
         check(r#"{"format":1,"requests":3,"needs":["later"]}"#, Err(StayReason::Unknown));
         check(r#"{"requests":3}"#, Err(StayReason::Unknown));
+        let begun =
+            |needs: &str, begun: &str| format!(r#"{{"format":1,"requests":3,"needs":[{needs}],"begun":{{{begun}}}}}"#);
+        check(&begun(r#""request-heads""#, r#""input":"R0VU","began_us":7"#), Ok(3));
+        check(&begun("", r#""input":"R0VU""#), Err(StayReason::Unknown));
+        check(&begun(r#""request-heads""#, ""), Err(StayReason::Unknown));
+        check(
+            &begun(r#""request-heads""#, r#""input":"R0VU","began_us":18446744073709551615"#),
+            Err(StayReason::Unknown),
+        );
+        check(r#"{"format":1,"requests":3,"needs":["request-heads"]}"#, Err(StayReason::Unknown));
+        let holding = |needs: &str, up: &str| {
+            format!(r#"{{"format":2,"requests":3,"needs":[{needs}],"tunnel":{{"up":{{{up}}}}}}}"#)
+        };
+        check(&holding(r#""held-bytes""#, r#""held":"R0VU","ended":true"#), Ok(3));
+        check(&holding(r#""held-bytes""#, r#""held":"R0VU","shut":true"#), Err(StayReason::Unknown));
+        check(&holding("", r#""held":"R0VU""#), Err(StayReason::Unknown));
+        check(&holding(r#""held-bytes""#, ""), Err(StayReason::Unknown));
         check(r#"{"format":1,"age_us":18446744073709551615}"#, Err(StayReason::Unknown));
         check(r#"{"format":2,"tunnel":{"active_us":[0,0,0,18446744073709551615]}}"#, Err(StayReason::Unknown));
     }
@@ -591,7 +669,7 @@ mod tests {
     #[test]
     fn a_session_is_read_as_it_is_written() {
         let now = Instant::now();
-        let text = r#"{"backend":"b","server":"s","up":{"moved":7,"ended":true,"shut":true},"down":{"moved":9},
+        let text = r#"{"backend":"b","server":"s","up":{"moved":7,"ended":true,"shut":true},"down":{"held":"R0VU","moved":9},
             "active_us":[1,2,3,4],"facts":{"started_us":50,"began_us":40,"is_first":true,"request_us":1,"queue_us":0,"connect_us":3,
             "server":"192.0.2.1:80","source":"[2001:db8::1]:4711","bytes_in":5,"bytes_out":6,"retries":2,"redispatched":true,
             "server_queue":8,"backend_queue":9,"cookie":[86,10],"logged":true,"silent":true,

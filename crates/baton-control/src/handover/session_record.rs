@@ -193,6 +193,7 @@ impl RequestRecord {
             log_level,
             last_rule: self.last_rule.map(|(file, line)| RuleLine::at(&file, line)),
             settings: RuleSettings::resumed(self.settings.map(SettingsRecord::values)),
+            began: None,
         })
     }
 }

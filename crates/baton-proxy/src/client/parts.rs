@@ -7,11 +7,13 @@ use std::time::Instant;
 
 use socket2::Socket;
 
+use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::connection::{Connection, Membership};
 use crate::core::Core;
 use crate::deadline::Deadline;
-use crate::moving::{Arrival, Departure, IdleClient, StayReason};
+use crate::exchange::Exchange;
+use crate::moving::{Arrival, BegunHead, Departure, IdleClient, MovedTunnel, RequestState, StayReason};
 use crate::proxy_protocol::HeaderValues;
 use crate::session::Session;
 use crate::stream::Stream;
@@ -51,6 +53,7 @@ pub fn departure(
         rested_ms: session.rested_ms(),
         due,
         http2: None,
+        head: None,
     };
     let socket = connection.stream.socket().try_clone()?.into();
     Ok(Departure {
@@ -64,6 +67,51 @@ pub fn departure(
         tunnel: None,
         left: session.take_state(),
     })
+}
+
+/// Sends a client off in the middle of an exchange, with what rules have left in that. From then on it is none of ours: neither counted, nor
+/// logged. Otherwise all of it is as before, but for the tunnel, which comes back.
+pub fn send<M>(
+    core: &Core,
+    exchange: &mut Exchange<'_, M>,
+    mut departure: Departure,
+) -> Result<(), Option<Box<MovedTunnel>>> {
+    if let Some(request) = exchange.take_state() {
+        departure.left.get_or_insert_default().request = Some(request);
+    }
+    // It begins once more over there.
+    departure.client.requests = departure.client.requests.saturating_sub(1);
+    let refused = match core.mover() {
+        Some(mover) => match mover.send(departure) {
+            Ok(()) => return Ok(()),
+            Err(refused) => *refused,
+        },
+        None => departure,
+    };
+    exchange.connection.stream.put_back(refused.tls.as_deref());
+    exchange.session.put_state(core, refused.left);
+    if let Some(request) = exchange.session.take_handed_on() {
+        exchange.take_over(*request);
+    }
+    Err(refused.tunnel)
+}
+
+/// Sends a client off in the middle of a request's head, of which `input` has come. Otherwise all of it is as before.
+///
+/// # Errors
+/// It stays, for this reason.
+pub fn send_begun(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), StayReason> {
+    if let Some(reason) = reason_to_stay(exchange.connection, exchange.session) {
+        return Err(reason);
+    }
+    let departure = departure(core, exchange.connection, exchange.session, exchange.deadline.due());
+    let Ok(mut departure) = departure else { return Err(StayReason::Descriptors) };
+    let input = &exchange.messages.input;
+    if !input.is_empty() {
+        let head = BegunHead { input: input.to_vec(), began: exchange.facts.began };
+        departure.client.head = Some(Box::new(head));
+    }
+    send(core, exchange, departure).map_err(|_| StayReason::NoReply)
 }
 
 impl Client {
@@ -99,7 +147,13 @@ impl Client {
             core.stays(&connection.membership.registered, reason);
         }
         let session = Session::resumed(slot, client.requests, client.rested_ms);
+        let mut left = left;
+        let input = client.head.map(|head| {
+            let request: &mut Option<Box<RequestState>> = &mut left.get_or_insert_default().request;
+            request.get_or_insert_default().began = Some(head.began);
+            Box::new(Buffer::holding(core.buffers.size(false), &[], &head.input))
+        });
         session.put_state(core, left);
-        Client { connection, session, input: None, deadline }
+        Client { connection, session, input, deadline }
     }
 }

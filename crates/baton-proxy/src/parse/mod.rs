@@ -2,13 +2,18 @@
 
 mod body;
 
+use std::io;
+use std::task::{Context, Poll};
+
 use baton_http::{HeadErrorKind, Parsed, Version};
 use baton_http2::PREFACE;
 use baton_model::Mode;
 use baton_rules::CaptureSide;
 
 use crate::body::Arrived;
+use crate::buffer::Buffer;
 use crate::captures::Capture;
+use crate::client::parts;
 use crate::core::{Core, Interrupt, until};
 use crate::ended::{Cause, Ended, Phase};
 use crate::exchange::Exchange;
@@ -19,8 +24,17 @@ use crate::view::FrontendView;
 
 pub use body::{body, buffer_body, wait_for_body};
 
-/// Reads until the head is complete and judged. On success the request says what is in it.
-pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended> {
+/// What came of the wait for a request's head.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Head {
+    /// The request says what is in it.
+    Complete,
+    /// The connection has left for another process, with what had come of it.
+    Left,
+}
+
+/// Reads until the head is complete and judged, or until the connection leaves.
+pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<Head, Ended> {
     let view = exchange.progress.frontend.clone();
     if let Transport::Http2(stream) = exchange.client {
         // It was read, and judged, with the frames that it came in.
@@ -30,7 +44,7 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
         return if stream.is_given_up() {
             Err(Ended::refused(Cause::ClientAborted, Phase::Request, 0))
         } else {
-            Ok(())
+            Ok(Head::Complete)
         };
     }
     let timeouts = &view.plan.proxy.timeouts;
@@ -41,7 +55,7 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
         if !exchange.messages.input.is_empty() {
             match exchange.messages.request.parse(&exchange.messages.input, &view.limits) {
                 Ok(Parsed::Complete(len)) => {
-                    return complete(core, exchange, &view, len);
+                    return complete(core, exchange, &view, len).map(|()| Head::Complete);
                 }
                 Ok(Parsed::Partial) if exchange.messages.request.is_hopeless(&exchange.messages.input) => {
                     capture(core, exchange, &view, 0);
@@ -65,7 +79,19 @@ pub async fn head(core: &Core, exchange: &mut Exchange<'_>) -> Result<(), Ended>
                 return Err(Ended::new(Cause::Proxy, Phase::Request));
             }
         }
-        match read(core, exchange).await {
+        let read = match read(core, exchange).await {
+            Ok(Some(read)) => Ok(read),
+            Ok(None) => match parts::send_begun(core, exchange) {
+                Ok(()) => return Ok(Head::Left),
+                Err(reason) => {
+                    let registered = &exchange.connection.membership.registered;
+                    registered.core.stays(registered, reason);
+                    continue;
+                }
+            },
+            Err(interrupt) => Err(interrupt),
+        };
+        match read {
             Ok(closed @ (Ok(0) | Err(_))) => {
                 let nothing = exchange.messages.input.len() <= exchange.messages.request.blank();
                 if nothing && (!exchange.is_first || view.plan.proxy.logging.dont_log_null) {
@@ -180,8 +206,10 @@ fn late(exchange: &mut Exchange<'_>) -> Ended {
 
 /// Reads more of the request's body into the input; 0 is the end of what the client sends, or a full buffer. The deadline is the
 /// caller's.
-pub async fn read_body(core: &Core, exchange: &mut Exchange<'_>) -> Result<std::io::Result<usize>, Interrupt> {
-    let read = read(core, exchange).await?;
+pub async fn read_body(core: &Core, exchange: &mut Exchange<'_>) -> Result<io::Result<usize>, Interrupt> {
+    let Exchange { client, orders, deadline, messages, .. } = &mut *exchange;
+    let (client, input) = (*client, &mut messages.input);
+    let read = until(core, orders, deadline, |cx| poll_read(core, client, input, cx)).await?;
     let Messages { body, request, input, .. } = &mut *exchange.messages;
     match read {
         Ok(0) => body.end(request.framing, input),
@@ -190,18 +218,23 @@ pub async fn read_body(core: &Core, exchange: &mut Exchange<'_>) -> Result<std::
     Ok(read)
 }
 
-/// Reads what the client sends into the input.
-async fn read(core: &Core, exchange: &mut Exchange<'_>) -> Result<std::io::Result<usize>, Interrupt> {
+/// Reads more of the head into the input. `None`: the connection is to leave for another process.
+async fn read(core: &Core, exchange: &mut Exchange<'_>) -> Result<Option<io::Result<usize>>, Interrupt> {
     let Exchange { client, orders, deadline, messages, .. } = exchange;
-    let input = &mut messages.input;
-    let client = *client;
-    let count = until(core, orders, deadline, |cx| {
-        core.buffers.see_to_room(input, client.unread());
-        client.poll_read(cx, input.room())
+    let (client, input) = (*client, &mut messages.input);
+    until(core, orders, deadline, |cx| match core.head_moves(orders) {
+        true => Poll::Ready(None),
+        false => poll_read(core, client, input, cx).map(Some),
     })
-    .await?;
-    if let Ok(count) = count {
+    .await
+}
+
+/// Reads what the client sends into the input.
+fn poll_read(core: &Core, client: Transport<'_>, input: &mut Buffer, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    core.buffers.see_to_room(input, client.unread());
+    let read = client.poll_read(cx, input.room());
+    if let Poll::Ready(Ok(count)) = read {
         input.filled(count);
     }
-    Ok(count)
+    read
 }

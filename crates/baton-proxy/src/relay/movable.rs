@@ -47,7 +47,8 @@ pub async fn pass<M>(
         let relayed = tunnel::run(core, orders, deadline, ends.0, ends.1, &patience, &mut course);
         match unless_cut(&slot, relayed).await.unwrap_or(Err(Ended::down())) {
             Ok(TunnelEnd::Over) => break Ok(Relayed::ToItsEnd),
-            Ok(TunnelEnd::Boundary) => match leave(core, exchange, backend, server, slot, (&up, &down), course) {
+            Ok(TunnelEnd::Boundary) => match leave(core, exchange, backend, server, slot, (&mut up, &mut down), course)
+            {
                 Ok(()) => return Ok(Relayed::Left),
                 Err((reason, kept)) => {
                     core.stays(&exchange.connection.membership.registered, reason);
@@ -74,7 +75,7 @@ fn leave<M>(
     backend: &BackendView,
     server: Transport<'_>,
     slot: Slot,
-    (up, down): (&Pump, &Pump),
+    (up, down): (&mut Pump, &mut Pump),
     course: Course,
 ) -> Result<(), (StayReason, Slot)> {
     let Some(stream) = server.connection() else { return Err((StayReason::Http2, slot)) };
@@ -82,11 +83,12 @@ fn leave<M>(
         return Err((reason, slot));
     }
     let Some(facts) = exchange.facts.kept() else { return Err((StayReason::Variables, slot)) };
+    let (Ok(up), Ok(down)) = (up.park(), down.park()) else { return Err((StayReason::InFlight, slot)) };
     let state = TunnelState {
         backend: backend.plan.proxy.name.clone(),
         server: slot.server().name().clone(),
-        up: up.state(),
-        down: down.state(),
+        up,
+        down,
         active: [course.client, course.server],
         facts,
         request: None,
@@ -103,29 +105,18 @@ pub(super) fn send<M>(
     slot: Slot,
     state: TunnelState,
 ) -> Result<(), (StayReason, Slot)> {
-    let Some(mover) = core.mover() else { return Err((StayReason::NoReply, slot)) };
     let parts = || {
         let socket = stream.socket().try_clone()?;
         Ok::<_, io::Error>((parts::departure(core, exchange.connection, exchange.session, None)?, socket))
     };
     let Ok((mut departure, socket)) = parts() else { return Err((StayReason::Descriptors, slot)) };
-    if let Some(request) = exchange.take_state() {
-        departure.left.get_or_insert_default().request = Some(request);
-    }
-    // It begins once more over there.
-    departure.client.requests = departure.client.requests.saturating_sub(1);
     departure.tunnel = Some(Box::new(MovedTunnel { state, socket: socket.into(), tls: stream.take_tls(), slot }));
-    let Err(refused) = mover.send(departure) else { return Ok(()) };
-    let [client_tls, server_tls] = refused.tls();
-    exchange.connection.stream.put_back(client_tls);
-    stream.put_back(server_tls);
-    exchange.session.put_state(core, refused.left);
-    if let Some(request) = exchange.session.take_handed_on() {
-        exchange.take_over(*request);
-    }
-    match refused.tunnel {
-        Some(tunnel) => Err((StayReason::NoReply, tunnel.slot)),
-        None => Ok(()),
+    match parts::send(core, exchange, departure) {
+        Err(Some(tunnel)) => {
+            stream.put_back(tunnel.tls.as_deref());
+            Err((StayReason::NoReply, tunnel.slot))
+        }
+        Err(None) | Ok(()) => Ok(()),
     }
 }
 

@@ -331,21 +331,30 @@ impl Passage<'_, '_> {
         if let Some(usual) = usual {
             core.buffers.give(std::mem::replace(&mut messages.received, usual));
         }
+        let rest = match outcome {
+            Ok(_) => {
+                sink::end(ends.client, &messages.response_chunks);
+                match messages.upload.finished || !keep {
+                    true => Ok(messages.upload.finished),
+                    false => match transfer::rest_of_request(&mut ends, messages, &mut standing).await {
+                        Ok(Some(delivered)) => Ok(delivered),
+                        Ok(None) => {
+                            let server_reusable = server_reusable && !left_over;
+                            let download = Some(Download { flow, is_empty, server_reusable, keep, usual: None });
+                            return Ok(Passed::Boundary(Box::new(Parked { server, began, standing, download })));
+                        }
+                        Err(ended) => Err(ended),
+                    },
+                }
+            }
+            Err(_) => Ok(false),
+        };
         facts.sent(flow.moved);
         facts.received(messages.upload.moved);
         if outcome.is_err_and(|ended| ended.cause != Cause::ServerAborted) {
             server.give_up();
         }
         outcome?;
-        sink::end(ends.client, &messages.response_chunks);
-        let rest = if messages.upload.finished || !keep {
-            Ok(messages.upload.finished)
-        } else {
-            let moved = messages.upload.moved;
-            let rest = transfer::rest_of_request(&mut ends, messages).await;
-            facts.received(messages.upload.moved - moved);
-            rest
-        };
         let delivered = matches!(rest, Ok(true));
         let sent = Sent {
             keep: keep && messages.upload.finished,

@@ -358,35 +358,46 @@ fn response_waits(since: Instant, messages: &Messages, given_up: bool, download:
 }
 
 /// The response is complete, but the client is still sending: what comes goes on to the server, or nowhere once the server
-/// does not take it any more. `Ok`: the request is
-/// complete, so that another one can follow; true if the server has all of it.
-pub async fn rest_of_request(ends: &mut Ends<'_>, messages: &mut Messages) -> Result<bool, Ended> {
+/// does not take it any more. `Ok`: the request is complete, so that another one can follow; true if the server has all of it. `None`: the
+/// request is to leave for another process; it can go on all the same.
+pub async fn rest_of_request(
+    ends: &mut Ends<'_>,
+    messages: &mut Messages,
+    standing: &mut Standing,
+) -> Result<Option<bool>, Ended> {
     let core = ends.core;
-    let mut up = Active { from: core.now(), to: core.now() };
-    let mut refused = false;
+    let (answered, may_leave) = (standing.down.to, ends.may_leave());
+    let Standing { up, is_given_up: refused, .. } = standing;
     loop {
-        ends.deadline.set(ends.patience.client.map(|limit| up.from.max(up.to) + limit));
+        let since = answered.max(up.from).max(up.to);
+        ends.deadline.set(ends.patience.client.map(|limit| since + limit));
         let Messages { input, request_chunks, up: out, upload, .. } = &mut *messages;
         let (client, server, buffers) = (ends.client, ends.server, &*core.buffers);
-        let outcome = until(core, ends.orders, ends.deadline, |cx| {
-            if !refused {
+        let orders = ends.orders;
+        let outcome = until(core, orders, ends.deadline, |cx| {
+            if leaves(core, orders, may_leave, || upload.held(input, out) + input.pinned().len()) {
+                return Poll::Ready(Ok(BodyEnd::Boundary));
+            }
+            if !*refused {
                 let way =
                     FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
-                match ready!(upload.poll(cx, way, &mut up, core.now())) {
-                    Err(Stopped::Sink) => refused = true,
-                    other => return Poll::Ready(other),
+                match ready!(upload.poll(cx, way, up, core.now())) {
+                    Err(Stopped::Sink) => *refused = true,
+                    other => return Poll::Ready(other.map(|()| BodyEnd::Whole)),
                 }
             }
             let way = FlowEnds { from: client, to: server.transport(), input, decoder: request_chunks, out, buffers };
-            upload.discard(cx, way, &mut up, core.now())
+            upload.discard(cx, way, up, core.now()).map_ok(|()| BodyEnd::Whole)
         })
         .await;
         match outcome {
-            Ok(Ok(())) => return Ok(!refused),
+            Ok(Ok(BodyEnd::Whole)) => return Ok(Some(!*refused)),
+            Ok(Ok(BodyEnd::Boundary)) => return Ok(None),
             Ok(Err(_)) => return Err(Ended::aborted_by(Side::Client, Phase::Data)),
             Err(Interrupt::Abort) => return Err(Ended::aborted(Phase::Data)),
             Err(Interrupt::Timeout) => {
-                if ends.patience.client.is_some_and(|limit| up.from.max(up.to) + limit <= core.now()) {
+                let since = answered.max(up.from).max(up.to);
+                if ends.patience.client.is_some_and(|limit| since + limit <= core.now()) {
                     return Err(Ended::timeout(Side::Client, Phase::Data));
                 }
             }

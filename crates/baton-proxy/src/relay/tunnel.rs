@@ -12,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::core::{Core, Interrupt, Orders, until};
 use crate::deadline::Deadline;
 use crate::ended::{Ended, Phase, Side};
-use crate::moving::{Activity, PumpState};
+use crate::moving::{Activity, HELD_MAX, PumpState};
 use crate::patience::Patience;
 use crate::pipes::{SPLICED_MIN, Splicer};
 use crate::transport::Transport;
@@ -51,7 +51,7 @@ pub struct Course {
 pub enum TunnelEnd {
     /// Both directions have ended.
     Over,
-    /// Nothing waits that was read, and the connection is to leave. It can go on all the same.
+    /// The connection is to leave, and nothing waits that was read, or that goes along. It can go on all the same.
     Boundary,
 }
 
@@ -103,14 +103,32 @@ impl Pump {
 
     /// One that went on elsewhere until now.
     pub fn resumed(state: PumpState) -> Pump {
-        let PumpState { moved, ended, shut } = state;
-        Pump { moved, ended, shut, ..Pump::default() }
+        let PumpState { held, moved, ended, shut } = state;
+        let buffer = (!held.is_empty()).then(|| Buffer::holding(held.len(), &[], &held));
+        Pump { buffer, moved, ended, shut, ..Pump::default() }
     }
 
-    /// Where it stands, when nothing waits in it.
-    pub fn state(&self) -> PumpState {
+    /// Where it stands, with what waits in it. It can go on all the same: what was in a pipe is in its buffer from now on.
+    ///
+    /// # Errors
+    /// The pipe does not give back what it holds.
+    pub fn park(&mut self) -> io::Result<PumpState> {
+        let mut held = self.buffer.as_ref().map(|buffer| buffer.to_vec()).unwrap_or_default();
+        if let Some(splicer) = &mut self.splicer
+            && splicer.held() > 0
+        {
+            let unloaded = splicer.unload(&mut held);
+            self.buffer = Some(Buffer::holding(held.len(), &[], &held));
+            unloaded?;
+        }
         let Pump { moved, ended, shut, .. } = *self;
-        PumpState { moved, ended, shut }
+        Ok(PumpState { held, moved, ended, shut })
+    }
+
+    /// How many bytes wait in it.
+    fn held(&self) -> usize {
+        let piped = self.splicer.as_ref().map_or(0, Splicer::held);
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len()) + piped
     }
 
     /// Moves what can be moved. `Ready(Ok)` once the end of the stream was passed on. With `rests`, nothing more is read.
@@ -203,8 +221,7 @@ impl Pump {
 
     /// Whether bytes wait for the receiver to take them: the sender is not waited for then.
     fn is_blocked(&self) -> bool {
-        self.buffer.as_ref().is_some_and(|buffer| !buffer.is_empty())
-            || self.splicer.as_ref().is_some_and(|splicer| splicer.held() > 0)
+        self.held() > 0
     }
 
     fn release(&mut self, core: &Core) {
@@ -224,9 +241,8 @@ impl BrokenEnd {
     }
 }
 
-/// Relays until both directions have ended, one side fails, or one does not take what it is sent; or to a byte boundary when the connection
-/// is to leave for another process. Both sockets are left
-/// open; a server that was not told the end of what the client sends is to be reset by the coming close, because what it has
+/// Relays until both directions have ended, one side fails, or one does not take what it is sent; or, when the connection is to leave for
+/// another process, to a byte boundary, or until it leaves with what waits. Both sockets are left open; a server that was not told the end of what the client sends is to be reset by the coming close, because what it has
 /// is not all. `up` and `down` hold what was moved.
 pub async fn run(
     core: &Core,
@@ -267,6 +283,8 @@ pub async fn run(
             if done {
                 Poll::Ready(TunnelEvent::Done)
             } else if leaves && !up.is_blocked() && !down.is_blocked() {
+                Poll::Ready(TunnelEvent::Boundary)
+            } else if may_leave && core.bytes_move(orders) && up.held() + down.held() <= HELD_MAX {
                 Poll::Ready(TunnelEvent::Boundary)
             } else if half_closed != (up.shut || down.shut) {
                 Poll::Ready(TunnelEvent::HalfClosed)

@@ -2,6 +2,7 @@
 //! and none is lost while its process lives.
 
 use std::io::Write;
+use std::net::SocketAddr;
 
 use nix::sys::signal::Signal;
 
@@ -9,17 +10,23 @@ use crate::givers::Giver;
 use crate::support::{Proxy, free_address, until};
 use crate::{Client, config, get, origins};
 
-/// A client whose request has begun and not ended, so that its connection cannot move.
-fn begun(web: std::net::SocketAddr) -> Client {
+/// A rule waits for bodies.
+fn waiting(web: SocketAddr, servers: &[SocketAddr]) -> String {
+    config(web, servers)
+        .replace(" default_backend", " http-request wait-for-body time 60s if METH_POST\n default_backend")
+}
+
+/// A client for whose body a rule waits, so that its connection cannot move.
+fn begun(web: SocketAddr) -> Client {
     let mut client = Client::connect(web);
-    client.0.write_all(b"GET / HTTP/1.1\r\nho").expect("it is open");
+    client.0.write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\na").expect("it is open");
     client
 }
 
 /// Its request ends.
 #[track_caller]
 fn ended(client: &mut Client) {
-    client.0.write_all(b"st: x\r\n\r\n").expect("it is open");
+    client.0.write_all(b"b").expect("it is open");
     let answer = client.answer();
     assert!(answer.starts_with("http/1.1 200"), "{answer}");
 }
@@ -28,7 +35,7 @@ fn ended(client: &mut Client) {
 fn a_stopped_new_process_gets_no_connection_and_they_are_served_on() {
     let (_origins, servers) = origins(1);
     let web = free_address();
-    let old = Proxy::start(&config(web, &servers));
+    let old = Proxy::start(&waiting(web, &servers));
     let mut clients = [begun(web), begun(web)];
     until("both are known", || old.status().connections == 2);
     let new = old.replace(&[]);
@@ -48,7 +55,7 @@ fn a_stopped_new_process_gets_no_connection_and_they_are_served_on() {
 fn a_stopped_old_process_keeps_its_connections_until_it_goes_on() {
     let (_origins, servers) = origins(1);
     let web = free_address();
-    let old = Proxy::start(&config(web, &servers));
+    let old = Proxy::start(&waiting(web, &servers));
     let mut slow = begun(web);
     until("it is known", || old.status().connections == 1);
     let new = old.replace(&[]);
@@ -84,7 +91,7 @@ fn an_old_process_that_does_not_give_holds_nobody_up() {
 fn what_the_second_process_has_not_got_goes_to_the_third() {
     let (_origins, servers) = origins(1);
     let web = free_address();
-    let first = Proxy::start(&config(web, &servers));
+    let first = Proxy::start(&waiting(web, &servers));
     let mut slow = begun(web);
     until("it is known", || first.status().connections == 1);
     let second = first.replace(&[]);

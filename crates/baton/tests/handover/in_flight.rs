@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,11 +26,14 @@ const LARGE: u64 = 16 << 20;
 /// Clients of each kind.
 const CLIENTS: usize = 3;
 /// What they ask for; `until-close` alone ends its connection.
-const KINDS: [&str; 8] =
-    ["length", "chunked", "until-close", "poll", "events", "put-length", "put-chunked", "put-and-get"];
+const KINDS: [&str; 9] =
+    ["length", "chunked", "until-close", "poll", "events", "put-length", "put-chunked", "put-and-get", "put-early"];
+
+/// Bodies that came whole though the response had been sent before them.
+static WHOLE: AtomicUsize = AtomicUsize::new(0);
 
 /// Numbered bytes of a body.
-fn numbered(from: u64, bytes: u64) -> Vec<u8> {
+pub fn numbered(from: u64, bytes: u64) -> Vec<u8> {
     (from / 8..(from + bytes) / 8).flat_map(u64::to_be_bytes).collect()
 }
 
@@ -172,6 +175,13 @@ fn respond(reader: &mut impl BufRead, mut stream: TcpStream, is_over: &AtomicBoo
             read_body(reader, &head, |data| drop((!data.is_empty()).then(|| chunk(&mut stream, data))));
             let _ = stream.write_all(b"0\r\n\r\n");
         }
+        "/put-early" => {
+            let _ = begin(&mut stream, "content-length: 2\r\n");
+            let _ = stream.write_all(b"ok");
+            let mut numbers = Numbers::default();
+            read_body(reader, &head, |data| numbers.take(data));
+            WHOLE.fetch_add(usize::from(numbers.1 == TOTAL), Ordering::Relaxed);
+        }
         "/put-length" | "/put-chunked" => {
             let mut numbers = Numbers::default();
             read_body(reader, &head, |data| numbers.take(data));
@@ -194,7 +204,7 @@ fn ask(kind: &str, stream: &TcpStream, is_over: &Arc<AtomicBool>) {
     let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
     let mut writing = stream.try_clone().expect("a descriptor");
     let fields = match kind {
-        "put-length" => format!("content-length: {TOTAL}\r\n"),
+        "put-length" | "put-early" => format!("content-length: {TOTAL}\r\n"),
         "put-chunked" | "put-and-get" => "transfer-encoding: chunked\r\n".to_owned(),
         _ => String::new(),
     };
@@ -270,6 +280,7 @@ fn requests_in_flight_go_with_every_takeover_and_no_byte_is_lost() {
     let all = KINDS.len() * CLIENTS;
     let run = |takeovers: usize| {
         let is_over = Arc::new(AtomicBool::new(false));
+        WHOLE.store(0, Ordering::Relaxed);
         let front = free_address();
         let mut now = Proxy::start(&config(front, origin(is_over.clone())));
         let clients = || KINDS.iter().map(|kind| client(front, kind, &is_over));
@@ -279,6 +290,7 @@ fn requests_in_flight_go_with_every_takeover_and_no_byte_is_lost() {
         until("all are at the server", || now.status().backends[0].servers[0].open == all as i64);
         is_over.store(true, Ordering::Relaxed);
         clients.into_iter().for_each(|client| client.join().expect("nothing was lost"));
+        assert_eq!(WHOLE.load(Ordering::Relaxed), CLIENTS);
         let requests = 2 * all - CLIENTS;
         until("all are logged", || lines(&now.said()).len() == requests);
         until("all are counted", || frontend_counter(&now.status(), "front", "req_tot") == requests as u64);
@@ -499,11 +511,13 @@ fn a_request_that_was_given_is_lost_with_the_process_that_has_it() {
 #[test]
 fn a_request_that_has_come_does_not_need_the_process_before() {
     let (front, is_over) = (free_address(), Arc::new(AtomicBool::new(false)));
-    let old = Proxy::start(&config(front, origin(is_over.clone())));
+    let text = config(front, origin(is_over.clone()))
+        .replace(" default_backend", " http-request wait-for-body time 60s if METH_POST\n default_backend");
+    let old = Proxy::start(&text);
     let requests: Vec<_> = KINDS.iter().map(|kind| client(front, kind, &is_over)).collect();
     // This one keeps the process.
     let mut held = connect(front);
-    held.write_all(b"GET / HTTP/1.1\r\nho").expect("it is open");
+    held.write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\na").expect("it is open");
     until("all are at the server", || old.status().backends[0].servers[0].open == KINDS.len() as i64);
     let new = old.replace(&[]);
     until("all have come", || new.status().connections_arrived == KINDS.len() as u64);

@@ -5,6 +5,7 @@ mod fine;
 mod formats;
 mod givers;
 mod gone;
+mod heads;
 mod http2;
 mod http2_servers;
 mod hung;

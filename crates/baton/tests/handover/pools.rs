@@ -285,6 +285,19 @@ fn a_connection_goes_with_what_it_has_carried() {
 }
 
 #[test]
+fn a_reload_closes_no_connection_to_a_server_whose_checks_alone_have_tls() {
+    let (origins, servers) = origins(1);
+    let web = free_address();
+    let text = one_thread(web, &servers).trim_end().to_owned() + " check-ssl verify none pool-purge-delay 10m\n";
+    let proxy = Proxy::start(&text);
+    let mut client = Client::connect(web);
+    client.get("/");
+    proxy.change(&text.replace("timeout connect 5s", "timeout connect 6s"));
+    client.get("/");
+    assert_eq!(origins[0].connections(), 1, "it is used again");
+}
+
+#[test]
 fn the_page_shows_what_has_moved() {
     let (_origins, servers) = origins(1);
     let (web, page) = (free_address(), free_address());

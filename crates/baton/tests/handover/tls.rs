@@ -27,6 +27,22 @@ pub const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS12, &version:
 /// A client's connection.
 pub struct Secure(pub StreamOwned<ClientConnection, TcpStream>);
 
+impl Read for Secure {
+    fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(room)
+    }
+}
+
+impl Write for Secure {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
 impl Secure {
     #[track_caller]
     fn connect(address: SocketAddr, version: &'static SupportedProtocolVersion) -> Secure {
