@@ -261,6 +261,7 @@ pub async fn run(
         let waits = TunnelWaits::new(patience, (up, *client_active), (down, *server_active));
         deadline.set(waits.look_at(patience, core.now()));
         let half_closed = up.shut || down.shut;
+        let held = |up: &Pump, down: &Pump| up.held() + down.held();
         let may_leave = may_leave && cause.is_none();
         let event = until(core, orders, deadline, |cx| {
             let mut done = true;
@@ -282,9 +283,9 @@ pub async fn run(
             }
             if done {
                 Poll::Ready(TunnelEvent::Done)
-            } else if leaves && !up.is_blocked() && !down.is_blocked() {
-                Poll::Ready(TunnelEvent::Boundary)
-            } else if may_leave && core.bytes_move(orders) && up.held() + down.held() <= HELD_MAX {
+            } else if leaves && held(up, down) == 0
+                || may_leave && core.bytes_move(orders) && held(up, down) <= HELD_MAX
+            {
                 Poll::Ready(TunnelEvent::Boundary)
             } else if half_closed != (up.shut || down.shut) {
                 Poll::Ready(TunnelEvent::HalfClosed)

@@ -18,7 +18,7 @@ use crate::{Client, in_flight, origins};
 /// Takeovers one after the other.
 const TAKEOVERS: usize = 3;
 /// Bytes that are sent while nobody reads them: more than all buffers take.
-const LARGE: u64 = 16 << 20;
+const LARGE: u64 = 32 << 20;
 
 /// Nothing waits for anything, and the log has how long a head took.
 fn config(web: SocketAddr, servers: &[SocketAddr]) -> String {
@@ -151,11 +151,13 @@ fn tcp(front: SocketAddr, server: SocketAddr, more: &str, bind: &str) -> String 
 
 /// Waits until nothing is taken any more.
 fn wait_until_stuck(sent: &AtomicU64) {
-    let mut before = 0;
+    let (mut before, mut since) = (0, Instant::now());
     until("nothing goes on", || {
-        std::thread::sleep(Duration::from_millis(20));
         let now = sent.load(Ordering::Relaxed);
-        std::mem::replace(&mut before, now) == now && now > 0
+        if std::mem::replace(&mut before, now) != now {
+            since = Instant::now();
+        }
+        now > 0 && since.elapsed() > Duration::from_millis(500)
     });
     assert!(before < LARGE, "buffers are smaller");
 }
