@@ -367,10 +367,46 @@ mod tests {
         generation.commit(None, registry, now)
     }
 
-    fn line(number: usize, registry: &Arc<Registry>, generation: &Arc<Generation>) -> Line {
-        let core = Rc::new(Core::new(number, registry.clone(), Rc::new(Clock::new()), Arc::default(), 16384));
-        core.apply(generation);
-        Line { core, runners: Spare::new(1), streams: StreamTasks::new() }
+    /// The cores of a process, and where its clients connect.
+    struct Scene {
+        registry: Arc<Registry>,
+        generation: Arc<Generation>,
+        runtime: tokio::runtime::LocalRuntime,
+        listening: TcpListener,
+    }
+
+    impl Scene {
+        fn new(cores: usize, origin: SocketAddr) -> Scene {
+            let registry = Arc::new(Registry::new(cores, Instant::now()));
+            let generation = generation(&registry, origin);
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build_local(tokio::runtime::LocalOptions::default())
+                .expect("a runtime");
+            let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            Scene { registry, generation, runtime, listening }
+        }
+
+        /// A client's end of a connection, the other one, and the client's address.
+        fn connect(&self) -> (TcpStream, TcpStream, SocketAddr) {
+            let peer = TcpStream::connect(self.listening.local_addr().expect("bound")).expect("it listens");
+            let (socket, from) = self.listening.accept().expect("a connection");
+            socket.set_nonblocking(true).expect("a socket");
+            (peer, socket, from)
+        }
+
+        fn line(&self, number: usize) -> Line {
+            let clock = Rc::new(Clock::new());
+            let core = Rc::new(Core::new(number, self.registry.clone(), clock, Arc::default(), 16384));
+            core.apply(&self.generation);
+            Line { core, runners: Spare::new(1), streams: StreamTasks::new() }
+        }
+
+        fn client(&self, line: &Line, socket: TcpStream, from: SocketAddr) -> Client {
+            let slot = line.core.frontend("web").expect("applied");
+            let membership = enter(&line.core, &self.generation);
+            Client::new(socket.into(), &from.into(), membership, slot).expect("a client")
+        }
     }
 
     /// A place on this core for a connection of the generation's listener.
@@ -382,16 +418,9 @@ mod tests {
     #[test]
     fn a_kept_connection_is_taken_apart_and_put_together_on_another_core() {
         let (address, origin) = origin(2);
-        let registry = Arc::new(Registry::new(2, Instant::now()));
-        let generation = generation(&registry, address);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build_local(tokio::runtime::LocalOptions::default())
-            .expect("a runtime");
-        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let mut peer = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
-        let (socket, from) = listening.accept().expect("a connection");
-        socket.set_nonblocking(true).expect("a socket");
+        let scene = Scene::new(2, address);
+        let Scene { registry, generation, runtime, .. } = &scene;
+        let (mut peer, socket, from) = scene.connect();
         // The second request is begun, and read, before the first one is answered.
         peer.write_all(b"GET /one HTTP/1.1\r\nHost: x\r\n\r\nGET /two HT").expect("room");
         let open = || {
@@ -400,10 +429,9 @@ mod tests {
                 .map(|open| open.load(Ordering::Relaxed))
         };
         let heads = runtime.block_on(async {
-            let (first, second) = (line(0, &registry, &generation), Rc::new(line(1, &registry, &generation)));
-            let slot = first.core.frontend("web").expect("applied");
-            let client = Client::new(socket.into(), &from.into(), enter(&first.core, &generation), slot);
-            let (client, next) = exchange((first.core.clone(), Box::new(client.expect("watched")))).await;
+            let (first, second) = (scene.line(0), Rc::new(scene.line(1)));
+            let client = Box::new(scene.client(&first, socket, from));
+            let (client, next) = exchange((first.core.clone(), client)).await;
             assert_eq!((next, open()), (Next::Request, [1; 3]));
 
             let Client { connection, mut session, input, deadline: _ } = *client;
@@ -425,7 +453,7 @@ mod tests {
             assert_eq!((open(), session.requests()), ([0; 3], 1));
             assert_eq!(input.as_ref().map(|input| input.to_vec()), Some(b"GET /two HT".to_vec()));
 
-            let membership = enter(&second.core, &generation);
+            let membership = enter(&second.core, generation);
             let now = membership.registered.id();
             session.slot = second.core.frontend("web").expect("applied");
             let connection = Connection::assemble(stream, source, destination, accepted, membership);
@@ -462,22 +490,12 @@ mod tests {
 
     #[test]
     fn a_client_arrives_as_it_departed() {
-        let (address, _origin) = origin(0);
-        let registry = Arc::new(Registry::new(2, Instant::now()));
-        let generation = generation(&registry, address);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build_local(tokio::runtime::LocalOptions::default())
-            .expect("a runtime");
-        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let _peer = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
-        let (socket, from) = listening.accept().expect("a connection");
-        let open = || generation.frontends[0].state.open.load(Ordering::Relaxed);
-        runtime.block_on(async {
-            let (first, second) = (line(0, &registry, &generation), line(1, &registry, &generation));
-            let slot = |line: &Line| line.core.frontend("web").expect("applied");
-            let client = Client::new(socket.into(), &from.into(), enter(&first.core, &generation), slot(&first));
-            let mut client = client.expect("a client");
+        let scene = Scene::new(2, origin(0).0);
+        let (_peer, socket, from) = scene.connect();
+        let open = || scene.generation.frontends[0].state.open.load(Ordering::Relaxed);
+        scene.runtime.block_on(async {
+            let (first, second) = (scene.line(0), scene.line(1));
+            let mut client = scene.client(&first, socket, from);
             let later = |ms| client.connection.accepted + Duration::from_millis(ms);
             let (now, due) = (later(1234), later(9876));
             client.session.count_request();
@@ -491,8 +509,9 @@ mod tests {
             drop(client);
             assert_eq!((open(), departure.core), (0, 0));
             let before = departure.client.clone();
+            let slot = second.core.frontend("web").expect("applied");
             let arrival = Departure { core: 1, ..departure }.back(StayReason::Full);
-            let client = Client::arrive(&second.core, Arrival { stays: None, ..arrival }, slot(&second));
+            let client = Client::arrive(&second.core, Arrival { stays: None, ..arrival }, slot);
             assert_eq!((open(), client.deadline.due(), client.reason_to_stay()), (1, Some(due), None));
             assert_eq!(client.session.rested(client.connection.accepted), now);
             let again = client.depart(&second.core).expect("a descriptor").client;
@@ -503,36 +522,19 @@ mod tests {
 
     #[test]
     fn a_client_whose_socket_cannot_be_registered_is_closed_and_counted_out() {
-        let (address, _origin) = origin(0);
-        let registry = Arc::new(Registry::new(1, Instant::now()));
-        let generation = generation(&registry, address);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build_local(tokio::runtime::LocalOptions::default())
-            .expect("a runtime");
-        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let accepted = || {
-            let peer = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
-            let (socket, from) = listening.accept().expect("a connection");
-            socket.set_nonblocking(true).expect("a socket");
-            (peer, socket, from)
-        };
+        let scene = Scene::new(1, origin(0).0);
+        let Scene { registry, generation, runtime, .. } = &scene;
         let open = || [&registry.open, &generation.frontends[0].state.open].map(|open| open.load(Ordering::Relaxed));
         runtime.block_on(async {
-            let line = Rc::new(line(0, &registry, &generation));
-            let client = |socket: std::net::TcpStream, from: SocketAddr| {
-                let slot = line.core.frontend("web").expect("applied");
-                let client = Client::new(socket.into(), &from.into(), enter(&line.core, &generation), slot);
-                Box::new(client.expect("a client"))
-            };
-            let (mut peer, socket, from) = accepted();
+            let line = Rc::new(scene.line(0));
+            let (mut peer, socket, from) = scene.connect();
             // epoll refuses a descriptor that it has already (EEXIST), as it does when the user's share of watches is used up (ENOSPC).
             #[expect(
                 deprecated,
                 reason = "its successor is unsafe; the number outlives this watch, which is what fails the other one"
             )]
             let other = tokio::io::unix::AsyncFd::new(socket.as_raw_fd()).expect("the first one can");
-            let kept = Kept::new(line.clone(), client(socket, from));
+            let kept = Kept::new(line.clone(), Box::new(scene.client(&line, socket, from)));
             assert_eq!(open(), [1; 2]);
             tokio::time::timeout(Duration::from_secs(10), kept).await.expect("it ends at once");
             assert_eq!(open(), [0; 2]);
@@ -542,8 +544,8 @@ mod tests {
             assert_eq!(counted, 1, "as of a client that closes before it sends anything");
 
             // The next one is waited for: the core goes on.
-            let (_peer, socket, from) = accepted();
-            let mut kept = Kept::new(line.clone(), client(socket, from));
+            let (_peer, socket, from) = scene.connect();
+            let mut kept = Kept::new(line.clone(), Box::new(scene.client(&line, socket, from)));
             let is_waiting = tokio::time::timeout(Duration::from_millis(20), &mut kept).await.is_err();
             assert!(is_waiting && open() == [1; 2]);
         });

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use baton_http2::{Config, Connection, ErrorCode, Event, RequestPseudo, Role};
 
-use crate::wire::Wire;
+use crate::wire::{Wire, fields, text};
 
 /// The other end of a connection.
 pub struct Peer {
@@ -14,8 +14,6 @@ pub struct Peer {
     news: VecDeque<News>,
     /// GOAWAY frames: the last stream of each.
     pub last_streams: Vec<u32>,
-    /// Bytes of bodies are taken as they come, and windows opened again.
-    pub takes_bodies: bool,
 }
 
 /// What came on a stream.
@@ -36,7 +34,7 @@ impl Peer {
     /// Begins a connection with settings of its own.
     pub fn with(socket: TcpStream, config: Config) -> Peer {
         let wire = Wire::open(socket, Role::Client, config);
-        Peer { wire, news: VecDeque::new(), last_streams: Vec::new(), takes_bodies: true }
+        Peer { wire, news: VecDeque::new(), last_streams: Vec::new() }
     }
 
     /// Sends a request: `METHOD path`, then a line for each field. Its stream.
@@ -99,10 +97,10 @@ impl Peer {
 
     /// Reads once. False: the proxy closed.
     fn receive(&mut self) -> bool {
-        let Peer { wire, news, last_streams, takes_bodies } = self;
-        wire.receive(|protocol, out, event| match event {
+        let Peer { wire, news, last_streams } = self;
+        wire.receive(|protocol, _, event| match event {
             Event::GoAway { last, .. } => last_streams.push(last),
-            event => note(protocol, out, event, news, *takes_bodies),
+            event => note(protocol, event, news),
         })
     }
 
@@ -137,40 +135,29 @@ impl Peer {
 }
 
 /// Notes what came.
-fn note(protocol: &mut Connection, out: &mut Vec<u8>, event: Event<'_>, news: &mut VecDeque<News>, takes_bodies: bool) {
+fn note(protocol: &Connection, event: Event<'_>, news: &mut VecDeque<News>) {
     let mut note = |stream, kind, text: String| news.push_back(News { stream, kind, text });
-    let head = |protocol: &Connection| {
-        let pairs = protocol
-            .head()
-            .pairs()
-            .map(|(name, value)| format!("{}:{}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)));
-        pairs.collect::<Vec<_>>().join(" ")
-    };
+    let head = || format!("{} {}", protocol.head().status(), fields(protocol).join(" "));
     match event {
         Event::Head { stream, ends } => {
-            note(stream, 'H', format!("{} {}", protocol.head().status(), head(protocol)));
+            note(stream, 'H', head());
             if ends {
                 note(stream, 'E', String::new());
             }
         }
-        Event::Interim { stream } => {
-            note(stream, 'H', format!("{} {}", protocol.head().status(), head(protocol)));
-        }
+        Event::Interim { stream } => note(stream, 'H', head()),
         Event::Data { stream, bytes, ends } => {
             if !bytes.is_empty() {
-                note(stream, 'D', String::from_utf8_lossy(bytes).into_owned());
+                note(stream, 'D', text(bytes));
             }
             if ends {
                 note(stream, 'E', String::new());
             }
-            if takes_bodies {
-                protocol.consumed(stream, bytes.len(), out);
-            }
         }
-        Event::Trailers { stream } => note(stream, 'E', head(protocol)),
+        Event::Trailers { stream } => note(stream, 'E', fields(protocol).join(" ")),
         Event::Reset { stream, code } => note(stream, 'R', code.name().into()),
-        Event::Failed { stream, violation } => panic!("stream {stream}: {violation}"),
-        Event::GoAway { .. }
+        Event::Failed { .. }
+        | Event::GoAway { .. }
         | Event::HeadTooLarge { .. }
         | Event::Window { .. }
         | Event::Settings

@@ -321,7 +321,7 @@ fn a_response_waits_for_its_window_and_no_other_one_with_it() {
     let mut config = Config::default();
     config.settings.initial_window_size = 10;
     let mut peer = Peer::with(setup.served.connect(), config);
-    peer.takes_bodies = false;
+    peer.wire.takes_bodies = false;
     let first = peer.request("GET /first", true);
     setup.request().answer("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n0123456789abcde");
     assert_eq!(peer.next().map(|news| news.kind), Some('H'));

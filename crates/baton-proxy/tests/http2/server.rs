@@ -4,21 +4,19 @@ use std::net::TcpListener;
 
 use baton_http2::{Config, Connection, ErrorCode, Event, Role, write_go_away};
 
-use crate::wire::Wire;
+use crate::wire::{Wire, fields, text};
 
 /// A connection of the proxy's.
 pub struct ServerPeer {
     pub wire: Wire,
     news: Vec<String>,
-    /// Windows are opened as bodies come.
-    pub takes_bodies: bool,
 }
 
 impl ServerPeer {
     /// The next connection of the proxy's.
     pub fn accept(listening: &TcpListener, config: Config) -> ServerPeer {
         let (socket, _) = listening.accept().expect("the proxy connects");
-        ServerPeer { wire: Wire::open(socket, Role::Server, config), news: Vec::new(), takes_bodies: true }
+        ServerPeer { wire: Wire::open(socket, Role::Server, config), news: Vec::new() }
     }
 
     pub fn respond(&mut self, stream: u32, status: u16, fields: &[(&str, &str)], ends: bool) {
@@ -55,8 +53,8 @@ impl ServerPeer {
     /// The next thing that came: `1 GET https x / field:value`, `1 "bytes"`, `1 end`, `1 reset CANCEL`, `closed`.
     pub fn next(&mut self) -> String {
         while self.news.is_empty() {
-            let ServerPeer { wire, news, takes_bodies } = self;
-            if !wire.receive(|protocol, out, event| note(protocol, out, event, news, *takes_bodies)) {
+            let ServerPeer { wire, news } = self;
+            if !wire.receive(|protocol, out, event| note(protocol, out, event, news)) {
                 news.push("closed".into());
             }
         }
@@ -75,10 +73,9 @@ impl ServerPeer {
 }
 
 /// Writes down what came.
-fn note(protocol: &mut Connection, out: &mut Vec<u8>, event: Event<'_>, news: &mut Vec<String>, takes_bodies: bool) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+fn note(protocol: &mut Connection, out: &mut Vec<u8>, event: Event<'_>, news: &mut Vec<String>) {
     let head = protocol.head();
-    let fields: String = head.pairs().map(|(name, value)| format!(" {}:{}", text(name), text(value))).collect();
+    let fields: String = fields(protocol).iter().map(|field| format!(" {field}")).collect();
     match event {
         Event::Head { stream, ends } => {
             let parts = [head.method(), head.scheme(), head.own_authority(), head.path()].map(text).join(" ");
@@ -95,17 +92,14 @@ fn note(protocol: &mut Connection, out: &mut Vec<u8>, event: Event<'_>, news: &m
             if ends {
                 news.push(format!("{stream} end"));
             }
-            if takes_bodies {
-                protocol.consumed(stream, bytes.len(), out);
-            }
         }
         Event::Trailers { stream } => news.push(format!("{stream} end{fields}")),
         Event::Reset { stream, code } => {
             news.push(format!("{stream} reset {}", code.name()));
             protocol.release(stream, out);
         }
-        Event::Failed { stream, violation } => panic!("stream {stream}: {violation}"),
-        Event::GoAway { .. }
+        Event::Failed { .. }
+        | Event::GoAway { .. }
         | Event::Interim { .. }
         | Event::HeadTooLarge { .. }
         | Event::Window { .. }

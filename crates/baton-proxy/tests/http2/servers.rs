@@ -339,7 +339,7 @@ fn a_server_sends_no_more_than_its_client_takes() {
     const LONG: usize = 4_000_000;
     let setup = Setup::http2();
     let mut client = Peer::new(setup.served.connect());
-    client.takes_bodies = false;
+    client.wire.takes_bodies = false;
     let slow = client.request("GET /slow", true);
     let mut server = setup.server();
     server.until("1 end");

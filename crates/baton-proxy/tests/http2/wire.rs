@@ -6,6 +6,16 @@ use std::time::Duration;
 
 use baton_http2::{Config, Connection, Event, Role};
 
+/// Text of what came.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The fields of the head that came last, `name:value` each.
+pub fn fields(protocol: &Connection) -> Vec<String> {
+    protocol.head().pairs().map(|(name, value)| format!("{}:{}", text(name), text(value))).collect()
+}
+
 /// A socket, and the protocol on it.
 pub struct Wire {
     pub socket: TcpStream,
@@ -13,6 +23,8 @@ pub struct Wire {
     input: Vec<u8>,
     /// What is sent by the next [`flush`](Self::flush).
     pub out: Vec<u8>,
+    /// Bytes of bodies are taken as they come, and windows opened again.
+    pub takes_bodies: bool,
 }
 
 impl Wire {
@@ -21,7 +33,7 @@ impl Wire {
         socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
         let (mut protocol, mut out) = (Connection::new(role, config), Vec::new());
         protocol.open(&mut out);
-        let mut wire = Wire { socket, protocol, input: Vec::new(), out };
+        let mut wire = Wire { socket, protocol, input: Vec::new(), out, takes_bodies: true };
         wire.flush();
         wire
     }
@@ -46,7 +58,17 @@ impl Wire {
             let received = self.protocol.receive(&self.input[taken..], &mut self.out).expect("the proxy speaks HTTP/2");
             taken += received.consumed;
             let Some(event) = received.event else { break };
+            if let Event::Failed { stream, violation } = event {
+                panic!("stream {stream}: {violation}");
+            }
+            let body = match event {
+                Event::Data { stream, bytes, .. } => Some((stream, bytes.len())),
+                _ => None,
+            };
             note(&mut self.protocol, &mut self.out, event);
+            if let Some((stream, len)) = body.filter(|_| self.takes_bodies) {
+                self.protocol.consumed(stream, len, &mut self.out);
+            }
         }
         self.input.drain(..taken);
         self.flush();

@@ -180,7 +180,7 @@ fn is_told(web: SocketAddr, change: impl FnOnce()) {
     let settings = Settings { initial_window_size: 1000, ..Config::default().settings };
     let socket = TcpStream::connect(web).expect("it listens");
     let mut peer = Peer::with(socket, Config { settings, ..Config::default() });
-    peer.takes_bodies = false;
+    peer.wire.takes_bodies = false;
     let first = peer.request("GET /bytes/20000", true);
     let mut sizes = std::collections::BTreeMap::from([(first, 0)]);
     let mut ended = Vec::new();
