@@ -76,3 +76,4 @@ pub use frame::{
 };
 pub use head::{Head, HeadField};
 pub use settings::{Setting, Settings};
+pub use stream::place_of;

@@ -137,17 +137,26 @@ impl Streams {
 
     #[inline]
     fn place(&self, id: u32) -> Result<usize, usize> {
-        let (Some(first), Some(last)) = (self.list.front(), self.list.back()) else { return Err(0) };
-        if last.id < id {
-            return Err(self.list.len());
-        }
-        // Those of one side are numbered by twos, and few are missing in between.
-        let likely = (id.saturating_sub(first.id) / 2) as usize;
-        if self.list.get(likely).is_some_and(|stream| stream.id == id) {
-            return Ok(likely);
-        }
-        self.list.binary_search_by_key(&id, |stream| stream.id)
+        place_of(&self.list, id, |stream| stream.id)
     }
+}
+
+/// Where the stream `id` is in a list by rising identifiers, which `number` tells.
+///
+/// # Errors
+/// It is not there: where it would be.
+#[inline]
+pub fn place_of<T>(list: &VecDeque<T>, id: u32, number: impl Fn(&T) -> u32) -> Result<usize, usize> {
+    let (Some(first), Some(last)) = (list.front(), list.back()) else { return Err(0) };
+    if number(last) < id {
+        return Err(list.len());
+    }
+    // Those of one side are numbered by twos, and few are missing in between.
+    let likely = (id.saturating_sub(number(first)) / 2) as usize;
+    if list.get(likely).is_some_and(|one| number(one) == id) {
+        return Ok(likely);
+    }
+    list.binary_search_by_key(&id, number)
 }
 
 /// Streams that we reset while the peer could still send: what is on its way is ignored (RFC 9113 5.1).

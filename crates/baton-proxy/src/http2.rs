@@ -16,14 +16,12 @@ mod begin;
 mod tasks;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use baton_http::Headers;
 use baton_http2::{Connection as Protocol, Counts, ErrorCode, Event, Role, Violation};
 use baton_model::BindProtocol;
 
@@ -41,7 +39,7 @@ use crate::respond::Ending;
 use crate::session::Session;
 use crate::sink;
 use crate::state::{Counter, FrontendState, StayReason};
-use crate::transport::{Http2Shared, Http2Stream, Transport};
+use crate::transport::{ByNumber, Http2Shared, Http2Stream, Transport};
 
 pub use tasks::StreamTasks;
 use tasks::StreamWithRequest;
@@ -57,7 +55,7 @@ struct Http2Client {
     connection: Connection,
     session: Session,
     shared: Rc<Http2Shared>,
-    streams: RefCell<BTreeMap<u32, Rc<InWork>>>,
+    streams: RefCell<ByNumber<Rc<InWork>>>,
     tasks: Rc<StreamTasks>,
     /// Nothing more is read, and nothing served: what waits is sent, and the connection closed.
     is_failed: Cell<bool>,
@@ -345,6 +343,7 @@ impl Http2Client {
             if let Some(input) = input.take() {
                 self.core.buffers.give(input);
                 self.shared.compose(|protocol, _| protocol.shrink());
+                self.streams.borrow_mut().shrink();
             }
             ready!(stream.poll_readable(cx));
         }
@@ -396,18 +395,11 @@ impl Http2Client {
     }
 
     fn take_event(self: &Rc<Self>, event: Event<'_>) {
-        let at = |stream: u32| self.streams.borrow().get(&stream).cloned();
+        let Some(event) = self.shared.pass(event, &self.streams) else { return };
+        let at = |stream: u32| self.streams.borrow().get(stream).cloned();
         match event {
             Event::Head { stream, ends } => begin::request(self, stream, ends),
             Event::HeadTooLarge { stream, ends } => begin::refused(self, stream, ends),
-            Event::Data { stream, bytes, ends } => {
-                at(stream).inspect(|at| at.stream.receive(bytes, ends));
-            }
-            Event::Trailers { stream } => {
-                let mut trailers = Headers::new();
-                self.shared.look(|protocol| protocol.head().to_trailers(&mut trailers));
-                at(stream).inspect(|at| at.stream.receive_trailers(trailers));
-            }
             Event::Reset { stream, code } => {
                 at(stream).inspect(|at| at.stream.receive_reset(code));
             }
@@ -415,15 +407,13 @@ impl Http2Client {
                 Some(at) => at.stream.fail(),
                 None => begin::malformed(self, violation),
             },
-            Event::Window { stream: 0 } => self.shared.pass_on(),
-            Event::Window { stream } => {
-                at(stream).inspect(|at| at.stream.receive_window());
-            }
-            Event::Settings => {
-                // The windows of all streams may be larger.
-                self.streams.borrow().values().for_each(|at| at.stream.receive_window());
-            }
-            Event::Interim { .. } | Event::Pong { .. } | Event::GoAway { .. } => {}
+            Event::Data { .. }
+            | Event::Trailers { .. }
+            | Event::Window { .. }
+            | Event::Settings
+            | Event::Interim { .. }
+            | Event::Pong { .. }
+            | Event::GoAway { .. } => {}
         }
     }
 
@@ -472,6 +462,12 @@ impl Http2Client {
     }
 }
 
+impl AsRef<Http2Stream> for InWork {
+    fn as_ref(&self) -> &Http2Stream {
+        &self.stream
+    }
+}
+
 impl InWork {
     fn orders(&self) -> &Orders {
         &self.registered.orders
@@ -491,7 +487,7 @@ impl Drop for StreamGuard {
         at.stream.release();
         at.frontend.http2_streams.fetch_sub(1, Ordering::Relaxed);
         let mut streams = client.streams.borrow_mut();
-        streams.remove(&at.stream.id());
+        streams.remove(at.stream.id());
         if streams.is_empty() {
             client.connection.orders().notes.rests();
         }

@@ -15,7 +15,7 @@
 //! because it is not needed.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use baton_http::{Framing, Headers, Limits, Method, ResponseHead, ResponseTo};
+use baton_http::{Framing, Limits, Method, ResponseHead, ResponseTo};
 use baton_http2::{
     Config, Connection as Protocol, Counts, ErrorCode, Event, NotOpened, RequestPseudo, Role, Violation,
 };
@@ -35,7 +35,7 @@ use crate::clock::Clock;
 use crate::server_connection::{ServerConnection, ServerExit};
 use crate::spare::Spare;
 use crate::state::{BackendFigures, Counter};
-use crate::transport::{Http2Shared, Http2State, Http2Stream, OutPool};
+use crate::transport::{ByNumber, Http2Shared, Http2State, Http2Stream, OutPool};
 
 /// Reads of one turn, before other connections get theirs.
 const ROUNDS_PER_TURN: usize = 16;
@@ -72,31 +72,45 @@ pub struct Http2Server {
     is_private: bool,
     /// How long a server may take nothing of what waits for it.
     patience: Option<Duration>,
-    streams: RefCell<BTreeMap<u32, Rc<InFlight>>>,
-    /// Streams that exchanges have, also those on which nothing was sent yet.
-    lent: Cell<usize>,
-    /// The most of them, by our own configuration.
+    streams: RefCell<ByNumber<Rc<InFlight>>>,
+    stage: Cell<Stage>,
+    lending: Cell<Lending>,
+    /// The most streams that are lent, by our own configuration.
     most: usize,
     /// Requests it has carried.
     requests: Cell<u32>,
-    /// The session whose requests it carries now, where sessions do not share connections that are in use (`http-reuse safe`).
-    owner: Cell<Option<usize>>,
-    is_retired: Cell<bool>,
-    is_closed: Cell<bool>,
     /// Where it goes as soon as it has nothing more to say, when another process has taken over.
     exit: OnceCell<ServerExit>,
-    /// It is that one's.
-    has_left: Cell<bool>,
-    /// The protocol cannot go on.
-    is_failed: Cell<bool>,
-    /// When its last stream ended.
-    idle_since: Cell<Instant>,
     /// When something came last.
     heard: Cell<Instant>,
     /// Since when nothing is taken of what waits.
     stuck_since: Cell<Instant>,
     /// Exchanges that wait for the server's first SETTINGS.
     waiting: RefCell<Vec<Waker>>,
+}
+
+/// How far the life of a connection is. It only goes forward.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Stage {
+    /// It takes requests.
+    Serving,
+    /// It takes no new ones, and is closed when those in work have ended.
+    Retired,
+    /// The protocol cannot go on, or the server takes nothing: it is being closed.
+    Failed,
+    /// It is another process's.
+    Left,
+    /// It is gone.
+    Closed,
+}
+
+/// Who has streams of a connection, also those on which nothing was sent yet.
+#[derive(Clone, Copy, Debug)]
+enum Lending {
+    /// Nobody.
+    Idle { since: Instant },
+    /// So many exchanges, at least one. `owner`: of this session, where sessions do not share connections that are in use (`http-reuse safe`).
+    Lent { streams: usize, owner: Option<usize> },
 }
 
 /// A request in work.
@@ -233,16 +247,11 @@ impl Http2Server {
             is_private,
             patience,
             streams: RefCell::default(),
-            lent: Cell::new(0),
+            stage: Cell::new(Stage::Serving),
+            lending: Cell::new(Lending::Idle { since: idle_since }),
             most,
             requests: Cell::new(requests),
-            owner: Cell::new(None),
-            is_retired: Cell::new(false),
-            is_closed: Cell::new(false),
             exit: OnceCell::new(),
-            has_left: Cell::new(false),
-            is_failed: Cell::new(false),
-            idle_since: Cell::new(idle_since),
             heard: Cell::new(now),
             stuck_since: Cell::new(now),
             waiting: RefCell::default(),
@@ -253,7 +262,10 @@ impl Http2Server {
 
     /// A stream for one exchange; nothing is sent by that.
     pub fn lend(self: &Rc<Self>) -> ServerStream {
-        self.lent.set(self.lent.get() + 1);
+        self.lending.set(match self.lending.get() {
+            Lending::Idle { .. } => Lending::Lent { streams: 1, owner: None },
+            Lending::Lent { streams, owner } => Lending::Lent { streams: streams + 1, owner },
+        });
         self.requests.set(self.requests.get().saturating_add(1));
         ServerStream { server: self.clone(), at: None }
     }
@@ -265,7 +277,7 @@ impl Http2Server {
 
     /// Whether another request may be sent: the connection is to stay, and server and configuration allow one more.
     pub fn has_room(&self) -> bool {
-        self.is_usable() && self.lent.get() < self.most.min(self.shared.look(Protocol::streams_max))
+        self.is_usable() && self.lent() < self.most.min(self.shared.look(Protocol::streams_max))
     }
 
     /// Whether requests may be sent over it, now or when others have ended.
@@ -274,17 +286,27 @@ impl Http2Server {
             let most = self.connection.config.max_reuse;
             most.is_none_or(|most| self.requests.get() <= most)
         };
-        !self.is_retired.get() && !self.is_closed.get() && has_requests_left() && self.shared.look(Protocol::may_go_on)
+        self.stage.get() == Stage::Serving && has_requests_left() && self.shared.look(Protocol::may_go_on)
     }
 
     /// Whether no request is in work.
     pub fn is_idle(&self) -> bool {
-        self.lent.get() == 0
+        self.idle_since().is_some()
     }
 
-    /// Since when, if that is so.
-    pub fn idle_since(&self) -> Instant {
-        self.idle_since.get()
+    /// Since when no request is in work, if that is so.
+    pub fn idle_since(&self) -> Option<Instant> {
+        match self.lending.get() {
+            Lending::Idle { since } => Some(since),
+            Lending::Lent { .. } => None,
+        }
+    }
+
+    fn lent(&self) -> usize {
+        match self.lending.get() {
+            Lending::Idle { .. } => 0,
+            Lending::Lent { streams, .. } => streams,
+        }
     }
 
     /// Whether one client alone may use it.
@@ -294,22 +316,27 @@ impl Http2Server {
 
     /// Whether it is closed.
     pub fn is_closed(&self) -> bool {
-        self.is_closed.get()
+        self.stage.get() == Stage::Closed
     }
 
     /// The session that has it for itself.
     pub fn owner(&self) -> Option<usize> {
-        self.owner.get().filter(|_| !self.is_idle())
+        match self.lending.get() {
+            Lending::Idle { .. } => None,
+            Lending::Lent { owner, .. } => owner,
+        }
     }
 
     /// Lets a session have it for itself, as long as one of its requests is in work.
     pub fn set_owner(&self, session: usize) {
-        self.owner.set(Some(session));
+        if let Lending::Lent { streams, .. } = self.lending.get() {
+            self.lending.set(Lending::Lent { streams, owner: Some(session) });
+        }
     }
 
     /// Takes no new requests: it is closed when those in work have ended.
     pub fn retire(&self) {
-        if !self.is_retired.replace(true) {
+        if self.comes_to(Stage::Retired) {
             self.shared.wake();
         }
     }
@@ -323,19 +350,30 @@ impl Http2Server {
 
     /// Leaves for another process, if it is to and can at this moment. Whether it has left.
     fn leave(&self, input: &Option<Buffer>) -> bool {
-        let Some(exit) = self.exit.get().filter(|_| self.is_idle() && self.shared.is_flushed()) else { return false };
+        let (Some(exit), Lending::Idle { since }) = (self.exit.get(), self.lending.get()) else { return false };
+        if !self.shared.is_flushed() {
+            return false;
+        }
         let state = || {
             let input = input.as_ref().map(|input| input.to_vec()).unwrap_or_default();
             Some(Box::new(Http2State { protocol: self.shared.look(Clone::clone), input }))
         };
-        let has_left = self.is_usable()
-            && !self.is_private
-            && self.connection.leave(exit, (self.requests.get(), self.idle_since.get()), state);
-        self.has_left.set(has_left);
-        if !has_left {
-            self.is_retired.set(true);
-        }
+        let has_left =
+            self.is_usable() && !self.is_private && self.connection.leave(exit, (self.requests.get(), since), state);
+        self.comes_to(if has_left { Stage::Left } else { Stage::Retired });
         has_left
+    }
+
+    /// Goes on to that stage of its life. Whether it was not there yet.
+    fn comes_to(&self, stage: Stage) -> bool {
+        let is_new = self.stage.get() < stage;
+        self.stage.set(self.stage.get().max(stage));
+        is_new
+    }
+
+    /// Whether nothing can be sent over it any more.
+    fn is_ending(&self) -> bool {
+        self.stage.get() >= Stage::Failed
     }
 
     /// Once in a while: bounds are renewed, and a server that takes nothing is given up.
@@ -343,8 +381,8 @@ impl Http2Server {
         self.shared.compose(|protocol, _| protocol.refill());
         let is_stuck = !self.shared.is_flushed();
         if is_stuck && self.patience.is_some_and(|limit| self.stuck_since.get() + limit <= now) {
-            self.is_failed.set(true);
-            self.retire();
+            self.comes_to(Stage::Failed);
+            self.shared.wake();
         }
         if self.is_idle() && !self.is_usable() {
             self.retire();
@@ -365,14 +403,15 @@ impl Http2Server {
         for _ in 0..ROUNDS_PER_TURN {
             self.shared.is_driven();
             if let Some(input) = input
-                && !self.is_failed.get()
+                && !self.is_ending()
                 && self.take_events(input).is_err()
             {
-                self.is_failed.set(true);
+                self.comes_to(Stage::Failed);
                 self.end_all(|_| StreamFailure::Lost);
             }
-            let is_over = self.is_failed.get() || self.is_retired.get() && self.is_idle();
-            if is_over && !self.is_failed.get() {
+            let is_said = self.stage.get() == Stage::Retired && self.is_idle();
+            let is_over = is_said || self.is_ending();
+            if is_said {
                 self.shared.compose(|protocol, out| protocol.end_drain(out));
             }
             self.count();
@@ -389,7 +428,7 @@ impl Http2Server {
             if self.leave(input) {
                 return Poll::Ready(());
             }
-            if self.is_retired.get() && self.is_idle() {
+            if self.stage.get() == Stage::Retired && self.is_idle() {
                 continue;
             }
             if self.shared.unsent() >= UNSENT_MAX {
@@ -414,6 +453,7 @@ impl Http2Server {
             }
             if self.is_idle() {
                 self.shared.compose(|protocol, _| protocol.shrink());
+                self.streams.borrow_mut().shrink();
             }
             ready!(stream.poll_readable(cx));
         }
@@ -444,20 +484,13 @@ impl Http2Server {
     }
 
     fn take_event(&self, event: Event<'_>) {
-        let at = |stream: u32| self.streams.borrow().get(&stream).cloned();
+        let Some(event) = self.shared.pass(event, &self.streams) else { return };
+        let at = |stream: u32| self.streams.borrow().get(stream).cloned();
         match event {
             Event::Head { stream, ends } => self.take_head(stream, ends),
             Event::Interim { stream } => self.take_head(stream, false),
             Event::HeadTooLarge { stream, .. } => {
                 at(stream).inspect(|at| at.fail(StreamFailure::Malformed));
-            }
-            Event::Data { stream, bytes, ends } => {
-                at(stream).inspect(|at| at.stream.receive(bytes, ends));
-            }
-            Event::Trailers { stream } => {
-                let mut trailers = Headers::new();
-                self.shared.look(|protocol| protocol.head().to_trailers(&mut trailers));
-                at(stream).inspect(|at| at.stream.receive_trailers(trailers));
             }
             Event::Reset { stream, code } => {
                 let is_refused = code == ErrorCode::REFUSED_STREAM;
@@ -470,27 +503,18 @@ impl Http2Server {
             Event::Failed { stream, .. } => {
                 at(stream).inspect(|at| at.fail(StreamFailure::Malformed));
             }
-            Event::Settings => {
-                self.waiting.take().into_iter().for_each(Waker::wake);
-                let streams: Vec<_> = self.streams.borrow().values().cloned().collect();
-                streams.iter().for_each(|at| at.stream.receive_window());
-                self.shared.pass_on();
-            }
-            Event::Window { stream: 0 } => self.shared.pass_on(),
-            Event::Window { stream } => {
-                at(stream).inspect(|at| at.stream.receive_window());
-            }
+            Event::Settings => self.waiting.take().into_iter().for_each(Waker::wake),
             Event::GoAway { last, .. } => {
-                self.is_retired.set(true);
+                self.comes_to(Stage::Retired);
                 self.end_some(last.saturating_add(1), |_| StreamFailure::Unprocessed);
             }
-            Event::Pong { .. } => {}
+            Event::Data { .. } | Event::Trailers { .. } | Event::Window { .. } | Event::Pong { .. } => {}
         }
     }
 
     /// The head of a response, interim or final.
     fn take_head(&self, stream: u32, ends: bool) {
-        let Some(at) = self.streams.borrow().get(&stream).cloned() else { return };
+        let Some(at) = self.streams.borrow().get(stream).cloned() else { return };
         let Some(head) = self.put_together(at.to) else { return at.fail(StreamFailure::Malformed) };
         at.heads.borrow_mut().push(head);
         if ends {
@@ -528,7 +552,7 @@ impl Http2Server {
     }
 
     fn end_some(&self, first: u32, why: impl Fn(u32) -> StreamFailure) {
-        let streams: Vec<_> = self.streams.borrow().range(first..).map(|(id, at)| (*id, at.clone())).collect();
+        let streams: Vec<_> = self.streams.borrow().since(first).cloned().collect();
         streams.iter().for_each(|(id, at)| at.fail(why(*id)));
     }
 
@@ -549,6 +573,12 @@ impl ConnectionMemory {
         head.clear();
         self.buffers.give(std::mem::take(bytes));
         self.heads.give(received);
+    }
+}
+
+impl AsRef<Http2Stream> for InFlight {
+    fn as_ref(&self) -> &Http2Stream {
+        &self.stream
     }
 }
 
@@ -574,7 +604,7 @@ struct Driver(Rc<Http2Server>);
 impl Drop for Driver {
     fn drop(&mut self) {
         let server = &self.0;
-        server.is_closed.set(true);
+        server.comes_to(Stage::Closed);
         server.end_all(|_| StreamFailure::Lost);
         server.waiting.take().into_iter().for_each(Waker::wake);
         server.count();
@@ -588,7 +618,7 @@ async fn drive(driver: Driver, mut input: Option<Buffer>) {
     if let Some(input) = input {
         server.memory.buffers.give(input);
     }
-    if !server.has_left.get() {
+    if server.stage.get() != Stage::Left {
         server.connection.stream.shutdown_write();
     }
 }
@@ -637,7 +667,7 @@ impl ServerStream {
     {
         let Http2Request { pseudo, fields, ends, to } = request;
         let server = &self.server;
-        if server.is_closed() || server.is_failed.get() {
+        if server.is_ending() {
             return Err(NotOpened::Ending);
         }
         let was_flushed = server.shared.is_flushed();
@@ -679,7 +709,7 @@ impl ServerStream {
     /// Ready when the server's SETTINGS are known: whether it takes WebSockets (RFC 8441), or that it is gone.
     pub fn poll_takes_websockets(&self, cx: &Context<'_>) -> Poll<bool> {
         let server = &self.server;
-        if server.is_closed() || server.is_failed.get() {
+        if server.is_ending() {
             return Poll::Ready(false);
         }
         match server
@@ -703,16 +733,19 @@ impl Drop for ServerStream {
         let server = &self.server;
         if let Some(at) = &self.at {
             at.stream.release();
-            server.streams.borrow_mut().remove(&at.stream.id());
+            server.streams.borrow_mut().remove(at.stream.id());
             server.figures.http2_streams.fetch_sub(1, Ordering::Relaxed);
         }
-        server.lent.set(server.lent.get() - 1);
-        if server.is_idle() {
-            server.owner.set(None);
-            server.idle_since.set(server.memory.clock.now());
-            if server.is_retired.get() || !server.is_usable() {
-                server.is_retired.set(true);
-                server.shared.wake();
+        match server.lending.get() {
+            Lending::Lent { streams: streams @ 2.., owner } => {
+                server.lending.set(Lending::Lent { streams: streams - 1, owner });
+            }
+            Lending::Lent { .. } | Lending::Idle { .. } => {
+                server.lending.set(Lending::Idle { since: server.memory.clock.now() });
+                if !server.is_usable() {
+                    server.comes_to(Stage::Retired);
+                    server.shared.wake();
+                }
             }
         }
     }

@@ -463,7 +463,8 @@ impl Upstreams {
             if now.duration_since(pool.purged) >= delay {
                 let surplus = pool.unneeded.min(pool.idle.len()).div_ceil(2);
                 pool.idle.drain(..surplus);
-                let is_unneeded = |one: &Http2Server| is_spare(one) && one.idle_since() + delay <= now;
+                let is_unneeded =
+                    |one: &Http2Server| is_spare(one) && one.idle_since().is_some_and(|since| since + delay <= now);
                 let unneeded = pool.http2.iter().filter(|connection| is_unneeded(connection)).count();
                 pool.close_http2(unneeded.div_ceil(2), is_unneeded);
                 pool.unneeded = pool.idle.len();

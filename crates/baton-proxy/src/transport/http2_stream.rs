@@ -12,9 +12,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use baton_http::{Headers, ResponseView};
-use baton_http2::{Connection, ErrorCode};
+use baton_http2::{Connection, ErrorCode, Event};
 
 use crate::spare::Spare;
+use crate::transport::ByNumber;
 
 /// Bytes that wait for the peer, after which streams are not heard, and clients are not read, until some are gone.
 const OUT_MAX: usize = 64 * 1024;
@@ -160,6 +161,39 @@ impl Http2Shared {
             self.pass_on();
         }
         Ok(has_sent)
+    }
+
+    /// Passes on what came of the message of one of these `streams`, or about windows, which is the same on either side. What is about something
+    /// else comes back.
+    pub fn pass<'e, S: AsRef<Http2Stream>>(
+        &self,
+        event: Event<'e>,
+        streams: &RefCell<ByNumber<Rc<S>>>,
+    ) -> Option<Event<'e>> {
+        let tell = |id: u32, tell: &dyn Fn(&Http2Stream)| {
+            if let Some(at) = streams.borrow().get(id) {
+                tell(S::as_ref(at));
+            }
+        };
+        match event {
+            Event::Data { stream, bytes, ends } => tell(stream, &|at| at.receive(bytes, ends)),
+            Event::Trailers { stream } => tell(stream, &|at| {
+                let mut trailers = Headers::new();
+                self.look(|protocol| protocol.head().to_trailers(&mut trailers));
+                at.receive_trailers(trailers);
+            }),
+            Event::Window { stream: 0 } => self.pass_on(),
+            Event::Window { stream } => tell(stream, &Http2Stream::receive_window),
+            // The windows of all streams may be larger.
+            Event::Settings => {
+                streams.borrow().values().for_each(|at| S::as_ref(at).receive_window());
+                self.pass_on();
+                return Some(event);
+            }
+            Event::Pong { .. } => {}
+            other => return Some(other),
+        }
+        None
     }
 
     fn room(&self) -> usize {

@@ -3,6 +3,7 @@
 //! Stages of the request path, and the flows of bodies, read and write by a [`Transport`] and do not know which of the two it is. It is
 //! an enum of two, copied like a reference: HTTP/1 pays one branch for each read and write.
 
+mod by_number;
 mod http2_stream;
 
 use std::io;
@@ -11,6 +12,7 @@ use std::task::{Context, Poll};
 use baton_http::{Framing, Headers, Method, RequestHead};
 use baton_http2::ErrorCode;
 
+pub use by_number::ByNumber;
 pub use http2_stream::{Http2Shared, Http2State, Http2Stream, OutPool, PeerAbort};
 
 use crate::stream::Stream;
