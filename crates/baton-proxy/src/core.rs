@@ -41,8 +41,9 @@ pub use self::notes::{Moment, ServerMark, SessionDescription, SessionNotes, Sess
 
 /// Connections of a core that leave for another process together: few, so that no request waits for long until they have been taken apart.
 const MOVED_AT_ONCE: usize = 8;
-/// Memory of finished requests that a core keeps for the next ones.
-const WORK_KEPT_MAX: usize = 256;
+/// Memory of finished requests that a core keeps for the next ones: of as many as it may have in work at a time, of a few clients with many
+/// streams. What is not needed is thinned out every second.
+const WORK_KEPT_MAX: usize = 4096;
 /// Buffers of HTTP/2 connections that a core keeps for the next ones.
 const OUTS_KEPT_MAX: usize = 64;
 /// Connections that were to leave and are here so long after requests in flight were to leave, too, are named.
@@ -420,10 +421,10 @@ impl Core {
     }
 
     /// Keeps a connection to a server for another request: of this process, or of the one that has taken over if the client leaves for it.
-    pub fn keep_server(&self, connection: ServerConnection, leaves: bool) {
+    pub fn keep_server(&self, connection: Box<ServerConnection>, leaves: bool) {
         let mover = self.mover.borrow();
         match mover.as_ref().filter(|mover| leaves && mover.takes_servers()) {
-            Some(mover) => mover.send_server(connection),
+            Some(mover) => mover.send_server(*connection),
             None => self.upstreams.give(connection),
         }
     }
@@ -455,9 +456,9 @@ impl Core {
             };
         }
         if self.mover.borrow().is_some() {
-            self.keep_server(connection, true)
+            self.keep_server(Box::new(connection), true)
         } else {
-            self.upstreams.adopt(connection, counters)
+            self.upstreams.adopt(Box::new(connection), counters)
         }
     }
 
@@ -678,7 +679,7 @@ async fn in_turn(core: Weak<Core>, all: Vec<Rc<Orders>>, mover: Mover) {
     let servers_leave = |part, whole| {
         let Some(core) = core.upgrade() else { return };
         if mover.takes_servers() {
-            core.upstreams.take_idle(part, whole).into_iter().for_each(|connection| mover.send_server(connection));
+            core.upstreams.take_idle(part, whole).into_iter().for_each(|connection| mover.send_server(*connection));
         }
         if mover.takes_http2_servers() {
             core.upstreams.take_idle_http2(part, whole).iter().for_each(|server| mover.send_http2_server(server));

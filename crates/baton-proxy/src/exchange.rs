@@ -256,11 +256,16 @@ impl<'a> Exchange<'a> {
             captures: mem::take(captures),
             line: mem::take(line),
         };
-        let mut exchange = Exchange::with_room(core, origin, core.now(), messages, room);
-        if let Some(set) = exchange.session.take_handed_on() {
-            exchange.take_over(*set);
+        Exchange::with_room(core, origin, core.now(), messages, room)
+    }
+
+    /// Takes what was set for the first request of its session. Apart from its beginning, because what is changed as soon as it is made has to be
+    /// moved to its place.
+    #[inline]
+    pub fn take_handed_on(&mut self) {
+        if let Some(set) = self.session.take_handed_on() {
+            self.take_over(*set);
         }
-        exchange
     }
 
     /// Its end: it tracks nothing any more, and what it was lent goes back to its messages.

@@ -23,7 +23,7 @@ use crate::spare::Spare;
 use crate::supervise;
 
 /// Places of finished requests that are kept for the next ones.
-const RUNNERS_KEPT_MAX: usize = 256;
+const RUNNERS_KEPT_MAX: usize = 4096;
 /// How often half of the memory is freed that was not needed since.
 const THIN: Duration = Duration::from_secs(1);
 
@@ -231,9 +231,10 @@ fn poll_arrival(core: &Core, client: &mut Client, cx: &mut Context<'_>) -> Poll<
 async fn exchange((core, mut client): ClientWithRequest) -> ServedClient {
     let messages = core.messages(client.take_input().unwrap_or_else(|| core.buffers.take()));
     let mut exchange = Exchange::of_http(&core, client.origin().0, messages);
+    exchange.take_handed_on();
     let ending = request::serve(&core, &mut exchange).await;
-    let (input, next) = end(&core, exchange, ending);
-    input.into_iter().for_each(|input| client.keep_input(input));
+    let next = end(&core, &mut exchange, ending);
+    core.rest(exchange.messages).into_iter().for_each(|input| client.keep_input(input));
     (client, next)
 }
 
@@ -254,15 +255,17 @@ async fn resume_exchange(core: &Rc<Core>, client: &mut Client, tunnel: MovedTunn
     let MovedTunnel { state, socket, tls, slot } = tunnel;
     let messages = core.messages(core.buffers.take());
     let mut exchange = Exchange::of_http(core, client.origin().0, messages);
+    exchange.take_handed_on();
     let backend = exchange.resume_at(core, (&state.backend, &slot), state.facts)?;
     let request = (*state.request?, state.active);
     let parked = in_flight::arrive(core, &mut exchange, &backend, &slot, request, (socket, tls))?;
     let ending = request::resume(core, &mut exchange, &backend, slot, parked).await;
-    Some(end(core, exchange, ending))
+    let next = end(core, &mut exchange, ending);
+    Some((core.rest(exchange.messages), next))
 }
 
-/// The end of an exchange: what was read of the next one, and how the connection goes on.
-fn end(core: &Core, mut exchange: Exchange<'_>, ending: Ending) -> (Option<Buffer>, Next) {
+/// The end of an exchange: how the connection goes on.
+fn end(core: &Core, exchange: &mut Exchange<'_>, ending: Ending) -> Next {
     let next = next(&exchange.messages, ending);
     match next {
         Next::Request => {}
@@ -275,7 +278,7 @@ fn end(core: &Core, mut exchange: Exchange<'_>, ending: Ending) -> (Option<Buffe
     exchange.connection.orders().notes.rests();
     exchange.session.rests(exchange.connection.accepted, core.now());
     exchange.end(core);
-    (core.rest(exchange.messages), next)
+    next
 }
 
 /// How to go on after a response. A client that did not ask for the end may have sent its next request already: closing with bytes

@@ -41,8 +41,8 @@ use crate::sink;
 use crate::state::{Counter, FrontendState, StayReason};
 use crate::transport::{ByNumber, Http2Shared, Http2Stream, Transport};
 
+use tasks::Place;
 pub use tasks::StreamTasks;
-use tasks::StreamWithRequest;
 
 /// The longest that a client may take to read that no more requests are taken, before those that it sends meanwhile are refused.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
@@ -496,9 +496,10 @@ impl Drop for StreamGuard {
     }
 }
 
-/// Passes the request path with one request. The timer of its task is given back.
-async fn exchange(((place, messages), mut deadline): (StreamWithRequest, Deadline)) -> Deadline {
-    let StreamGuard { client, at } = &place;
+/// Passes the request path with the request that waits at its task's place.
+async fn exchange(place: Rc<Place>) {
+    let Some(((guard, messages), mut deadline)) = place.take() else { return };
+    let StreamGuard { client, at } = &guard;
     let (core, stream) = (&client.core, &at.stream);
     deadline.set(None);
     let origin = Origin {
@@ -509,6 +510,7 @@ async fn exchange(((place, messages), mut deadline): (StreamWithRequest, Deadlin
         deadline: &mut deadline,
     };
     let mut exchange = Exchange::of_http(core, origin, messages);
+    exchange.take_handed_on();
     // The next one's idle time begins here (configuration manual, 8.4 "Timing events").
     client.session.rests(client.connection.accepted, core.now());
     match request::serve(core, &mut exchange).await {
@@ -520,5 +522,5 @@ async fn exchange(((place, messages), mut deadline): (StreamWithRequest, Deadlin
     if let Some(unused) = core.rest(exchange.messages) {
         core.buffers.give(unused);
     }
-    deadline
+    place.rests(deadline);
 }

@@ -614,7 +614,18 @@ impl Drop for Driver {
 
 async fn drive(driver: Driver, mut input: Option<Buffer>) {
     let server = &driver.0;
-    poll_fn(|cx| server.poll(cx, &mut input)).await;
+    let mut has_waited = false;
+    poll_fn(|cx| {
+        // What was woken with it may have requests to send: what carries them acknowledges, too, what has come. Reading first would cost a
+        // packet that does nothing else.
+        if server.shared.is_flushed() && !std::mem::replace(&mut has_waited, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        has_waited = false;
+        server.poll(cx, &mut input)
+    })
+    .await;
     if let Some(input) = input {
         server.memory.buffers.give(input);
     }

@@ -49,7 +49,8 @@ pub struct Upstreams {
 struct Pool {
     server: Arc<ServerState>,
     counters: Arc<CounterBlock>,
-    idle: Vec<ServerConnection>,
+    #[expect(clippy::vec_box, reason = "they come and go as they are")]
+    idle: Vec<Box<ServerConnection>>,
     /// Those that speak HTTP/2, in use or not, the oldest first.
     http2: Vec<Rc<Http2Server>>,
     /// Those that are being opened, and will speak HTTP/2 perhaps.
@@ -187,7 +188,9 @@ impl Upstreams {
         let found = loop {
             let asked = |connection: &ServerConnection| connection.name.as_deref() == name;
             let tried = pool.idle.iter().rposition(|connection| connection.requests > 1 && asked(connection));
-            let Some(at) = tried.or_else(|| pool.idle.iter().position(asked).filter(|_| !proven)) else {
+            let Some(at) =
+                tried.or_else(|| pool.idle.iter().position(|connection| asked(connection)).filter(|_| !proven))
+            else {
                 pool.note();
                 return None;
             };
@@ -334,11 +337,11 @@ impl Upstreams {
 
     /// Keeps a connection for later, if its server may have one more (`pool-max-conn`, shared out among the cores) and had
     /// that many requests at once lately.
-    pub fn give(self: &Rc<Self>, connection: ServerConnection) {
+    pub fn give(self: &Rc<Self>, connection: Box<ServerConnection>) {
         self.keep(connection, self.clock.now());
     }
 
-    fn keep(self: &Rc<Self>, mut connection: ServerConnection, since: Instant) {
+    fn keep(self: &Rc<Self>, mut connection: Box<ServerConnection>, since: Instant) {
         if connection.server.is_removed() || !connection.is_shareable() {
             return;
         }
@@ -365,7 +368,8 @@ impl Upstreams {
     }
 
     /// Takes out so many of so many idle connections with HTTP/1 of each server: they are another process's from now on, or are closed.
-    pub fn take_idle(&self, part: usize, whole: usize) -> Vec<ServerConnection> {
+    #[expect(clippy::vec_box, reason = "they come and go as they are")]
+    pub fn take_idle(&self, part: usize, whole: usize) -> Vec<Box<ServerConnection>> {
         let mut taken = Vec::new();
         for pool in self.pools.borrow_mut().values_mut() {
             let count = (pool.idle.len() * part).div_ceil(whole);
@@ -377,7 +381,7 @@ impl Upstreams {
     }
 
     /// Keeps a connection that was idle in another process, if its server may have one more. Its server had as many requests at once there.
-    pub fn adopt(self: &Rc<Self>, connection: ServerConnection, counters: Arc<CounterBlock>) {
+    pub fn adopt(self: &Rc<Self>, connection: Box<ServerConnection>, counters: Arc<CounterBlock>) {
         self.counters(&connection.server, self.clock.now(), || counters);
         if let Some(pool) = self.pools.borrow_mut().get_mut(&key(&connection.server)) {
             pool.peak = pool.peak.saturating_add(1);

@@ -89,6 +89,7 @@ impl Drop for Inside {
 
 impl Progress {
     /// A request that came in by this frontend.
+    #[inline(always)]
     pub fn new(frontend: Rc<FrontendView>) -> Progress {
         Progress {
             frontend,

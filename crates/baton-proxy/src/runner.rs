@@ -33,8 +33,9 @@ where
 {
     fn begin(self: Pin<&mut Self>, argument: A) {
         let mut room = self.project();
-        let future = (room.make)(argument);
-        room.future.set(Some(future));
+        // Before there is another: one that would have to be dropped if this panicked is made elsewhere, and all its kilobytes are copied.
+        room.future.set(None);
+        room.future.set(Some((room.make)(argument)));
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {

@@ -21,8 +21,8 @@ use crate::transport::Transport;
 /// A server's side of one exchange.
 #[derive(Debug)]
 pub enum ServerExchange {
-    /// A connection that carries one request at a time.
-    Http1(ServerConnection),
+    /// A connection that carries one request at a time. Apart, because it passes through many hands on its way.
+    Http1(Box<ServerConnection>),
     /// One stream of a connection that carries several.
     Http2(ServerStream),
 }
@@ -144,7 +144,7 @@ impl ServerExchange {
 #[derive(Debug)]
 pub enum PrivateConnection {
     /// It is idle.
-    Http1(ServerConnection),
+    Http1(Box<ServerConnection>),
     /// Its streams may be used; it is closed once it is dropped and they have ended.
     Http2(PrivateHttp2),
 }

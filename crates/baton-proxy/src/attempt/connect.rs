@@ -59,7 +59,8 @@ pub async fn lend(
     }
     let server = match kept {
         Some(server) => server,
-        None => new_one(core, exchange, backend, slot, name, (is_special, protocol)).await?,
+        // Apart, too.
+        None => Box::pin(new_one(core, exchange, backend, slot, name, (is_special, protocol))).await?,
     };
     exchange.progress.go_over(server.requests_before() > 0);
     exchange.progress.note_version(server.is_stream());
@@ -218,7 +219,7 @@ async fn new_one(
     }
     let server = match is_http2 {
         true => ServerExchange::Http2(begin_http2(core, exchange, backend, connection, is_special)),
-        false => ServerExchange::Http1(connection),
+        false => ServerExchange::Http1(Box::new(connection)),
     };
     drop(guard);
     Ok(server)

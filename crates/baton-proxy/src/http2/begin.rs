@@ -75,6 +75,7 @@ pub(super) fn malformed(client: &Http2Client, violation: Violation) {
         deadline: &mut deadline,
     };
     let mut exchange = Exchange::of_http(core, origin, core.messages(core.buffers.take_for(0)));
+    exchange.take_handed_on();
     client.session.rests(client.connection.accepted, core.now());
     let ended = Ended::refused(Cause::Proxy, Phase::Request, 0);
     record::unread(core, &exchange, ended);

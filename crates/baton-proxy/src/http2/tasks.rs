@@ -13,8 +13,8 @@ use crate::messages::Messages;
 use crate::runner::Runner;
 use crate::spare::Spare;
 
-/// Tasks of finished requests that are kept for the next ones.
-const TASKS_KEPT_MAX: usize = 256;
+/// Tasks of finished requests that are kept for the next ones, as much as the memory of their messages.
+const TASKS_KEPT_MAX: usize = 4096;
 
 /// The tasks that wait for a request.
 #[derive(Debug)]
@@ -29,8 +29,10 @@ struct IdleTask(Rc<Place>);
 
 /// Where a task is given its next request.
 #[derive(Debug, Default)]
-struct Place {
+pub(super) struct Place {
     request: RefCell<Option<StreamWithRequest>>,
+    /// Its timer, while no request is in work.
+    deadline: RefCell<Deadline>,
     /// None comes any more.
     is_over: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -40,10 +42,9 @@ struct Place {
 struct StreamTask {
     tasks: Rc<StreamTasks>,
     place: Rc<Place>,
-    runner: Runner<(StreamWithRequest, Deadline), Deadline>,
+    /// Takes the request from its place by itself: an argument that is more than a pointer would be copied with all the room behind it.
+    runner: Runner<Rc<Place>, ()>,
     is_busy: bool,
-    /// Its timer, which the request in work has.
-    deadline: Deadline,
 }
 
 impl StreamTasks {
@@ -67,8 +68,18 @@ impl StreamTasks {
             place: Rc::new(Place { request: RefCell::new(Some(request)), ..Place::default() }),
             runner: Runner::new(exchange),
             is_busy: false,
-            deadline: Deadline::default(),
         });
+    }
+}
+
+impl Place {
+    /// The next request, and the timer for it, which comes back [behind it](Self::rests).
+    pub(super) fn take(&self) -> Option<(StreamWithRequest, Deadline)> {
+        Some((self.request.borrow_mut().take()?, self.deadline.take()))
+    }
+
+    pub(super) fn rests(&self, deadline: Deadline) {
+        self.deadline.replace(deadline);
     }
 }
 
@@ -81,7 +92,7 @@ impl IdleTask {
 impl Drop for IdleTask {
     /// There is a request, or none comes any more.
     fn drop(&mut self) {
-        let Place { request, is_over, waker } = &*self.0;
+        let Place { request, deadline: _, is_over, waker } = &*self.0;
         is_over.set(request.borrow().is_none());
         if let Some(waker) = &*waker.borrow() {
             waker.wake_by_ref();
@@ -93,23 +104,22 @@ impl Future for StreamTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let StreamTask { tasks, place, runner, is_busy, deadline } = &mut *self;
+        let StreamTask { tasks, place, runner, is_busy } = &mut *self;
         loop {
             if *is_busy {
-                *deadline = ready!(runner.poll(cx));
+                ready!(runner.poll(cx));
                 *is_busy = false;
                 tasks.0.give(IdleTask(place.clone()));
             }
-            let request = place.request.borrow_mut().take();
-            match request {
-                Some(request) => runner.begin((request, std::mem::take(deadline))),
-                None if place.is_over.get() => return Poll::Ready(()),
-                None => {
-                    // It is that of the same task for ever.
-                    place.waker.borrow_mut().get_or_insert_with(|| cx.waker().clone());
-                    return Poll::Pending;
+            if place.request.borrow().is_none() {
+                if place.is_over.get() {
+                    return Poll::Ready(());
                 }
+                // It is that of the same task for ever.
+                place.waker.borrow_mut().get_or_insert_with(|| cx.waker().clone());
+                return Poll::Pending;
             }
+            runner.begin(place.clone());
             *is_busy = true;
         }
     }

@@ -194,5 +194,5 @@ pub fn arrive(
         is_last,
         idle_since: core.now(),
     };
-    Some(Parked { server: ServerExchange::Http1(connection), began: state.began, standing, download })
+    Some(Parked { server: ServerExchange::Http1(Box::new(connection)), began: state.began, standing, download })
 }

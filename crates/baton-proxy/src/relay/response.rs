@@ -402,7 +402,7 @@ impl Passage<'_, '_> {
     }
 
     /// Keeps the server's connection for another request.
-    fn put_by(&self, mut connection: ServerConnection) {
+    fn put_by(&self, mut connection: Box<ServerConnection>) {
         connection.idle_since = self.core.now();
         if self.exchange.settings.values().is_some_and(SettingValues::is_about_server_socket) {
             return;
