@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use baton_health::Checker;
 use baton_kernel::cells;
+use baton_kernel::output::losses;
 use baton_kernel::process::uptime;
 use baton_proxy::{Counted, CountedMemory, Generation, ProcessSum, read_counted};
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ use super::{state, totals};
 struct HealthReport {
     /// When it was so, in milliseconds of the system's uptime.
     at_ms: u64,
-    /// Health, checks and outages, and lost log lines.
+    /// Health, checks and outages.
     memory: ProcessMemory,
 }
 
@@ -31,12 +32,8 @@ struct HealthReport {
 /// # Errors
 /// Never, in practice.
 pub(crate) fn health_to_bytes(generation: &Generation, checker: &Checker, now: Instant) -> serde_json::Result<Vec<u8>> {
-    let health = state::remember_health(generation, checker, now);
-    let lost = ProcessTotals { lost_lines: totals::lost_lines(), ..ProcessTotals::default() };
-    serde_json::to_vec(&HealthReport {
-        at_ms: milliseconds(uptime()),
-        memory: ProcessMemory { totals: lost, ..health },
-    })
+    let memory = state::remember_health(generation, checker, now);
+    serde_json::to_vec(&HealthReport { at_ms: milliseconds(uptime()), memory })
 }
 
 /// Reads such a report; time has gone on since. Another version of the program has left nothing, if it cannot be read.
@@ -53,7 +50,8 @@ pub fn read_health(report: &[u8]) -> ProcessMemory {
 /// # Errors
 /// The system's; or the file is none that a worker counted in.
 pub fn read_counters(file: OwnedFd) -> io::Result<ProcessMemory> {
-    let CountedMemory { objects, sums } = read_counted(&cells::read(file)?);
+    let records = cells::read(file)?;
+    let CountedMemory { objects, sums } = read_counted(&records);
     let mut servers: HashMap<Arc<str>, Named<ServerCounts>> = HashMap::new();
     let (mut counts, mut sockets) = (Counts::default(), Named::default());
     for (counted, counters) in objects {
@@ -75,7 +73,9 @@ pub fn read_counters(file: OwnedFd) -> io::Result<ProcessMemory> {
         .0
         .extend(of_servers.map(|(name, servers)| (name, ProxyCounts { servers, ..ProxyCounts::default() })));
     let sum = |wanted: ProcessSum| sums.iter().find(|(sum, _)| *sum == wanted).map_or(0, |(_, sum)| *sum);
-    Ok(ProcessMemory { counts, sockets, totals: totals::of_sums(sum), ..ProcessMemory::default() })
+    let lost_lines = losses::read(&records).map(|(target, lines)| (target.into(), lines)).collect();
+    let totals = ProcessTotals { lost_lines, ..totals::of_sums(sum) };
+    Ok(ProcessMemory { counts, sockets, totals, ..ProcessMemory::default() })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use baton_control::{
     overrides, runtime, state_file,
 };
 use baton_kernel::cells::CellMemory;
-use baton_kernel::output::{self, WriteMode};
+use baton_kernel::output::{self, WriteMode, losses};
 use baton_kernel::process::known::ProcessId;
 use baton_kernel::process::{ignore_sigpipe, priority};
 use baton_master::Resumed;
@@ -260,7 +260,8 @@ fn serve(
     let is_first = is_first && !is_taken && before.overrides.is_empty();
     let saved = if is_first { saved_states(&model, &outside, messages) } else { SavedStates::default() };
     let overrides = if is_first { &saved.memory.overrides[..] } else { overrides };
-    let memory = counting_memory(summoned.is_some(), messages);
+    let memory = Arc::new(counting_memory(summoned.is_some(), messages));
+    losses::count_in(&memory);
     let tables = if is_taken { Vec::new() } else { tables };
     let given = (inherited, overrides, tables);
     let (mut line, ready) = bind(all, (cores, memory), given, taken.as_mut(), &view, messages)?;
@@ -331,7 +332,7 @@ fn counting_memory(has_master: bool, messages: &Rc<Messages>) -> CellMemory {
 /// configurations is the one that counts.
 fn bind<'a>(
     configurations: impl Iterator<Item = &'a Configuration> + Clone,
-    (cores, memory): (usize, CellMemory),
+    (cores, memory): (usize, Arc<CellMemory>),
     (inherited, overrides, mut tables): (Inherited, &[overrides::OverrideRecord], Vec<(String, OwnedFd)>),
     mut taken: Option<&mut Taken>,
     outside: &Outside,
@@ -341,7 +342,7 @@ fn bind<'a>(
         TicketVault::new(wall_seconds()).map_err(|fault| format!("cannot create a session ticket key: {fault}"))?;
     let mut line = ChangeLine::new(
         cores,
-        Arc::new(memory),
+        memory,
         tickets,
         runtime::commands(),
         Instant::now(),
