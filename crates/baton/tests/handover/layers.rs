@@ -111,7 +111,7 @@ impl Told {
     }
 
     /// The connection is over, and nothing else is.
-    fn is_over(mut self) {
+    fn assert_ended(mut self) {
         // More of the same may be there.
         self.client.read_to_end(&mut Vec::new()).expect("an end in order");
         until("it has ended", || self.new.status().connections == 0);
@@ -142,7 +142,7 @@ fn a_key_of_tls_1_2_seals_what_it_may_and_the_end() {
         assert_eq!((heard.records, heard.ended, heard.violation), (left, true, None), "in the middle of a response");
         assert!(heard.bytes.len() >= whole * PLAIN_MAX, "{}", heard.bytes.len());
         assert!(left == 0 || heard.bytes.starts_with(b"HTTP/1.1 200 "));
-        told.is_over();
+        told.assert_ended();
     }
 }
 
@@ -171,7 +171,7 @@ fn layers_that_are_of_another_connection_end_it_and_nothing_else() {
             told.ask(&mut end, "/");
             let heard = told.hear(&mut end, 1);
             assert_eq!((heard.bytes.len(), heard.violation), (0, Some(Violation::Told(20))), "bad_record_mac");
-            told.is_over();
+            told.assert_ended();
         }
         // Baton seals with another key, or with another number: its client finds out.
         for (key, number) in [(3, 7), (1, 6), (1, 8)] {
@@ -181,7 +181,7 @@ fn layers_that_are_of_another_connection_end_it_and_nothing_else() {
             let heard = told.hear(&mut end, 1);
             assert_eq!((heard.bytes.len(), heard.violation), (0, Some(Violation::BadRecord)));
             told.client.shutdown(Shutdown::Write).expect("it is open");
-            told.is_over();
+            told.assert_ended();
         }
     }
 }
