@@ -118,7 +118,7 @@ impl ServerRecord {
 mod tests {
     use baton_proxy::moving::{Http2Config, Http2Protocol};
 
-    use super::super::tls_record::tests::record;
+    use super::super::tls_record::tests::{record, record_of_client};
     use super::*;
 
     #[test]
@@ -134,10 +134,14 @@ mod tests {
                 assert_eq!(ServerRecord::of(&idle, now), record);
             }
         };
-        let tls = serde_json::to_string(&record()).unwrap();
-        let secure = |needs: &str| format!(r#"{{"needs":[{needs}],"tls_terms":"0f","requests":7,"tls":{tls}}}"#);
-        check(&secure(r#""server-pools","tls""#), Some(7));
-        check(&secure(r#""server-pools""#), None);
+        let secure = |needs: &str, tls: TlsRecord| {
+            let tls = serde_json::to_string(&tls).unwrap();
+            format!(r#"{{"needs":[{needs}],"tls_terms":"0f","requests":7,"tls":{tls}}}"#)
+        };
+        check(&secure(r#""server-pools","tls""#, record_of_client()), Some(7));
+        check(&secure(r#""server-pools""#, record_of_client()), None);
+        // The other end of one.
+        check(&secure(r#""server-pools","tls""#, record()), None);
         check(r#"{"needs":["server-pools","tls"],"requests":7,"tls":{"layer":"AAAA"}}"#, None);
         check(
             r#"{"needs":["server-pools"],"backend":"b","server":"s","terms":"t","name":"n","requests":7,"idle_ms":9}"#,

@@ -258,7 +258,14 @@ pub(super) mod tests {
         [&[1, 1, 3, 1, 0x40, 0, 0, 0, 0, 0, 0][..], &direction(keys[0]), &direction(keys[1]), &[0; 4]].concat()
     }
 
-    /// One with everything.
+    /// One with everything, of a connection to a server.
+    pub fn record_of_client() -> TlsRecord {
+        let mut record = record();
+        record.layer.0[1] = 0;
+        record
+    }
+
+    /// One with everything, of a connection with a client.
     pub fn record() -> TlsRecord {
         TlsRecord {
             layer: Hidden::of(&layer([0xd7, 0xd8])),
