@@ -266,10 +266,9 @@ impl Upstreams {
     pub fn take_idle_http2(&self, part: usize, whole: usize) -> Vec<Rc<Http2Server>> {
         let mut taken = Vec::new();
         for pool in self.pools.borrow_mut().values_mut() {
-            let leaves = |one: &Http2Server| one.is_idle() && !one.is_private();
-            let mut left = (pool.http2.iter().filter(|one| leaves(one)).count() * part).div_ceil(whole);
+            let mut left = (pool.http2.iter().filter(|one| is_spare(one)).count() * part).div_ceil(whole);
             pool.http2.retain(|one| {
-                let goes = left > 0 && leaves(one);
+                let goes = left > 0 && is_spare(one);
                 if goes {
                     left -= 1;
                     taken.push(one.clone());
@@ -286,7 +285,7 @@ impl Upstreams {
         let mut pools = self.pools.borrow_mut();
         let Some(pool) = pools.get_mut(&key(&connection.connection.server)) else { return false };
         let before = pool.http2.len();
-        if connection.is_idle() && !connection.is_private() {
+        if is_spare(connection) {
             pool.http2.retain(|one| !Rc::ptr_eq(one, connection));
         }
         pool.note();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::{
     DigitallySignedStruct, Error, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{self, aws_lc_rs},
+    crypto::{self, WebPkiSupportedAlgorithms, aws_lc_rs},
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
@@ -33,6 +33,17 @@ impl AnyServer {
     pub fn with_a_key_for(schemes: &[SignatureScheme]) -> Arc<AnyServer> {
         Arc::new(AnyServer { schemes: schemes.to_vec(), has_key: true })
     }
+
+    /// Checks a signature by the algorithms that are known, if it is to be checked.
+    fn check(
+        &self,
+        verify: impl FnOnce(&WebPkiSupportedAlgorithms) -> Result<HandshakeSignatureValid, Error>,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        match self.has_key {
+            true => verify(&aws_lc_rs::default_provider().signature_verification_algorithms),
+            false => Ok(HandshakeSignatureValid::assertion()),
+        }
+    }
 }
 
 impl ServerCertVerifier for AnyServer {
@@ -53,11 +64,7 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        if !self.has_key {
-            return Ok(HandshakeSignatureValid::assertion());
-        }
-        let known = aws_lc_rs::default_provider().signature_verification_algorithms;
-        crypto::verify_tls12_signature(message, certificate, signed, &known)
+        self.check(|known| crypto::verify_tls12_signature(message, certificate, signed, known))
     }
 
     fn verify_tls13_signature(
@@ -66,11 +73,7 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        if !self.has_key {
-            return Ok(HandshakeSignatureValid::assertion());
-        }
-        let known = aws_lc_rs::default_provider().signature_verification_algorithms;
-        crypto::verify_tls13_signature(message, certificate, signed, &known)
+        self.check(|known| crypto::verify_tls13_signature(message, certificate, signed, known))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
